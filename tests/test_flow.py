@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, str] = {
     "captioners": "captions checkpoint confidence counter_rng decoding decoding_config errors features files hub "
     "images models text types",
     "scores": "config datasets errors features files hub images registry scenes text",
-    "importing": "checkpoint decoding errors features files hub models text torch_weights",
+    "importing": "checkpoint config decoding errors features files hub models text torch_weights",
     "evaluation": "captioners captions datasets decoding errors features scores",
     "confidence": "captions checkpoint decoding errors files scores",
     # what is made of captioners and captions

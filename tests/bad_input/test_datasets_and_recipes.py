@@ -28,31 +28,6 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # --- showtell data check ---
 
 
-@pytest.mark.parametrize("arguments", [["none"], ["none", "--json"]])
-def test_check_of_nothing(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    assert refused(capsys, "data", "check", *arguments) == ([], "There is no file or folder none.")
-
-
-def test_check_of_an_empty_file(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("captions.json").touch()
-    expected = "captions.json is empty; it should hold JSON."
-    assert refused(capsys, "data", "check", "captions.json") == ([], expected)
-
-
-def test_check_of_broken_json(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("captions.json").write_text('{"images": [}')
-    expected = "captions.json is not valid JSON: Expecting value at line 1, column 13."
-    assert refused(capsys, "data", "check", "captions.json") == ([], expected)
-
-
-def test_check_of_a_folder_without_captions(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("photos").mkdir()
-    _, sentence = refused(capsys, "data", "check", "photos")
-    assert sentence.startswith(
-        "photos is not a dataset: it is a folder with 0 images and nothing else. Known formats are hub: "
-    )
-
-
 def problems_of(capsys: pytest.CaptureFixture[str], dataset: str, number: str = "a problem") -> list[str]:
     """The problems that a check of a dataset prints."""
     lines, sentence = refused(capsys, "data", "check", dataset)
@@ -104,13 +79,6 @@ def test_check_of_an_ambiguous_id(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_check_of_a_table_in_another_encoding(capsys: pytest.CaptureFixture[str]) -> None:
-    write_table(Path("mine"), "").write_bytes("image,caption\na.jpg,Un garçon\n".encode("latin-1"))
-    assert problems_of(capsys, "mine") == [
-        "mine/captions.csv is not in UTF-8: line 2 cannot be read; save it as CSV in UTF-8."
-    ]
-
-
 def test_check_of_a_table_with_an_open_quotation_mark(capsys: pytest.CaptureFixture[str]) -> None:
     write_table(Path("mine"), 'image,caption\na.jpg,"A dog\n', "a.jpg")
     assert problems_of(capsys, "mine") == [
@@ -145,25 +113,6 @@ def test_train_with_a_missing_recipe(capsys: pytest.CaptureFixture[str]) -> None
     assert sentence.startswith("There is no recipe none.yaml: it is not the path of a file, and no recipe of showtell ")
 
 
-def test_train_names_every_problem_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
-    _, sentence = refused(capsys, "train", recipe(training__epochs=0, model__hiden_size=3), "training.speed=9")
-    first, *problems = sentence.splitlines()
-    assert first == "recipe.yaml has 3 problems:"
-    assert [problem.split(":")[0].strip() for problem in problems] == [
-        "model.hiden_size",
-        "training.epochs",
-        "training.speed",
-    ]
-    assert 'did you mean "hidden_size"?' in problems[0]
-
-
-def test_train_on_data_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    _, sentence = refused(capsys, "train", recipe())
-    remedy = "set data.path to a folder or file of yours."
-    assert sentence == f"There is no file or folder photos, the data.path of the recipe: {remedy}"
-    assert not Path("runs").exists()
-
-
 @pytest.mark.parametrize(
     ("verb", "name", "command"),
     [
@@ -190,20 +139,6 @@ def test_train_on_a_text_file_named_jpg(capsys: pytest.CaptureFixture[str]) -> N
     assert not Path("runs").exists()
 
 
-def test_train_over_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    write_table(Path("photos"), "image,caption\na.png,a dog\nb.png,a cat\nc.png,a cow\n", photos="a.png b.png c.png")
-    Path("taken").write_text("mine")
-    _, sentence = refused(capsys, "train", recipe(), "--out", "taken")
-    assert sentence == "taken is a file; --out needs the name of a folder."
-    assert Path("taken").read_text() == "mine"
-
-
-def test_caption_without_a_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
-    Image.new("RGB", (8, 8)).save("a.png")
-    _, sentence = refused(capsys, "caption", "none", "a.png")
-    assert sentence.startswith("There is no checkpoint folder none; give a folder")
-
-
 def test_caption_with_settings_that_contradict(capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path) -> None:
     Image.new("RGB", (8, 8)).save("a.png")
     arguments = ["caption", str(tiny_checkpoint), "a.png"]
@@ -215,8 +150,3 @@ def test_caption_with_settings_that_contradict(capsys: pytest.CaptureFixture[str
         "asks for more captions than num_beams=2 finds" in refused(capsys, *arguments, "--num-return-sequences", "3")[1]
     )
     assert "num_beams: Input should be greater than or equal to 1" in refused(capsys, *arguments, "--num-beams", "0")[1]
-
-
-def test_caption_of_an_empty_folder(capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path) -> None:
-    Path("empty").mkdir()
-    assert "empty" in refused(capsys, "caption", str(tiny_checkpoint), "empty")[1]

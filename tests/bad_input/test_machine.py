@@ -209,21 +209,3 @@ def test_an_interrupt_says_how_to_go_on(world: Path, arguments: list[str], began
         pytest.skip("it was done before it could be interrupted")
     assert (process.returncode, printed) == (130, "")
     assert errors.startswith("showtell: interrupted; ") and kept in errors and "Traceback" not in errors
-
-
-@pytest.mark.slow
-def test_a_reader_that_goes_away(world: Path) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    command = [sys.executable, "-m", "showtell", "data", "check", "scenes"]
-    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=240, check=False)
-    os.close(writing)
-    assert "Traceback" not in done.stderr and "Exception" not in done.stderr
-
-
-@pytest.mark.slow
-def test_a_name_that_the_terminal_cannot_show(world: Path) -> None:
-    command = [sys.executable, "-m", "showtell", "data", "check", "hund-\N{DOG}"]
-    env = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, check=False)
-    assert (done.returncode, done.stderr) == (2, "showtell: There is no file or folder hund-\\U0001f415.\n")

@@ -10,7 +10,6 @@ What a file is of is seen from what it holds, not from its name. docs/published_
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from showtell.checkpoint import Checkpoint, save_checkpoint
+from showtell.config import describe_problem
 from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, DataError, UsageError, summarise
 from showtell.features import Encoder
@@ -32,16 +32,11 @@ from showtell.importing.parts import Converted
 from showtell.importing.report import ImportReport
 from showtell.importing.source_tensors import SourceTensors
 from showtell.models import MODELS, Decoder, build_decoder
-from showtell.models.skeleton import skeleton
 
 __all__ = ["ImportReport", "Imported", "import_checkpoint", "require_replaceable"]
 
 _INFOS = "the pickle with its options (opt) and words (vocab)"
 _WORDMAP = "the JSON file with the ids of its words"
-# Models of other projects that are not imported, by the name of a tensor.
-_OTHERS = {
-    "decoder.word_emb.weight": "meshed-memory-transformer of aimagelab",
-}
 
 
 @dataclass(frozen=True)
@@ -122,7 +117,7 @@ def import_checkpoint(
         tensors = SourceTensors({name: value for name, value in content.items() if isinstance(value, Tensor)}, weights)
         architecture = luo.architecture_of(tensors)
         if architecture is None:
-            raise CheckpointError(_unknown(weights, content, tensors))
+            raise CheckpointError(_unknown(weights, content))
         _refuse_option(wordmap, "--wordmap", luo.PROJECT.name, "--infos")
         files["infos"] = Path(infos or source_files.find_beside(weights, "*infos*.pkl", _INFOS, "--infos"))
         read = source_files.read_infos_file(files["infos"])
@@ -149,16 +144,14 @@ def _refuse_option(given: object, option: str, project: str, other: str) -> None
         raise UsageError(f"The weights are of {project}, which has no such file as {option} names; it has {other}.")
 
 
-def _unknown(weights: Path, content: dict[Any, object], tensors: SourceTensors) -> str:
+def _unknown(weights: Path, content: dict[Any, object]) -> str:
     """Why weights are not imported."""
     if luo.is_infos(content):
         return f"{weights} holds options and words; it is for --infos, and the source is the file of weights beside it."
-    other = next((name for key, name in _OTHERS.items() if key in tensors), None)
-    what = f"is of {other}, which is not imported" if other else "is of no project that is known here"
     names = sorted(key for key in content if isinstance(key, str))
     return (
-        f"{weights} {what} (it has {summarise(names, 3) or 'nothing with a name'}); imported are the captioners of "
-        f"{luo.PROJECT.name} and {tutorial.PROJECT.name} (docs/published_checkpoints.md)."
+        f"{weights} is of no model that is imported (it has {summarise(names, 3) or 'nothing with a name'}); these are "
+        f"{', '.join(luo.MODELS)} of {luo.PROJECT.name}, and {tutorial.PROJECT.name} (docs/published_checkpoints.md)."
     )
 
 
@@ -168,34 +161,20 @@ def _build(converted: Converted) -> Decoder:
     Raises:
         CheckpointError: sizes are out of range, or tensors contradict each other.
     """
-    parts, tensors = converted.parts, converted.tensors
+    parts, file = converted.parts, converted.tensors.file
     try:
         config = MODELS[parts.config["name"]][0].model_validate(parts.config)
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"])) or "its sizes"
-        reason = problem["msg"].removeprefix("Value error, ")
-        raise CheckpointError(f"The model in {tensors.file} cannot be built here: {where}: {reason}.") from error
-    build = partial(
-        build_decoder, config, feature_size=parts.feature_size, vocabulary_size=len(converted.words.vocabulary)
-    )
-    empty = skeleton(build)
-    assert empty is not None
-    expected: dict[str, Tensor] = empty.state_dict()
-    problems = [
-        f"{tensors.source_of(name)} has {tuple(own.shape)} where {tuple(expected[name].shape)} fits the others"
-        for name, own in parts.tensors.items()
-        if name in expected and own.shape != expected[name].shape
-    ]
-    problems += [f"{name} has nothing to be made of" for name in expected if name not in parts.tensors]
-    problems += [f"{tensors.source_of(name)} has no place" for name in parts.tensors if name not in expected]
-    if problems:
+        raise CheckpointError(f"The model in {file} cannot be built here: {describe_problem(error)}") from error
+    decoder = build_decoder(config, feature_size=parts.feature_size, vocabulary_size=len(converted.words.vocabulary))
+    try:
+        decoder.load_state_dict(parts.tensors, strict=True)
+    except RuntimeError as error:
+        problems = [line.strip() for line in str(error).splitlines()[1:]]
         raise CheckpointError(
-            f"The tensors in {tensors.file} contradict each other: {summarise(problems, 3)}; the file is damaged, or "
-            f"of another {parts.name} than is known here."
-        )
-    decoder = build()
-    decoder.load_state_dict(parts.tensors, strict=True)
+            f"The tensors in {file} contradict each other: {summarise(problems, 3).rstrip('.')}; the file is damaged, "
+            f"or of another {parts.name} than is known here."
+        ) from error
     return decoder.eval()
 
 
@@ -241,15 +220,9 @@ def _report(converted: Converted, files: dict[str, Path], encoder: Encoder, deco
         name, *wanted = parts.encoder_options.split()
         given = encoder.config.model_dump(mode="json")
         features += f", made by the encoder {given['name']}"
-        others = [
-            one for one in wanted if (pair := one.split("="))[0] != "weights" and str(given.get(pair[0])) != pair[1]
-        ]
-        if given["name"] != name:
-            notes.append(
-                f"the model was not trained on what {given['name']} sees, so that its captions may be of nothing"
-            )
-        elif others:
-            notes.append(f"the model was trained on features of {name} {' '.join(others)}; give these settings too")
+        settings = dict(one.split("=") for one in wanted if not one.startswith("weights="))
+        if given["name"] != name or any(str(given.get(key)) != value for key, value in settings.items()):
+            notes.append(f"the model was trained on {parts.encoder_options}, so that captions may be of nothing")
         if given.get("weights") == "random":
             notes.append(f"{given['name']} has random weights, so that the captions are of nothing; give weights=FILE")
     return ImportReport(

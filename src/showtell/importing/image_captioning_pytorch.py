@@ -47,54 +47,20 @@ _FEATURES = {  # what they are, and which encoder makes them
         "resnet_caffe grid=1 weights=FILE",
     ),
 }
-# Models of the project that are not imported, by the beginnings of names that only they have.
-_OTHERS = {
-    "refiner.": "AoANet (aoa)",
-    "core.att2ctx.": "AoANet (aoa)",
-    "core.a2h.": "att2all2",
-    "core.lstm.w2h.": "adaatt or adaattmo",
-    "core.att1.": "stackatt or denseatt",
-    "core.weight_ih_l0": "show_tell",
-    "model.decoder.fc.": "m2transformer",
-    "model.decoder.embeddings.": "bert",
-    "_core.": "language_model",
-}
 _BASE = ("embed.", "fc_embed.", "att_embed.", "ctx2att.", "logit.")  # modules that every model of it once had
-_POSITIONS_COMPARED = 100
 
 
 def architecture_of(tensors: SourceTensors) -> str | None:
-    """Which of the models the tensors are of; None where they are of none of the project.
-
-    Raises:
-        CheckpointError: they are of a model of the project that is not imported.
-    """
+    """Which of the models the tensors are of; None where they are of none that is imported."""
     if "model.tgt_embed.0.lut.weight" in tensors and "att_embed.0.weight" in tensors:
         return "transformer"
-    if tensors.has("logit.0.") and tensors.has("core."):
-        raise CheckpointError(
-            _unsupported(tensors, "a model with more than one layer in front of its words (logit_layers)")
-        )
     if "core.att_lstm.weight_ih" in tensors and "core.lang_lstm.weight_ih" in tensors:
         return "updown"
     if "core.a2c.weight" in tensors:
         return "att2in2" if tensors.has("att_embed.") else "att2in"
     if "_core.i2h.weight" in tensors and "fc_embed.weight" in tensors:
         return "newfc"
-    if "core.i2h.weight" in tensors and "img_embed.weight" in tensors:
-        return "fc"
-    if "logit.weight" in tensors or tensors.has("model."):
-        for beginning, name in _OTHERS.items():
-            if tensors.has(beginning):
-                raise CheckpointError(_unsupported(tensors, name))
-    return None
-
-
-def _unsupported(tensors: SourceTensors, name: str) -> str:
-    return (
-        f"{tensors.file} holds the weights of {name} of {PROJECT.name}, which is not imported; imported are "
-        f"{', '.join(_ARCHITECTURES)} (topdown is updown)."
-    )
+    return "fc" if "core.i2h.weight" in tensors and "img_embed.weight" in tensors else None
 
 
 def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, object], file: str) -> Converted:
@@ -116,7 +82,7 @@ def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, objec
         options.contradictions.append(
             f'{file} has caption_model "{shorten(named, 40)}", and the tensors are those of {architecture}'
         )
-    kind = _ARCHITECTURES[architecture]
+    kind = MODELS[architecture]
     words = _words(infos["vocab"], options, tensors, kind)
     parts = kind.convert(tensors, options)
     parts.tensors |= {
@@ -239,17 +205,12 @@ def _parts(name: str, config: dict[str, Any], width: int, features: str, read: d
 def _attention(tensors: SourceTensors) -> dict[str, Tensor]:
     """w . tanh(W_a a + W_h h + b), whose b is the sum of two there."""
     core, ours = "core.attention", "attention"
-    bias = tensors.take("ctx2att.bias", f"{ours}.of_features.bias")
-    bias_of_query = tensors.take(f"{core}.h2att.bias", f"{ours}.of_features.bias")
-    if tensors.shape("ctx2att.bias", 1) != tensors.shape(f"{core}.h2att.bias", 1):
-        raise CheckpointError(
-            f"The biases ctx2att.bias and {core}.h2att.bias in {tensors.file} have {len(bias)} and "
-            f"{len(bias_of_query)} numbers, and should have the same: the file is damaged."
-        )
     tensors.leave_out(f"{core}.alpha_net.bias", "it cancels in the softmax")
     return {
         f"{ours}.of_features.weight": tensors.take("ctx2att.weight", f"{ours}.of_features.weight"),
-        f"{ours}.of_features.bias": bias + bias_of_query,
+        f"{ours}.of_features.bias": tensors.take_sum(
+            ("ctx2att.bias", f"{core}.h2att.bias"), f"{ours}.of_features.bias"
+        ),
         f"{ours}.of_query.weight": tensors.take(f"{core}.h2att.weight", f"{ours}.of_query.weight"),
         f"{ours}.score.weight": tensors.take(f"{core}.alpha_net.weight", f"{ours}.score.weight"),
     }
@@ -392,7 +353,7 @@ def _transformer(tensors: SourceTensors, options: SourceOptions) -> Parts:
         for index in range(layers[side]):
             parts.tensors |= _layer(tensors, side, index)
         parts.tensors |= _layer_norm(tensors, f"model.{side}.norm", f"{side}_norm")
-    _check_positions(tensors, size)
+    tensors.leave_out("model.tgt_embed.1.pe", "computed by its formula")
     return parts
 
 
@@ -426,27 +387,6 @@ def _layer_norm(tensors: SourceTensors, prefix: str, becomes: str) -> dict[str, 
     }
 
 
-def _check_positions(tensors: SourceTensors, size: int) -> None:
-    """Make sure that the positions in the file are those of the formula, by which ours are computed.
-
-    Raises:
-        CheckpointError: they are others.
-    """
-    name = "model.tgt_embed.1.pe"
-    if name not in tensors:
-        return
-    rows = min(tensors.shape(name, dimensions=3)[1], _POSITIONS_COMPARED)
-    given = tensors.take(name, "")[0, :rows]
-    tensors.leave_out(name, "computed by its formula")
-    angles = torch.arange(rows).unsqueeze(1) * torch.exp(torch.arange(0, size, 2) * (-math.log(10_000.0) / size))
-    formula = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :size]
-    if given.shape != formula.shape or not torch.allclose(given, formula, atol=1e-2):
-        raise CheckpointError(
-            f"The positions in {tensors.file} ({name}) are not the sines and cosines of {PROJECT.name}, so it computes "
-            "something else; it is not imported."
-        )
-
-
 @dataclass(frozen=True)
 class _Architecture:
     """How a model is converted."""
@@ -456,7 +396,7 @@ class _Architecture:
     output: str  # name of the output layer
 
 
-_ARCHITECTURES = {
+MODELS = {
     "newfc": _Architecture(_newfc, "embed.weight", "logit"),
     "fc": _Architecture(_old_fc, "embed.weight", "logit"),
     "att2in": _Architecture(_att2in, "embed.weight", "logit"),

@@ -171,14 +171,12 @@ def _settings(encoder: object, decoder: object) -> dict[str, object]:
 def _decoder(tensors: SourceTensors) -> dict[str, Tensor]:
     """All tensors of the decoder but those that have a row for each word."""
     theirs, ours = "decoder.attention", "attention"
-    bias = tensors.take(f"{theirs}.encoder_att.bias", f"{ours}.of_features.bias")
-    bias_of_hidden = tensors.take(f"{theirs}.decoder_att.bias", f"{ours}.of_features.bias")
-    if bias.shape != bias_of_hidden.shape:
-        raise CheckpointError(f"The biases of the attention in {tensors.file} have different sizes: it is damaged.")
     tensors.leave_out(f"{theirs}.full_att.bias", "it cancels in the softmax")
     return {
         f"{ours}.of_features.weight": tensors.take(f"{theirs}.encoder_att.weight", f"{ours}.of_features.weight"),
-        f"{ours}.of_features.bias": bias + bias_of_hidden,
+        f"{ours}.of_features.bias": tensors.take_sum(
+            (f"{theirs}.encoder_att.bias", f"{theirs}.decoder_att.bias"), f"{ours}.of_features.bias"
+        ),
         f"{ours}.of_query.weight": tensors.take(f"{theirs}.decoder_att.weight", f"{ours}.of_query.weight"),
         f"{ours}.score.weight": tensors.take(f"{theirs}.full_att.weight", f"{ours}.score.weight"),
         **tensors.module("decoder.decode_step", "lstm"),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from contextlib import suppress
-
-import numpy as np
+from typing import TypeVar
 
 from showtell.errors import DataError, printable, shorten
 from showtell.importing.report import Option
 from showtell.torch_weights import StandIn
+
+NumberT = TypeVar("NumberT", int, float)
 
 
 class SourceOptions:
@@ -53,12 +52,8 @@ class SourceOptions:
         """
         value = self._number(name, default)
         if value != int(value) or not at_least <= value <= at_most:
-            raise DataError(
-                f"The option {name} in {self.file} is {_shown(self._values[name])}; it should be a whole number from "
-                f"{at_least} to {at_most}."
-            )
-        self._note(name, int(value))
-        return int(value)
+            raise self._bad(name, f"a whole number from {at_least} to {at_most}")
+        return self._note(name, int(value))
 
     def share(self, name: str, default: float) -> float:
         """A number from 0 to below 1, such as of dropout.
@@ -68,12 +63,8 @@ class SourceOptions:
         """
         value = self._number(name, default)
         if not 0 <= value < 1:
-            raise DataError(
-                f"The option {name} in {self.file} is {_shown(self._values[name])}; it should be a number from 0 to "
-                "below 1."
-            )
-        self._note(name, float(value))
-        return float(value)
+            raise self._bad(name, "a number from 0 to below 1")
+        return self._note(name, float(value))
 
     def text(self, name: str) -> str | None:
         """A text, without any mention; None where there is none."""
@@ -90,25 +81,27 @@ class SourceOptions:
         """
         self.read.append(Option(name, value, origin, is_seen=True))
         given = self._values.get(name)
-        if given is not None and (not isinstance(given, int | float | np.number) or given != value):
+        if given is not None and (not isinstance(given, int | float) or given != value):
             self.contradictions.append(f"{self.file} has {name} {_shown(given)}, and by {origin} it is {value}")
 
     def _number(self, name: str, default: float) -> float:
         value = self._values.get(name)
         if value is None:
             return default
-        if isinstance(value, int | float | np.integer | np.floating | np.bool_):
-            with suppress(OverflowError):  # of integers that no float holds
-                if math.isfinite(number := float(value)):
-                    return number
-        raise DataError(f"The option {name} in {self.file} is {_shown(value)}; it should be a number.")
+        if isinstance(value, int | float) and -1e9 < value < 1e9:
+            return float(value)
+        raise self._bad(name, "a number")
 
-    def _note(self, name: str, value: object) -> None:
+    def _bad(self, name: str, allowed: str) -> DataError:
+        return DataError(f"The option {name} in {self.file} is {_shown(self._values[name])}; it should be {allowed}.")
+
+    def _note(self, name: str, value: NumberT) -> NumberT:
         is_given = self._values.get(name) is not None
         self.read.append(Option(name, value, self._origin if is_given else "the default of the project"))
+        return value
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, str | int | float | bool | np.generic) or value is None:
+    if isinstance(value, str | int | float) or value is None:
         return printable(shorten(repr(value) if isinstance(value, str) else str(value), 40))
     return f"of type {value.path if isinstance(value, StandIn) else type(value).__name__}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from showtell.errors import CheckpointError, summarise
 from showtell.importing.report import TensorGroup
+from showtell.torch_weights import is_plain
 
 _WRAPPER = "module."  # what DataParallel puts before each name
 _MAX_SHARED = 2  # how often the bytes of a file may be claimed by tensors that share them
@@ -42,7 +43,6 @@ class SourceTensors:
         for name in tensors:
             self._modules.setdefault(name.rpartition(".")[0], []).append(name)
         self._becomes: dict[str, str] = {}  # what has become of each name
-        self._sources: dict[str, str] = {}  # the name that each tensor of ours was read from
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
@@ -108,12 +108,11 @@ class SourceTensors:
         """
         tensor = self.look_at(name)
         self._becomes[name] = becomes
-        self._sources[becomes] = name
         if name.endswith(_COUNTER):
             if tensor.numel() != 1 or tensor.is_complex():
                 raise CheckpointError(f"The tensor {name} in {self.file} should be a single number: it is damaged.")
             return tensor.long().reshape(())
-        if not tensor.is_floating_point() or tensor.layout != torch.strided:
+        if not tensor.is_floating_point() or not is_plain(tensor):
             kind = str(tensor.dtype).removeprefix("torch.")
             raise CheckpointError(f"The tensor {name} in {self.file} holds {kind} instead of floating point numbers.")
         taken = tensor.detach().to(torch.float32, copy=True)
@@ -123,6 +122,17 @@ class SourceTensors:
                 "damaged file; use another checkpoint."
             )
         return taken
+
+    def take_sum(self, names: Sequence[str], becomes: str) -> Tensor:
+        """The sum of tensors of one shape, such as of two biases that the source adds to each other.
+
+        Raises:
+            CheckpointError: one is missing, or they have different shapes.
+        """
+        parts = [self.take(name, becomes) for name in names]
+        if any(part.shape != parts[0].shape for part in parts):
+            raise CheckpointError(f"{' and '.join(names)} in {self.file} should have the same size: it is damaged.")
+        return torch.stack(parts).sum(0)
 
     def module(self, prefix: str, becomes: str, *, nested: bool = False) -> dict[str, Tensor]:
         """The tensors of a module by the names that they have here.
@@ -175,10 +185,6 @@ class SourceTensors:
                 f"{self.file} looks like {model} and has {len(rest)} tensors that this model does not have "
                 f"({summarise(rest, 3)}), so it computes something else; it is not imported."
             )
-
-    def source_of(self, name: str) -> str:
-        """What a tensor of ours was read from, for messages."""
-        return self._sources.get(name, name)
 
     def groups(self) -> tuple[TensorGroup, ...]:
         """What was read and what has become of it, in the order of the file."""
