@@ -69,7 +69,7 @@ ROWS: list[Row] = [
     ("no number", f"{CAPTION} --num-beams three", "Invalid value for '--num-beams': Input should be a valid in", None),
     ("format", f"{CAPTION} --format xml", "Invalid value for '--format': 'xml' is not one of 'text', 'jso", None),
     ("page over a folder", f"{EXPLAIN} --out scenes", "scenes is a folder; --out needs the name of a file.", None),
-    ("lost photos", "explain run/best lost.jpg 'a b' --out a.html", "There is no photo to explain: lost.jpg, a b", None),
+    ("lost photos", "explain run/best lost.jpg --out a.html", "There is no photo to explain: lost.jpg", None),
     # --- names of files
     ("null byte", "data check 'a\0b'", r"There is no file or folder a\x00b.", None),
     ("line break", "data check 'a\nb'", r"There is no file or folder a\nb.", None),
