@@ -53,15 +53,6 @@ def test_every_public_name_has_one_entry_under_a_path_that_imports_it():
     assert {"showtell.Captioner", "showtell.captioners.Abilities"} <= entries.keys(), "the shortest path"
 
 
-def test_the_head_of_a_file_with_two_entries_is_there_once():
-    page = PAGES["showtell.objectives"]
-    (title,) = re.findall(r"^### (.*adversarial.*)\n", page, re.MULTILINE)
-    assert set(title.split(", ")) == {"adversarial", "adversarial_pretraining"}
-    assert page.count("- log D(real) - log(1 - D(sampled)), or, with an image input,") == 1
-    for name in title.split(", "):
-        assert f"[settings of `{name}`](../recipe_keys.md#objectivename-{name})" in page
-
-
 def test_a_summary_is_a_whole_sentence():
     for text, sentence in {
         "One (papers/002 eq. 4. No end). Two.": "One (papers/002 eq. 4. No end).",
@@ -151,12 +142,6 @@ def test_the_examples_use_public_names():
 
 
 # --- the command line ---
-
-
-def test_options_in_the_text_of_the_page_of_commands_are_code():
-    assert re.findall(r"--\w", re.sub(r"```.*?```|`[^`]*`|<!--.*?-->", "", COMMANDS, flags=re.DOTALL)) == []
-    assert "With `--features` images are named by their ids in the store" in COMMANDS
-    assert "needs `--token`, or `--open/--no-open`." in COMMANDS
 
 
 def test_the_page_of_commands_has_every_option_of_every_verb():

@@ -132,14 +132,6 @@ def test_what_is_no_image_costs_only_itself(captioner, photos, tmp_path):
         captioner.explain(given)
 
 
-def test_photos_in_memory_are_numbered(captioner, photos):
-    image = Image.open(photos[1])
-    explanations = captioner.explain([photos[0], image])
-    assert [one.image for one in explanations] == [str(photos[0]), "photo 2"]
-    with pytest.raises(ImageError, match="A int is no photo"):
-        captioner.explain(3)
-
-
 def test_the_kept_photo_is_small_and_upright(captioner, tmp_path):
     photo = Image.new("RGB", (2000, 1000), "white")
     exif = Image.Exif()

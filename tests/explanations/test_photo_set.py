@@ -65,12 +65,6 @@ def test_words_are_marked_that_name_what_is_neither_annotated_nor_said_by_people
     assert not [pair for pair in marked["b.jpg"] if pair[1]]  # where nobody looked, nothing is said
 
 
-def test_a_photo_named_twice_is_explained_once(tiny_scenes):
-    photos = sorted((tiny_scenes / "images").iterdir())
-    photo_set = choose_photos([str(photos[3]), str(tiny_scenes / "images"), str(photos[0])], "test")
-    assert [photo.path for photo in photo_set.photos] == [photos[3], *photos[:3], *photos[4:]]
-
-
 def test_a_limited_dataset_still_knows_all_references(tiny_scenes):
     everything = choose_photos([str(tiny_scenes)], "train")
     some = choose_photos([str(tiny_scenes)], "train", limit=3)

@@ -402,19 +402,6 @@ def test_regions_are_lit_by_their_weight_and_named(show):
     )
 
 
-def test_the_sampled_region_has_a_ring(show):
-    caption = say("a dog", hot(12, 0, 1, 2), sampled_region=(5, None, 2))
-    browser = show(explain("x.jpg", ModelExplanation("hard", (caption,), grid(3, 4), (3, 4))))
-    browser.click(word(0))
-    red, green, blue = (pixels(browser)[..., channel].astype(int) for channel in range(3))
-    y, x = np.nonzero((red > 200) & (green > 150) & (blue < 80))
-    # the middle of row 2, column 2 of 3 x 4 cells over a canvas of 640 x 480
-    assert (x.mean(), y.mean()) == pytest.approx((240, 240), abs=1)
-    assert "Sampled region: row 2, column 2." in browser.ask("document.querySelector('.details').textContent")
-    browser.click(word(1))
-    assert "Sampled" not in browser.ask("document.querySelector('.details').textContent")
-
-
 def test_html_in_captions_and_names_is_text(show):
     by = ModelExplanation(HOSTILE, (say(f"a {HOSTILE.replace(' ', '')} dog", hot(12, 0, 1, 2, 3)),), grid(3, 4), (3, 4))
     browser = show(explain(HOSTILE, by, references=(HOSTILE,)), explain("other.jpg", by))
@@ -425,15 +412,6 @@ def test_html_in_captions_and_names_is_text(show):
     assert browser.ask("document.querySelector('h2').textContent") == "script><b>&"  # as it names a file in a folder
     assert browser.ask("document.querySelector('article > details li').textContent") == HOSTILE
     assert browser.ask("document.querySelectorAll('b b, article > b, h2 b, button b').length") == 0
-
-
-def test_printing_draws_what_was_not_seen_yet(show):
-    browser = show(*(explain(f"{n}.jpg", soft(), regions()) for n in range(6)))
-    drawn = "[...document.querySelectorAll('.thumbnails canvas')].filter(one => one.width != 300).length"
-    canvases = browser.ask("document.querySelectorAll('.thumbnails canvas').length")
-    assert browser.ask(drawn) < canvases
-    browser.call("Page.printToPDF")
-    assert browser.ask(drawn) == canvases
 
 
 def test_fragments_of_one_document_do_not_meet(browser, tmp_path):

@@ -73,14 +73,6 @@ def test_regions_are_boxes_by_weight_and_the_heaviest_is_named():
     assert [text.get_text() for text in panel.texts] == ["dog"]
 
 
-def test_a_sampled_region_is_marked_and_a_hallucination_is_red():
-    explained = caption(word("dog", sampled_region=2, hallucinated="dog"), attention=torch.full((1, 4), 0.25))
-    _, panel = draw(explanation(ModelExplanation("sat", (explained,), QUARTERS, (2, 2)))).axes
-    (mark,) = panel.lines
-    assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (20, 30)
-    assert panel.title.get_color() == "#b3261e"
-
-
 def test_numbers_along_a_caption_are_lines_below_it():
     word_values = (WordValues("gate", torch.tensor([[0.9], [0.1], [0.4]])), WordValues("subgoal", torch.rand(3, 6)))
     explained = caption(word("a"), word("$dog$"), word(""), attention=torch.full((3, 4), 0.25), word_values=word_values)
