@@ -12,11 +12,11 @@ import torch
 
 from showtell.captioners import Captioner
 from showtell.captions import Caption
-from showtell.errors import CheckpointError, RecipeError
+from showtell.errors import CheckpointError
 from showtell.objectives import OBJECTIVES
 from showtell.objectives.contract import HealthRange
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
-from showtell.training import loop, make_recipe, train
+from showtell.training import loop, train
 from showtell.training.recipe import RewardWatchdogConfig
 from showtell.training.reward_watchdog import RewardWatchdog
 from showtell.training.validation import Validation, Validator
@@ -77,21 +77,21 @@ SIGNS = [
 ]
 
 
-@pytest.mark.parametrize(("worse", "sentence"), SIGNS)
-def test_each_sign_of_harm_has_its_sentence_and_two_in_a_row_roll_back(worse, sentence):
-    watchdog = make_watchdog()
-    first = watchdog.check_validation(worse, 0.5)
-    ((kind, message),) = first.messages
-    assert kind == "harm" and message.startswith(sentence)
-    assert first.is_harmful and not first.rolls_back and watchdog.lr_factor == 1
-    second = watchdog.check_validation(worse, 0.5)
-    assert second.rolls_back and not second.stops
-    assert second.messages[-1] == (
-        "rollback",
-        "because of 2 validations in a row: back to the best weights, cider 0.500, with 0.5 times the learning rate "
-        "and a fresh optimiser (1 of 3)",
-    )
-    assert watchdog.lr_factor == second.metrics["lr_factor"] == 0.5
+def test_each_sign_of_harm_has_its_sentence_and_two_in_a_row_roll_back():
+    for worse, sentence in SIGNS:
+        watchdog = make_watchdog()
+        first = watchdog.check_validation(worse, 0.5)
+        ((kind, message),) = first.messages
+        assert kind == "harm" and message.startswith(sentence)
+        assert first.is_harmful and not first.rolls_back and watchdog.lr_factor == 1
+        second = watchdog.check_validation(worse, 0.5)
+        assert second.rolls_back and not second.stops
+        assert second.messages[-1] == (
+            "rollback",
+            "because of 2 validations in a row: back to the best weights, cider 0.500, with 0.5 times the learning "
+            "rate and a fresh optimiser (1 of 3)",
+        )
+        assert watchdog.lr_factor == second.metrics["lr_factor"] == 0.5
 
 
 def test_what_lies_within_the_tolerances_passes():
@@ -340,21 +340,3 @@ def test_a_start_that_says_nothing_leaves_no_trace(spoiled, tmp_path):
     with pytest.raises(CheckpointError, match="it has learned nothing yet"):
         train(spoiled, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_reward_needs_a_start_and_a_validation(spoiled):
-    spoiled["training"]["start_from"] = None
-    spoiled["data"]["validation_split"] = None
-    with pytest.raises(RecipeError) as caught:
-        make_recipe(spoiled)
-    assert str(caught.value) == (
-        "the recipe has 2 problems:\n"
-        "  objective.name=spoiler needs training.start_from: "
-        "a reward teaches only a model that says something already; "
-        "train with objective.name=cross_entropy first and set training.start_from to that run's best/, or set "
-        "training.reward_watchdog=null to begin with fresh weights\n"
-        "  objective.name=spoiler and data.validation_split=null contradict each other: the reward watchdog goes "
-        "by validations; name a split, or set training.reward_watchdog=null"
-    )
-    spoiled["training"]["reward_watchdog"] = None
-    assert make_recipe(spoiled).training.reward_watchdog is None
