@@ -29,6 +29,9 @@ class Search:
     run: Callable[..., Captions]
 
 
+_SAMPLING = ("temperature", "top_k", "top_p", "seed")  # also the names in `sample`
+
+
 def _greedy(decoder: Decoder, features: Features, config: DecodingConfig, **options: Any) -> Captions:
     rules, keep_outputs = options["rules"], options["keep_outputs"]
     return greedy(decoder, features, config.max_length, rules=rules, keep_outputs=keep_outputs)
@@ -50,8 +53,7 @@ def _beam(decoder: Decoder, features: Features, config: DecodingConfig, **option
 
 
 def _sample(decoder: Decoder, features: Features, config: DecodingConfig, **options: Any) -> Captions:
-    names = ("temperature", "top_k", "top_p", "seed")
-    settings = {name: getattr(config, name) for name in names}
+    settings = {name: getattr(config, name) for name in _SAMPLING}
     samples = config.num_return_sequences
     return deduplicate(sample(decoder, features, config.max_length, samples=samples, **settings, **options))
 
@@ -63,7 +65,7 @@ SEARCHES: Registry[Search] = Registry(
         "greedy": Search((), _greedy),
         "beam": Search(("num_beams", *_LENGTHS, "force_words"), _beam),
         "diverse-beam": Search(("num_beams", *_LENGTHS, "num_beam_groups", "diversity_penalty"), _beam),
-        "sample": Search(("temperature", "top_k", "top_p", "seed"), _sample),
+        "sample": Search(_SAMPLING, _sample),
     },
     expects="a showtell.decoding.Search whose settings are fields of DecodingConfig",
     accepts=lambda _, entry: isinstance(entry, Search) and DecodingConfig.model_fields.keys() >= set(entry.settings),
