@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from showtell.captioners import EncoderDecoderCaptioner
@@ -222,27 +222,6 @@ def test_regions_are_those_of_the_steps_by_hand(encoder, refine, monkeypatch):
     assert all((found.box in proposals) != refine for found in expected)
 
 
-def test_overlaps_are_measured_in_pixels_of_the_photo(encoder, monkeypatch):
-    """Every region is of one class, and the threshold is one at which photo and image make a difference."""
-    image, window, scale = noise(81, 117), (0.0, 0.0, 39.0, 27.0), 3
-    proposals = propose(tensors_of(encoder), maps_of(encoder, image), 81, 117, scale)[: encoder.config.proposals]
-    on_photo = [[value / scale for value in box] for box in proposals]
-    ones = [1.0] * len(proposals)
-    threshold = next(
-        threshold
-        for threshold in np.arange(0.02, 0.7, 0.01)
-        if suppress(proposals, ones, threshold) != suppress(on_photo, ones, threshold)
-    )
-    changes = {"nms_threshold": float(threshold), "min_regions": 1, "max_regions": 9}
-    monkeypatch.setattr(encoder, "config", encoder.config.model_copy(update=changes))
-    bias = encoder.detector.cls_score.bias.detach().clone()
-    bias[77] += 80
-    monkeypatch.setitem(encoder.detector.cls_score._parameters, "bias", nn.Parameter(bias, requires_grad=False))
-    expected = by_hand(encoder, image, window)
-    assert_regions(encoder(PreparedBatch.of([image], torch.tensor([window]))), 0, expected, window, 117)
-    assert {found.label for found in expected} == {77} and len(expected) < len(proposals)
-
-
 def test_a_photo_does_not_depend_on_its_company(encoder):
     images = [noise(80, 112, 1), noise(96, 80, 2), noise(80, 112, 3)]
     together = encoder(PreparedBatch.of(images))
@@ -265,19 +244,6 @@ def test_a_photo_without_a_proposal_is_one_region(encoder):
         bias.copy_(before)
     assert features.vectors.shape == (1, 1, 2048)
     assert features.regions.boxes[0].tolist() == [[0, 0, 55.5, 39.5]]  # from the first to the last pixel of the image
-
-
-def test_boxes_are_in_pixels_of_the_photo_and_thin_ones_are_left_out(encoder):
-    image = noise(80, 112)
-    small, large = ((0.0, 0.0, side, side * 80 / 112) for side in (28, 1120))
-    sides = {}
-    for window in (small, large):
-        features = encoder(PreparedBatch.of([image], torch.tensor([window])))
-        boxes = features.regions.boxes[0]
-        assert bool((boxes >= 0).all()) and bool((boxes[:, 2:] <= torch.tensor(window[2:])).all())
-        sides[window] = float(((boxes[:, 2:] - boxes[:, :2]) * 112 / window[2] + 1).min())
-    assert sides[small] >= 16 * 112 / 28  # 16 pixels of a photo that was enlarged by four
-    assert sides[large] < sides[small]
 
 
 def test_names_are_those_of_the_release():

@@ -121,24 +121,6 @@ def test_the_mean_of_the_grid_saw_the_whole_window():
     assert rectangles(encoder, (3, 4, 50, 60), 1).tolist() == [[3, 4, 50, 60]]
 
 
-def test_a_map_that_is_padded_ends_in_thinner_cells():
-    """50 pixels halved three times, rounded up, are 7 cells of 8 pixels; the last has the remaining 2."""
-    encoder = build_encoder(encoder_config({"name": "small_cnn", "image_size": 50, "widths": [4, 4, 4]}))
-    cells = rectangles(encoder, (0, 0, 50, 50), 49).view(7, 7, 4)[0]
-    assert cells[:, 0].tolist() == pytest.approx([0, 8, 16, 24, 32, 40, 48])
-    assert cells[:, 2].tolist() == pytest.approx([8, 16, 24, 32, 40, 48, 50])
-
-
-def test_a_map_that_is_rounded_down_is_spread_over_the_whole():
-    """The pooling of VGG drops the last of an odd number of columns."""
-    settings = {"name": "vgg11", "weights": "random", "stage": 2, "image_size": 30}
-    encoder = build_encoder(encoder_config(settings))
-    features = encoder(PreparedBatch.of(torch.zeros(1, 3, 30, 30, dtype=torch.uint8)))
-    assert features.vectors.shape[1] == 49  # 30 -> 15 -> 7
-    cells = encoder.rectangles(features, torch.tensor([[0.0, 0.0, 70.0, 70.0]]))[0].view(7, 7, 4)[0]
-    assert cells[:, 0].tolist() == pytest.approx([0, 10, 20, 30, 40, 50, 60])
-
-
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_rectangles_are_in_pixels_of_the_upright_photo(tmp_path, orientation):
     """The white quarter of a photo is found by its rectangle, however the camera was held."""

@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import timm
 import torch
 import torchvision
-import yaml
 from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -18,10 +15,7 @@ from torch.nn import functional as F
 from showtell.checkpoint import load_checkpoint
 from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
-from showtell.features.precision import fastest_precision
 from showtell.features.timm_grid import _trained_modules
-from showtell.objectives import build_objective
-from showtell.training.optimizers import build_optimizer
 from showtell.training.recipe_checks import make_recipe
 from showtell.types import PreparedBatch
 
@@ -96,11 +90,6 @@ def test_weights_of_another_small_cnn_are_refused(tiny_checkpoint):
             build_encoder(encoder_config(settings | change))
 
 
-def test_small_cnn_says_which_stages_it_has():
-    with pytest.raises(ValidationError, match=r"stage=2: widths make 2 maps, numbered 0 to 1 or, from the last, -1 to"):
-        encoder_config({"name": "small_cnn", "widths": [8, 16], "stage": 2})
-
-
 def test_cells_are_numbered_row_by_row():
     """A change in one corner of the picture reaches the cells of that corner and not the opposite ones."""
     encoder = build_encoder(encoder_config({"name": "small_cnn", "image_size": 64, "widths": [8, 8, 8]})).eval()
@@ -131,16 +120,6 @@ def test_backbones_of_timm_by_name_stage_and_grid(name, settings, shape):
     encoder = build_encoder(encoder_config({"name": name, "weights": "random", **settings}))
     assert encoder.feature_size == shape[-1]
     assert encoder(PreparedBatch.of(IMAGES)).vectors.shape == shape
-
-
-def test_preprocessing_is_that_of_the_backbone():
-    encoder = build_encoder(encoder_config({"name": "vit_tiny_patch16_224", "weights": "random"}))
-    settings = encoder.preprocessing
-    expected = timm.get_pretrained_cfg("vit_tiny_patch16_224")
-    assert settings.image_size == expected.input_size[1]
-    assert (settings.mean, settings.deviation) == (expected.mean, expected.std)
-    assert settings.interpolation == expected.interpolation
-    assert settings.resize == "squash"
 
 
 def test_the_features_are_those_of_timm_itself():
@@ -313,28 +292,6 @@ def test_a_change_of_precision_changes_features_settings_and_fingerprint():
     assert build_encoder(encoder_config({"name": "small_cnn"})).precisions == ("fp32",)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224"])
-def test_in_bf16_features_are_near_those_of_any_other_batch(name):
-    """In bf16 oneDNN computes products of few rows by other code."""
-    settings = {"name": name, "weights": "random", "image_size": 64, "trained": False, "seed": 0, "precision": "bf16"}
-    encoder = build_encoder(encoder_config(settings))
-    together = encoder(PreparedBatch.of(IMAGES)).vectors
-    alone = torch.cat([encoder(PreparedBatch.of(image[None])).vectors for image in IMAGES])
-    assert float((alone - together).norm() / together.norm()) < 0.01
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="what a processor can do is read in /proc")
-def test_the_fastest_precision_is_one_that_there_is():
-    has_amx = re.search(r"^flags.* amx_bf16 ", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    fastest = fastest_precision(("fp32", "bf16"), torch.device("cpu"))
-    assert fastest == ("bf16" if has_amx else "fp32")
-    assert (
-        fastest_precision(("fp32",), torch.device("cpu"))
-        == fastest_precision(("bf16",), torch.device("meta"))
-        == "fp32"
-    )
-
-
 # ---- weights
 
 
@@ -353,13 +310,6 @@ def test_without_weights_and_network_the_recipe_is_told_what_to_do(hub):
     with pytest.raises(WeightsError, match=r"timm/resnet34\.a1_in1k are not in the cache.*encoder\.weights=FILE"):
         build_encoder(encoder_config({"name": "resnet34"}))
     build_encoder(encoder_config({"name": "resnet34"}), load_weights=False)  # as a checkpoint does
-
-
-def test_backbones_without_weights_and_unknown_tags_are_named():
-    with pytest.raises(RecipeError, match=r"timm has no pretrained weights of mixer_s32_224: set encoder\.weights to"):
-        build_encoder(encoder_config({"name": "mixer_s32_224"}))
-    with pytest.raises(RecipeError, match=r'timm has no weights "tv_in1" of resnet101; did you mean "tv_in1k"\?'):
-        encoder_config({"name": "resnet101.tv_in1"})
 
 
 def test_weights_of_another_backbone_are_refused(tmp_path):
@@ -485,27 +435,6 @@ def test_batch_norms_of_trained_stages_can_keep_their_statistics():
     assert not encoder.eval().backbone.layer4.training
 
 
-def test_nothing_below_the_first_trained_stage_is_kept_for_gradients():
-    """What autograd keeps is what it would keep if the trained stage stood alone."""
-
-    def kept(run: Callable[[], Tensor]) -> int:
-        sizes = []
-        with torch.autograd.graph.saved_tensors_hooks(
-            lambda tensor: sizes.append(tensor.numel()) or tensor, lambda t: t
-        ):
-            run().sum().backward()
-        return sum(sizes)
-
-    encoder = resnet(trained=["layer4"]).train()
-    with torch.no_grad():
-        below = encoder.backbone.forward_intermediates(
-            encoder.preprocessing.normalise(IMAGES), indices=[3], intermediates_only=True, stop_early=True
-        )[0]
-    alone = kept(lambda: encoder.backbone.layer4(below))
-    assert 0 < kept(lambda: encoder(PreparedBatch.of(IMAGES)).vectors) <= alone
-    assert kept(lambda: resnet(trained=True).train()(PreparedBatch.of(IMAGES)).vectors) > alone
-
-
 @pytest.mark.parametrize(
     ("name", "size", "stage"),
     [("resnet18", 64, -1), ("vgg11", 32, 4), ("vit_tiny_patch16_224", 32, -1), ("convnext_atto", 32, -1),
@@ -522,14 +451,6 @@ def test_every_weight_lies_in_one_stage(name, size, stage):
     assert sorted(owners) == sorted(weight for weight, _ in whole.backbone.named_parameters())
 
 
-def test_the_last_stage_of_a_transformer_has_its_final_norm():
-    settings = {"name": "vit_tiny_patch16_224", "weights": "random", "image_size": 32, "trained": [-1]}
-    encoder = build_encoder(encoder_config(settings))
-    trained = {name for name, weight in encoder.backbone.named_parameters() if weight.requires_grad}
-    assert {"norm.weight", "norm.bias"} < trained
-    assert {name for name in trained if not name.startswith(("norm.", "blocks.11."))} == set()
-
-
 def test_each_stage_has_its_learning_rate():
     encoder = resnet(trained={"layer3": 1e-5, 4: 1e-4})
     rates = {rate: sum(weight.numel() for weight in group) for rate, group in encoder.parameter_groups()}
@@ -542,20 +463,6 @@ def test_each_stage_has_its_learning_rate():
     assert [rate for rate, _ in build_encoder(again).parameter_groups()] == [1e-5, 1e-4]
     assert [rate for rate, _ in resnet(trained=[4], learning_rate=0.5).parameter_groups()] == [0.5]
     assert resnet(trained=False).parameter_groups() == []
-
-
-def test_the_optimiser_has_a_group_for_each_rate(tiny_recipe):
-    tiny_recipe["encoder"] = {
-        "name": "resnet18", "weights": "random", "image_size": 64, "trained": {"layer3": 1e-5, "layer4": 1e-4},
-    }  # fmt: skip
-    recipe = make_recipe(tiny_recipe)
-    objective = build_objective(recipe.objective, feature_size=3, vocabulary_size=5)
-    model = nn.ModuleDict(
-        {"encoder": build_encoder(recipe.encoder), "decoder": nn.Linear(2, 3), "objective": objective}
-    )
-    groups = build_optimizer(model, recipe).param_groups
-    assert [group["initial_lr"] for group in groups] == [0.004, 1e-5, 1e-4]
-    assert sum(len(group["params"]) for group in groups) == len([p for p in model.parameters() if p.requires_grad])
 
 
 @pytest.mark.parametrize(
@@ -574,26 +481,6 @@ def test_unknown_stages_are_refused_with_the_nearest():
         resnet(trained=["layer5"])
     with pytest.raises(RecipeError, match=r"up to its stage 3 has no stage or module 4; stages are 0 to 3"):
         resnet(trained=[4], stage=3)
-
-
-def test_sizes_that_do_not_fit_are_refused():
-    vit = {"name": "vit_small_patch14_dinov2", "weights": "random"}
-    with pytest.raises(
-        RecipeError, match=r"encoder\.image_size=60: .* sees patches of 14 pixels, .* such as 56 or 70\."
-    ):
-        build_encoder(encoder_config({**vit, "image_size": 60}))
-    for name, size, why in (("maxvit_pico_rw_256", 100, "height"), ("levit_128s", 200, "The size of tensor a")):
-        encoder = build_encoder(encoder_config({"name": name, "weights": "random", "image_size": size}))
-        with pytest.raises(RecipeError, match=rf"{name} cannot take pictures of {size} pixels \({why}"):
-            encoder(PreparedBatch.of(torch.zeros(1, 3, size, size, dtype=torch.uint8)))
-
-
-def test_the_recipes_of_the_docs_are_valid():
-    text = (Path(__file__).parents[2] / "docs" / "encoders.md").read_text(encoding="utf-8")
-    recipes = re.findall(r"\{name: .*?\}", text)
-    assert len(recipes) >= 9
-    for recipe in recipes:
-        encoder_config(yaml.safe_load(recipe))
 
 
 def test_unknown_encoders_and_settings_are_refused():

@@ -27,7 +27,6 @@ from showtell.images.preprocessing import Preprocessing
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.training import train
-from showtell.training.recipe_checks import make_encoder_config
 from showtell.types import Features, PreparedBatch
 
 TINY = {
@@ -226,23 +225,6 @@ def test_with_one_class_the_regions_are_the_detections_of_torchvision():
         assert labels.tolist() == theirs["labels"].tolist()
 
 
-def test_with_many_classes_every_region_is_a_detection_of_torchvision(encoder):
-    model = encoder.detector
-    model.transform.min_size, model.transform.max_size = (96,), 192
-    heads = model.roi_heads
-    before = heads.nms_thresh, heads.score_thresh, heads.detections_per_img
-    heads.nms_thresh, heads.score_thresh, heads.detections_per_img = 0.3, 0.0, 10**6
-    (image,) = noise((96, 130))
-    (theirs,) = model([image / 255])
-    heads.nms_thresh, heads.score_thresh, heads.detections_per_img = before
-    _, boxes, scores, labels = regions_of(encoder(PreparedBatch.of([image])), 0)
-    assert len(set(labels.tolist())) > 1
-    for box, score, label in zip(boxes, scores, labels, strict=True):
-        same = (theirs["boxes"] - box).abs().amax(-1) < 1e-3
-        assert (same & ((theirs["scores"] - score).abs() < 1e-5) & (theirs["labels"] == label)).any()
-    assert float(scores[0]) == pytest.approx(float(theirs["scores"][0]), abs=1e-5)
-
-
 @pytest.mark.parametrize("refine", [True, False])
 def test_each_vector_is_the_box_heads_of_the_box_that_is_reported(refine):
     encoder = detector(refine=refine)
@@ -282,28 +264,6 @@ def test_photos_of_different_shapes_in_one_batch_are_as_one_by_one(encoder):
             assert torch.equal(one, other)
 
 
-def test_photos_that_share_a_pass_are_as_one_by_one(encoder):
-    """What a GPU does: images of different sizes that fill the same cells go through the network together."""
-    images = noise((96, 130), (96, 160), (90, 131))
-    alone = [encoder(PreparedBatch.of([image])) for image in images]
-    for index, regions in enumerate(encoder._regions(images, [None] * 3)):
-        vectors, boxes, scores, labels = regions_of(alone[index], 0)
-        torch.testing.assert_close(regions.boxes, boxes, atol=1e-2, rtol=1e-4)
-        torch.testing.assert_close(regions.vectors, vectors, atol=1e-4, rtol=1e-3)
-        torch.testing.assert_close(regions.scores, scores, atol=1e-4, rtol=1e-3)
-        assert regions.labels.tolist() == labels.tolist()
-
-
-def test_each_photo_passes_the_backbone_once(encoder):
-    batch_sizes = []
-    handle = encoder.detector.backbone.register_forward_hook(
-        lambda module, given, out: batch_sizes.append(len(given[0]))
-    )
-    encoder(PreparedBatch.of(noise((96, 130), (150, 96), (96, 96), (96, 130))))
-    handle.remove()
-    assert sum(batch_sizes) == 4
-
-
 def test_regions_come_best_first_between_the_least_and_the_most(encoder):
     features = encoder(
         PreparedBatch.of([*noise((96, 130), (150, 96)), torch.full((3, 96, 96), 128, dtype=torch.uint8)])
@@ -315,13 +275,6 @@ def test_regions_come_best_first_between_the_least_and_the_most(encoder):
         assert bool((scores[5:] >= 0.5).all())
         assert bool((boxes[:, 2:] > boxes[:, :2]).all())
         assert all(encoder.categories[label] in ("cat", "dog", "bus") for label in labels)
-
-
-def test_fresh_weights_give_the_least_number_of_regions_on_a_blank_photo():
-    encoder = build_encoder(encoder_config({**TINY, "min_regions": 36, "max_regions": 36})).eval()
-    features = encoder(PreparedBatch.of(torch.zeros(1, 3, 96, 128, dtype=torch.uint8)))
-    assert features.vectors.shape == (1, 36, 1024)
-    assert bool(features.is_region.all())
 
 
 def test_a_photo_without_proposals_is_one_region():
@@ -343,18 +296,6 @@ def test_boxes_are_in_pixels_of_the_photo(encoder):
     expected = on_image * torch.tensor([5, 3, 5, 3]) + torch.tensor([100, 50, 100, 50])
     torch.testing.assert_close(features.regions.boxes, expected, atol=1e-3, rtol=1e-5)
     assert encoder.rectangles(features, window) is features.regions.boxes
-
-
-def test_an_encoder_is_a_function_of_its_settings(encoder):
-    def fresh(**changes):
-        return build_encoder(encoder_config({**TINY, **changes})).fingerprint()
-
-    state = torch.random.get_rng_state()
-    first = fresh()
-    assert torch.equal(state, torch.random.get_rng_state())
-    torch.manual_seed(7)
-    assert fresh() == first
-    assert len({first, fresh(seed=2), fresh(refine=False), fresh(min_regions=6), fresh(image_size=64)}) == 5
 
 
 # --- boxes of the dataset ---
@@ -400,15 +341,6 @@ def test_dataset_or_detected_searches_where_the_dataset_has_nothing(encoder):
     assert torch.equal(either(PreparedBatch.of(images)).vectors, detected.vectors)  # a photo on its own
 
 
-def test_a_detector_that_finds_its_own_boxes_does_not_look_at_others(encoder):
-    images = noise((96, 128))
-    assert not encoder.takes_boxes
-    assert torch.equal(
-        encoder(PreparedBatch.of(images, None, [torch.tensor([[1.0, 1, 9, 9]])])).vectors,
-        encoder(PreparedBatch.of(images)).vectors,
-    )
-
-
 # --- weights ---
 
 
@@ -450,20 +382,6 @@ def test_weights_come_from_a_file_of_a_mask_r_cnn_too(encoder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "sides"),
-    [("fasterrcnn_resnet50_fpn", (800, 1333)), ("fasterrcnn_mobilenet_v3_large_320_fpn", (320, 640))],
-)
-def test_preprocessing_is_that_of_the_detector(name, sides):
-    encoder = build_encoder(encoder_config({"name": "faster_rcnn", "detector": name, "weights": "random"}))
-    settings = encoder.preprocessing
-    assert (settings.image_size, settings.longest, settings.resize) == (*sides, "fit")
-    assert settings.mean == tuple(encoder.detector.transform.image_mean)
-    assert settings.deviation == tuple(encoder.detector.transform.image_std)
-    body = [m for m in encoder.detector.backbone.body.modules() if isinstance(m, nn.BatchNorm2d)]
-    assert {module.eps for module in body} == ({0.0} if "resnet" in name else {1e-3, 1e-5} & {m.eps for m in body})
-
-
-@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"min_regions": 50}, "min_regions=50 must not be above max_regions=40, nor that above proposals=60"),
@@ -476,13 +394,6 @@ def test_preprocessing_is_that_of_the_detector(name, sides):
 def test_settings_that_do_not_go_together_are_refused(changes, message):
     with pytest.raises(ValidationError, match=message):
         encoder_config({**TINY, **changes})
-
-
-def test_a_longer_side_below_the_shorter_is_refused():
-    with pytest.raises(
-        RecipeError, match=r"encoder\.longest=200 is less than the shorter side .* here 320\): raise it"
-    ):
-        build_encoder(encoder_config({**TINY, "image_size": None, "longest": 200}))
 
 
 # --- a grid at boxes ---
@@ -524,42 +435,6 @@ def test_a_grid_at_boxes_learns_through_its_backbone():
     assert all(parameter.grad is not None for parameter in encoder.parameters())
     with pytest.raises(UsageError, match=r"boxes that its dataset brings \(encoder\.name=roi_grid\)"):
         encoder(PreparedBatch.of(torch.zeros(1, 3, 64, 64, dtype=torch.uint8)))
-
-
-def test_a_grid_at_boxes_learns_as_its_backbone_says():
-    frozen = {**GRID, "backbone": {**GRID["backbone"], "trained": False}}
-    config = encoder_config(frozen)
-    assert config.trained is False
-    assert encoder_config(config.model_dump(mode="json")) == config
-    encoder = build_encoder(config)
-    encoder.train()
-    assert not any(module.training for module in encoder.modules())
-    assert encoder_config({**GRID, "backbone": {**GRID["backbone"], "learning_rate": 0.01}}).learning_rate == 0.01
-    with pytest.raises(ValidationError, match="learning_rate is set within backbone"):
-        encoder_config({**GRID, "learning_rate": 0.01})
-    with pytest.raises(RecipeError, match='There is no encoder "smal_cnn"; did you mean "small_cnn"'):
-        encoder_config({"name": "roi_grid", "backbone": {"name": "smal_cnn"}})
-    with pytest.raises(RecipeError, match=r'encoder\.backbone\.widhts: no such key; did you mean "widths"'):
-        make_encoder_config({"name": "roi_grid", "backbone": {"name": "small_cnn", "widhts": [8]}}, "the recipe")
-    with pytest.raises(ValidationError, match=r"backbone\n +Input should be a valid dictionary or instance"):
-        encoder_config({"name": "roi_grid", "backbone": "resnet18"})
-    with pytest.raises(RecipeError, match="Precomputed gives no grid"):
-        build_encoder(
-            encoder_config({"name": "roi_grid", "backbone": {"name": "precomputed", "feature_size": 4, "source": "x"}})
-        )
-
-
-def test_the_fingerprint_of_a_grid_at_boxes_is_of_what_it_sees():
-    torch.manual_seed(0)
-    first = build_encoder(encoder_config(GRID))
-    torch.manual_seed(0)
-    frozen = build_encoder(encoder_config({**GRID, "backbone": {**GRID["backbone"], "trained": False}}))
-    assert first.fingerprint() == frozen.fingerprint()
-    torch.manual_seed(0)
-    whole = build_encoder(encoder_config({**GRID, "whole_photo": True}))
-    torch.manual_seed(1)
-    other = build_encoder(encoder_config(GRID))
-    assert len({first.fingerprint(), whole.fingerprint(), other.fingerprint()}) == 3
 
 
 # --- from end to end ---
@@ -607,24 +482,6 @@ def test_a_checkpoint_with_regions_captions_a_raw_photo(encoder, tmp_path):
         photos.append(tmp_path / f"{number}.jpg")
         Image.fromarray(chance.integers(0, 256, (5, 5, 3), dtype=np.uint8)).resize(size).save(photos[-1])
     assert_checkpoint_captions(encoder, photos, tmp_path / "checkpoint")
-
-
-@pytest.mark.shared
-def test_a_checkpoint_with_regions_captions_real_photos(shared_data, tmp_path):
-    photos = sorted((shared_data / "coco-mini" / "images").glob("*.jpg"))[:3]
-    encoder = build_encoder(encoder_config({**TINY, "image_size": 160, "longest": 320, "categories": None}))
-    assert_checkpoint_captions(encoder, photos, tmp_path / "checkpoint")
-
-
-@pytest.mark.shared
-def test_real_boxes_are_the_regions(shared_data):
-    records = [record for record in open_dataset(shared_data / "coco-mini").split("val") if record.boxes][:4]
-    own = [torch.tensor([[b.x, b.y, b.x + b.width, b.y + b.height] for b in record.boxes]) for record in records]
-    encoder = detector(boxes="dataset")
-    photos = [prepare_photo(record.path, encoder.preprocessing) for record in records]
-    features = encoder(PreparedBatch.of([p.pixels for p in photos], torch.tensor([p.window for p in photos]), own))
-    for index, boxes in enumerate(own):
-        torch.testing.assert_close(regions_of(features, index)[1], boxes, atol=0.02, rtol=1e-4)
 
 
 def test_a_decoder_learns_from_the_boxes_of_scenes(tiny_recipe, tiny_scenes, tmp_path):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor
 from torchvision.models import resnet50
 from torchvision.ops import roi_align
@@ -16,7 +14,6 @@ from showtell.errors import WeightsError
 from showtell.features import build_encoder, encoder_config
 from showtell.features.grid import GridEncoder
 from showtell.features.resnet_caffe import caffe_resnet, last_map_before_stage_4
-from showtell.images.loading import prepare_photo
 from showtell.types import Features, PreparedBatch
 from tests.features.resnet_by_hand import enliven, stage, stem
 
@@ -86,21 +83,6 @@ def test_a_photo_does_not_depend_on_its_company(encoder):
     assert torch.equal(encoder(stacked).vectors, together.vectors[[0, 2]])
 
 
-@pytest.mark.parametrize(
-    ("size", "prepared"),
-    [((640, 427), (640, 427)), ((500, 333), (500, 333)), ((4000, 3000), (640, 480)), ((3, 20), (32, 32)),
-     ((9000, 100), (640, 32))],
-)  # fmt: skip
-def test_photos_keep_their_size_up_to_the_longest_side(size, prepared, encoder, tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "photo.png")
-    photo = prepare_photo(tmp_path / "photo.png", encoder.preprocessing)
-    assert photo.pixels.shape == (3, prepared[1], prepared[0])
-    assert photo.window == (0, 0, *size)
-    if size == prepared:
-        assert np.array_equal(photo.pixels.permute(1, 2, 0).numpy(), pixels)
-
-
 def test_the_map_has_as_many_cells_as_its_rectangles_count(encoder):
     network = caffe_resnet((1, 1, 1, 1)).to("meta").eval()
     for pixels in [*range(32, 132), 427, 480, 639, 640]:
@@ -138,12 +120,6 @@ def test_boxes_of_the_dataset_are_pooled_on_the_map_of_their_own_photo():
         grid = encoder.backbone(PreparedBatch.of([image])).vectors.transpose(1, 2).unflatten(2, (8, 8))
         expected = roi_align(grid, [quarter], output_size=1, sampling_ratio=8, aligned=True).flatten()
         torch.testing.assert_close(features.vectors[index, 0], expected)
-
-
-def test_random_weights_fit_into_half_precision():
-    encoder = encoder_of("random", depth=152, grid=1, seed=0)
-    vectors = encoder(PreparedBatch.of([noise(64, 64)])).vectors
-    assert bool(vectors.half().isfinite().all()) and float(vectors.std()) > 0.01
 
 
 def test_without_a_file_a_sentence_says_where_it_comes_from():

@@ -49,7 +49,7 @@ def caption_parts(
     with connected(STORE + 2 * captioner.memory_bytes):
         import ray.data
 
-        resources = ray.cluster_resources()
+        resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
         cores, gpus = resources.get("CPU", 1), resources.get("GPU", 0)
         size = min(workers or int(gpus) or int(cores), len(parts))
         rows = [{"number": number, "part": json.dumps(part)} for number, part in parts.items()]

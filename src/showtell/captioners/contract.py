@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
 import torch
 from typing_extensions import TypeIs
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 PhotoToCaption = PhotoSource | StoredImage  # a photo, or an image whose features are in a store
 CONDITIONS = ("stage", "prompt")  # settings that the probability of a given text depends on
-SourceT = TypeVar("SourceT")
+SourceT = TypeVar("SourceT", bound=PhotoToCaption)
+ItemT = TypeVar("ItemT")  # what `fetch` makes a photo of
 
 
 @dataclass(frozen=True)
@@ -350,7 +351,7 @@ class Captioner(abc.ABC):
 
     def caption_photos(
         self,
-        photos: Iterable[SourceT],
+        photos: Iterable[ItemT],
         settings: DecodingConfig | None = None,
         batch_size: int = 32,
         *,
@@ -358,8 +359,8 @@ class Captioner(abc.ABC):
         attention: bool = False,
         readers: int = READERS,
         image_ids: Iterable[str] | None = None,
-        fetch: Callable[[SourceT], PhotoToCaption] | None = None,
-    ) -> Iterator[tuple[SourceT, list[Caption] | ImageError]]:
+        fetch: Callable[[ItemT], PhotoToCaption] | None = None,
+    ) -> Iterator[tuple[ItemT, list[Caption] | ImageError]]:
         """Captions of many photos, batch by batch, in their order. What is no image gives its error.
 
         Nothing is read before the first result is asked for, and then one batch ahead.
@@ -377,8 +378,8 @@ class Captioner(abc.ABC):
         settings = self.check(settings or self.decoding)
         names = None if image_ids is None else iter(image_ids)
 
-        def opened(source: SourceT) -> Any:
-            return self.open_photo(source if fetch is None else fetch(source))
+        def opened(source: ItemT) -> Any:
+            return self.open_photo(cast(PhotoToCaption, source) if fetch is None else fetch(source))
 
         for batch in prepare_batches(photos, opened, batch_size, first_alone=first_alone, readers=readers):
             of_batch = None if names is None else [next(names) for _ in batch]

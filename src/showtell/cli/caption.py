@@ -125,10 +125,10 @@ def caption(
     if isinstance(writer, SidecarFormat):
         failures = write_sidecars(caption_photos, [Path(str(image)) for image in images], writer, options)
     elif out is None:
-        failures = _print(caption_photos, images, partial(writer.write, options=options), is_table=style == Format.csv)
+        failures = _print(caption_photos, images, writer.writing(options), is_table=style == Format.csv)
     else:
         made_with = made_with_of(captioner, settings, attention=attention) | _store_of(images)
-        failures = _write(caption_photos, images, partial(writer.write, options=options), out, made_with, batch_size)
+        failures = _write(caption_photos, images, writer.writing(options), out, made_with, batch_size)
         if accept_above is not None:
             notify(_describe_splits(out))
     raise_failures([*failures, *missing], f"of {len(images) + len(missing)} files could not be captioned")

@@ -39,6 +39,10 @@ class FileFormat:
     opening: str  # regular expression of the beginning of each file that was written in this format
     options: tuple[str, ...] = ()  # of the command line
 
+    def writing(self, options: FormatOptions) -> Callable[[Iterable[CaptionResult]], Iterator[str]]:
+        """The writer with its options."""
+        return lambda results: self.write(results, options)
+
 
 @dataclass(frozen=True)
 class SidecarFormat:

@@ -181,7 +181,10 @@ def _from_hdf5(path: Path) -> Iterator[tuple[str, ImageFeatures]]:
     except OSError as error:
         raise DataError(f"{path} cannot be read as HDF5: {error}.") from error
     with file:
-        names = _names(file, str(path))
+        try:
+            names = dict.fromkeys(map(str, file))  # in their order
+        except Exception as error:  # h5py raises anything where the file is damaged
+            raise DataError(f"{path} is damaged: {_reason(error)}.") from error
         if "image_features" in names:
             raise DataError(
                 f"{path} numbers its images by a pickle beside it, which is not opened here because a pickle can run "
@@ -203,51 +206,31 @@ def _from_hdf5(path: Path) -> Iterator[tuple[str, ImageFeatures]]:
                     yield name, _image(entry, where, (0, 0))
 
 
-def _names(group: Any, where: str) -> dict[str, None]:
-    """The names in a file or a group of HDF5, in their order."""
-    try:
-        return dict.fromkeys(map(str, group))
-    except Exception as error:  # h5py raises anything where the file is damaged
-        raise DataError(f"{where} is damaged: {_reason(error)}.") from error
-
-
 def _read_hdf5(parent: Any, name: str, where: str) -> Any:
     """A dataset of HDF5 as an array, or of a group those datasets that are known by their names.
 
     Raises:
-        DataError: it is damaged, is no dataset, or would be read from elsewhere: another file could be any file of this
-            machine, whose bytes would end up in the store.
+        DataError: it is damaged, or would be read from elsewhere: another file could be any file of this machine, whose
+            bytes would end up in the store.
     """
     import h5py
 
     try:
-        link, item = parent.get(name, getlink=True), None
-        if isinstance(link, h5py.HardLink):
-            item = parent[name]
+        item = parent[name] if isinstance(parent.get(name, getlink=True), h5py.HardLink) else None
+        if isinstance(item, h5py.Group) and parent.name == "/":
+            return {key: _read_hdf5(item, key, f"{where}/{key}") for key in (*_VECTORS, *_BOXES) if key in item}
         if isinstance(item, h5py.Dataset) and not item.external and not item.is_virtual:
-            if item.shape is None or item.dtype.kind not in "fiu":
-                raise DataError(f"{where} holds no array of numbers ({item.dtype}); features are floats.")
             if item.nbytes > _MAX_ARRAY_BYTES:
-                raise DataError(
-                    f"{where} is an array of {item.nbytes / 2**30:,.1f} GB, more than the features of an image "
-                    f"may have ({_MAX_ARRAY_BYTES // 2**30} GB)."
-                )
+                raise DataError(f"{where} is an array of {item.nbytes / 2**30:,.1f} GB, too much for an image.")
             return item[()]
     except DataError:
         raise
     except Exception as error:  # h5py raises anything where the file is damaged
         raise DataError(f"{where} is damaged: {_reason(error)}.") from error
-    if isinstance(item, h5py.Group) and parent.name == "/":
-        within = _names(item, where)
-        return {key: _read_hdf5(item, key, f"{where}/{key}") for key in (*_VECTORS, *_BOXES) if key in within}
-    if isinstance(item, h5py.Dataset):
-        what = "keeps its numbers in other files"
-    elif isinstance(item, h5py.Group | h5py.Datatype):
-        what = "is a group or a type"
-    else:
-        what = "is a link"
-    file = parent.file.filename
-    raise DataError(f"{where} {what}, which is not followed; write the numbers themselves into {file}.")
+    raise DataError(
+        f"{where} is a link, a nested group or in another file, which is not followed; write the numbers themselves "
+        f"into {parent.file.filename}."
+    )
 
 
 def _one_of(content: Any, names: tuple[str, ...], where: object) -> np.ndarray:
@@ -287,7 +270,12 @@ def _image(
     labels: np.ndarray | None = None,
 ) -> ImageFeatures:
     """One entry: a pooled vector (D,), regions (R, D), or a map (rows, columns, D)."""
-    if vectors.dtype.kind != "f" or not 1 <= vectors.ndim <= 3 or vectors.size == 0:
+    if (
+        not isinstance(vectors, np.ndarray)
+        or vectors.dtype.kind != "f"
+        or not 1 <= vectors.ndim <= 3
+        or vectors.size == 0
+    ):
         raise DataError(
             f"{where} has an array of {vectors.dtype} and shape {vectors.shape}; features are floats of shape (D,), "
             "(R, D) or (rows, columns, D)."

@@ -66,7 +66,7 @@ def precision(name: str) -> Precision:
 class StoreInfo(Config):
     """What a store says of itself."""
 
-    format: Literal[3] = Field(FORMAT, description="Version of the store's layout.")
+    format: int = Field(FORMAT, description="Version of the store's layout.")
     encoder: dict[str, Any] = Field(description="Settings of the encoder, without those of where its weights are from.")
     fingerprint: str = Field(description="Hash of the encoder's settings, preprocessing and weights.")
     preprocessing: Preprocessing | None = Field(
@@ -187,10 +187,10 @@ def _pack(image_id: str, features: ImageFeatures, info: StoreInfo) -> bytes:
 def _unpack(value: memoryview, info: StoreInfo) -> ImageFeatures:
     """Views of the arrays in an entry, whose checksum was compared."""
     start = _CHECKSUM + 8 + int.from_bytes(value[_CHECKSUM : _CHECKSUM + 8], "little")
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, about in json.loads(bytes(value[_CHECKSUM + 8 : start])).items():
         first, last = about["data_offsets"]
-        dtype = _SAFETENSORS_DTYPES[about["dtype"]]
+        dtype: np.dtype[Any] = _SAFETENSORS_DTYPES[about["dtype"]]
         arrays[name] = np.frombuffer(value[start + first : start + last], dtype).reshape(about["shape"])
     width, height = arrays.pop("size").tolist()
     return ImageFeatures(size=(width, height), **arrays)
