@@ -68,7 +68,7 @@ def score(
         Path | None,
         typer.Option(
             help="References: COCO captions JSON, JSON of {id: \\[texts]}, or a dataset (with --split).",
-            show_default=False,
+            show_default="none; they are needed",
         ),
     ] = None,
     metrics: Metrics = None,
