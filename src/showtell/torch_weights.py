@@ -171,9 +171,9 @@ class _Unpickler(pickle._Unpickler):
             target.dtype = target.dtype.newbyteorder(state[1])
         elif isinstance(target, _Array):
             version, shape, kind, columns_first, raw = state
-            target.__setstate__((version, shape, kind.dtype, columns_first, _bytes(raw)))  # type: ignore[arg-type]
+            target.__setstate__((version, shape, kind.dtype, columns_first, _bytes(raw)))
 
-    dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}  # noqa: RUF012
+    dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}  # type: ignore[dict-item]  # noqa: RUF012
 
 
 def _load(stream: BinaryIO, **_: object) -> Any:
