@@ -93,7 +93,7 @@ def read_weights_file(file: Path) -> dict[Any, object]:
     return content
 
 
-def read_infos_file(file: Path) -> object:
+def read_infos_file(file: Path) -> Any:
     """The content of a pickle of words and options.
 
     Raises:
