@@ -296,7 +296,7 @@ async def test_who_brings_a_bad_photo_fails_alone():
         good, broken, poison, nan, other = await asyncio.gather(*tasks, return_exceptions=True)
         assert texts([good, other]) == ["b'1' 1", "b'2' 1"]
         assert isinstance(broken, ImageError) and isinstance(poison, RuntimeError)
-        assert str(nan).startswith("fake computed a log-probability of nan for this photo; its weights are damaged")
+        assert "nan" in str(nan) and "its weights are damaged" in str(nan)
         assert (engine.waiting, engine.running) == (0, 0)
     assert sorted(captioner.batches[1]) == [b"1", b"2", b"nan", b"poison"]
     assert sorted(captioner.batches[2:]) == [[b"1"], [b"2"], [b"nan"], [b"poison"]]

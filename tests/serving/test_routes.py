@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from showtell.errors import ImageError, UsageError
+from showtell.errors import CheckpointError, ImageError, UsageError
 from showtell.serving.answers import CaptionsAnswer
 from showtell.serving.app import create_app
 from showtell.serving.batcher import NoNumberError
@@ -174,6 +174,7 @@ def test_paths_and_methods_that_are_none(client):
         (TooLateError("It took too long."), 504, "It took too long."),
         (ClosingError("The server is ending."), 503, "The server is ending."),
         (ImageError("The image in memory is damaged."), 422, "photo is damaged."),
+        (CheckpointError("The captioner gives nan."), 422, "The captioner gives nan."),
         (NoNumberError("A log-probability is nan."), 422, "A log-probability is nan."),
         (ZeroDivisionError("secret"), 500, "Something failed inside the server; its log has the details."),
     ],

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from showtell.errors import ImageError, ShowtellError, StorageError, UsageError, one_line
+from showtell.errors import CheckpointError, ImageError, ShowtellError, StorageError, UsageError, one_line
 from showtell.serving.batcher import NoNumberError
 from showtell.serving.corrections import ConflictError, UnknownCorrectionError
 from showtell.serving.engine import ClosingError, QueueFullError, TooLateError
@@ -30,6 +30,7 @@ STATUSES: tuple[tuple[type[ShowtellError], int], ...] = (
     (ImageError, 422),
     (UsageError, 422),
     (NoNumberError, 422),
+    (CheckpointError, 422),  # its probabilities are no numbers
     (QueueFullError, 429),
     (TooLateError, 504),
     (ClosingError, 503),
