@@ -48,7 +48,12 @@ Precision = Literal["fp16", "fp32"]
 DTYPES: dict[str, np.dtype] = {"fp16": np.dtype("<f2"), "fp32": np.dtype("<f4")}
 # The other arrays of an entry, and their dtypes in safetensors and here.
 _ARRAYS = {"boxes": "<f4", "scores": "<f4", "labels": "<i4", "attributes": "<i4", "size": "<i8"}
-_SAFETENSORS_DTYPES = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I32": np.dtype("<i4"), "I64": np.dtype("<i8")}
+_SAFETENSORS_DTYPES: dict[str, np.dtype[Any]] = {
+    "F16": np.dtype("<f2"),
+    "F32": np.dtype("<f4"),
+    "I32": np.dtype("<i4"),
+    "I64": np.dtype("<i8"),
+}
 _CHECKSUM = 8  # bytes in front of an entry: the CRC-32 of all that follows
 
 
