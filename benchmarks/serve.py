@@ -1,16 +1,16 @@
-"""`showtell serve` under load: overhead, throughput, other servers, overload.
+"""`showtell serve` under load: overhead, throughput, overload, other servers. With the default options it takes two minutes.
 
-    python benchmarks/serve.py [one many others overload]
+    python benchmarks/serve.py [one many overload others] [--photos 120] [--repeats 3]
                                [--litserve PYTHON] [--bentoml PYTHON] [--checkpoint FOLDER PHOTOS] [--json]
 
   one       one client against the captioner in this process, on the same photos in turn
   many      32 clients against `caption_photos` over the same photos in a folder, in turn
-  others    32 clients of servers that caption in batches of up to 32 with the same captioner: LitServe and BentoML,
-            by pythons of their own that can import showtell, too; without one of them it is skipped aloud
   overload  128 clients that ask again at once whatever they get, and a queue of 32
+  others    32 clients of LitServe and BentoML with the same captioner and batches of up to 32, by pythons of their own
+            that can import showtell, too; part of the run where one of them is given
 
 Without --checkpoint the captioner has random weights: a small CNN and Show, Attend and Tell, five beams, photos of
-500 x 375. Clients and server share the machine. Ratios are medians of --repeats rounds in turn.
+500 x 375. Clients and server share the machine. Rates and times are medians of --repeats rounds in turn.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +72,6 @@ class Server:
     port: int
     path: str = "/v1/captions"
     field: str | None = None  # of the form in which photos are sent; None: they are the body
-
-    def cpu(self) -> float:
-        """Seconds of processor that it and its children have used."""
-        tree = [self.process, *self.process.children(recursive=True)]
-        return sum(sum(process.cpu_times()[:2]) for process in tree)
 
     async def post(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], photo: bytes) -> tuple[int, float]:
         """Post a photo with little more than its bytes, so that it costs little; status and seconds."""
@@ -178,75 +174,99 @@ class Setup:
     paths: list[Path]
     photos: list[bytes]
     repeats: int
-    litserve: str | None
-    bentoml: str | None
+    others: dict[str, str]  # pythons by the name of the server
+
+
+def median(loads: Sequence[Load], value: Callable[[Load], float]) -> float:
+    return statistics.median(map(value, loads))
 
 
 def row(name: str, value: float, unit: str, against: str, base: float) -> dict[str, Any]:
     return {"name": name, "value": value, "unit": unit, "against": against, "ratio": value / base}
 
 
+def quantiles(name: str, loads: Sequence[Load], base: Sequence[Load], against: str) -> list[dict[str, Any]]:
+    """Rows of p50 and p99."""
+    pairs = [
+        (median(loads, partial(Load.quantile, share=share)), median(base, partial(Load.quantile, share=share)))
+        for share in (0.5, 0.99)
+    ]
+    return [
+        row(f"{name}_p{percent}", own, "ms", f"{against}, {other:.1f} ms", other)
+        for percent, (own, other) in zip((50, 99), pairs, strict=True)
+    ]
+
+
 def measure_one(setup: Setup) -> list[dict[str, Any]]:
     """One client."""
-    own, asked = [], []
+    alone, asked = [], []
     with showtell_server(setup) as server:
-        for photo in setup.photos[:1] + setup.photos[:100] * setup.repeats:
+        load(server, setup.photos[:3], 1)  # to warm up
+        for photo in setup.photos:
             began = time.perf_counter()
             setup.captioner.caption(photo)
-            own.append(1e3 * (time.perf_counter() - began))
-            asked.append(load(server, [photo], 1).quantile(0.5))
-    alone, served = statistics.median(own[1:]), statistics.median(asked[1:])
-    return [row("one_client", served, "ms", f"the captioner alone, {alone:.1f} ms", alone)]
+            alone.append(time.perf_counter() - began)
+            asked += load(server, [photo], 1).times
+    own, other = (Load(sum(times), Counter(), sorted(times)) for times in (asked, alone))
+    rate = row("1_client", own.rate, "photos/s", f"the captioner alone, {other.rate:.1f}/s", other.rate)
+    return [rate, *quantiles("1_client", [own], [other], "the captioner alone")]
 
 
 def measure_many(setup: Setup) -> list[dict[str, Any]]:
-    """Many clients against a folder."""
+    """Many clients against a folder, whose photos have no waiting times."""
     folder, served = [], []
     with showtell_server(setup) as server:
         load(server, setup.photos[:CLIENTS])  # to warm up
         for _ in range(setup.repeats):
             began = time.perf_counter()
-            count = sum(1 for _ in setup.captioner.caption_photos(setup.paths, batch_size=CLIENTS, first_alone=False))
+            count = sum(1 for _ in setup.captioner.caption_photos(setup.paths, batch_size=CLIENTS))
             folder.append(count / (time.perf_counter() - began))
             served.append(load(server, setup.photos))
-    rate = statistics.median(one.rate for one in served)
-    share = statistics.median(one.rate / base for one, base in zip(served, folder, strict=True))
-    p99 = statistics.median(one.quantile(0.99) for one in served)
-    against = f"a folder, {statistics.median(folder):.0f}/s (median of ratios; p99 {p99:.0f} ms)"
-    return [row("32_clients", rate, "photos/s", against, rate / share)]
+    rate = statistics.median(folder)
+    against = f"32 photos one after another, {1e3 * CLIENTS / rate:.0f} ms"
+    p50, p99 = (median(served, partial(Load.quantile, share=share)) for share in (0.5, 0.99))
+    return [
+        row("32_clients", median(served, lambda one: one.rate), "photos/s", f"a folder, {rate:.1f}/s", rate),
+        row("32_clients_p50", p50, "ms", against, 1e3 * CLIENTS / rate),
+        row("32_clients_p99", p99, "ms", against, 1e3 * CLIENTS / rate),
+    ]
+
+
+def measure_overload(setup: Setup) -> list[dict[str, Any]]:
+    """Four times the clients, and a queue as short as a batch."""
+    with showtell_server(setup, "--queue", str(CLIENTS)) as server:
+        load(server, setup.photos[:CLIENTS])  # to warm up
+        normal, over = load(server, setup.photos), load(server, setup.photos * 8, 4 * CLIENTS)
+    sent = f"32 clients ({over.statuses[429]:,} of {over.statuses.total():,} sent away)"
+    rate = row("overload", over.rate, "photos/s", sent, normal.rate)
+    return [rate, *quantiles("overload", [over], [normal], "32 clients")]
 
 
 def measure_others(setup: Setup) -> list[dict[str, Any]]:
     """The same clients, captioner and largest batch with other servers, in turn."""
-    environment = {"CHECKPOINT": str(setup.checkpoint), "MAX_BATCH": str(CLIENTS)}
-    loads: dict[str, list[tuple[Load, float]]] = {}
-    for _ in range(setup.repeats):
-        servers = {"showtell": showtell_server(setup)}
-        for name, python in (("LitServe", setup.litserve), ("BentoML", setup.bentoml)):
-            port = free_port()
-            if python is None:
-                print(f"{name} is skipped: --{name.lower()} names no python that has it.", file=sys.stderr)
-            elif name == "LitServe":
-                command = (python, str(HERE / "serve_litserve.py"), str(port))
-                servers[name] = serving(*command, port=port, environment=environment, path="/predict", field="request")
-            else:
-                command = (python, "-m", "bentoml", "serve", "serve_bentoml:Front", "--port", str(port))
-                servers[name] = serving(*command, port=port, environment=environment, path="/caption", field="image")
-        for name, one in servers.items():
-            with one as server:
+    loads: dict[str, list[Load]] = {}
+    for _ in range(setup.repeats if setup.others else 0):
+        for name in ("showtell", *setup.others):
+            with showtell_server(setup) if name == "showtell" else other_server(setup, name) as server:
                 wait_until_it_answers(server, setup.photos[0])
                 load(server, setup.photos[: 2 * CLIENTS])  # to warm up
-                before, met = server.cpu(), load(server, setup.photos)
-                print(name, dict(met.statuses), file=sys.stderr)
-                loads.setdefault(name, []).append((met, 1e3 * (server.cpu() - before) / len(setup.photos)))
-    rows, own = [], loads["showtell"]
+                loads.setdefault(name, []).append(load(server, setup.photos))
+    rows: list[dict[str, Any]] = []
     for name, met in loads.items():
-        rate, own_rate = (statistics.median(one.rate for one, _ in some) for some in (met, own))
-        p99, own_p99 = (statistics.median(one.quantile(0.99) for one, _ in some) for some in (met, own))
-        cpu = statistics.median(cpu for _, cpu in met)
-        rows.append(row(f"rate_{name}", rate, "photos/s", f"showtell's ({cpu:.1f} ms of processor each)", own_rate))
-        rows.append(row(f"p99_{name}", p99, "ms", "showtell's", own_p99))
+        own, rate = (median(some, lambda one: one.rate) for some in (loads["showtell"], met))
+        rows += [row(name, rate, "photos/s", "showtell's", own), *quantiles(name, met, loads["showtell"], "showtell's")]
     return rows
+
+
+def other_server(setup: Setup, name: str) -> contextlib.AbstractContextManager[Server]:
+    """LitServe or BentoML."""
+    python, port = setup.others[name], free_port()
+    environment = {"CHECKPOINT": str(setup.checkpoint), "MAX_BATCH": str(CLIENTS)}
+    if name == "litserve":
+        command = (python, str(HERE / "serve_litserve.py"), str(port))
+        return serving(*command, port=port, environment=environment, path="/predict", field="request")
+    command = (python, "-m", "bentoml", "serve", "serve_bentoml:Front", "--port", str(port))
+    return serving(*command, port=port, environment=environment, path="/caption", field="image")
 
 
 def wait_until_it_answers(server: Server, photo: bytes) -> None:
@@ -259,19 +279,7 @@ def wait_until_it_answers(server: Server, photo: bytes) -> None:
     raise SystemExit("A server does not answer.")
 
 
-def measure_overload(setup: Setup) -> list[dict[str, Any]]:
-    """Four times the clients, and a queue as short as a batch."""
-    with showtell_server(setup, "--queue", str(CLIENTS)) as server:
-        load(server, setup.photos[: 2 * CLIENTS])  # to warm up
-        normal, over = load(server, setup.photos), load(server, setup.photos * 8, 4 * CLIENTS)
-    sent = f"32 clients ({over.statuses[429]:,} of {over.statuses.total():,} sent away)"
-    return [
-        row("overload_rate", over.rate, "photos/s", sent, normal.rate),
-        row("overload_p99", over.quantile(0.99), "ms", "32 clients", normal.quantile(0.99)),
-    ]
-
-
-PARTS = {"one": measure_one, "many": measure_many, "others": measure_others, "overload": measure_overload}
+PARTS = {"one": measure_one, "many": measure_many, "overload": measure_overload, "others": measure_others}
 
 
 def main() -> None:
@@ -281,10 +289,11 @@ def main() -> None:
     parser.add_argument("--checkpoint", nargs=2, type=Path, metavar=("FOLDER", "PHOTOS"))
     parser.add_argument("--litserve", help="python of an environment that has LitServe, and can import showtell")
     parser.add_argument("--bentoml", help="python of an environment that has BentoML, and can import showtell")
-    parser.add_argument("--photos", type=int, default=600, help="different photos")
+    parser.add_argument("--photos", type=int, default=120, help="different photos")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    others = {name: python for name in ("litserve", "bentoml") if (python := getattr(given, name)) is not None}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if given.checkpoint is None:
@@ -293,12 +302,11 @@ def main() -> None:
         else:
             checkpoint, photos = given.checkpoint
             paths = sorted(photos.iterdir())[: given.photos]
-        contents = [path.read_bytes() for path in paths]
         captioner = Captioner.from_pretrained(checkpoint, device="cpu")
         captioner.caption(paths[:2])  # to warm up
-        setup = Setup(checkpoint.resolve(), captioner, paths, contents, given.repeats, given.litserve, given.bentoml)
-        rows = [row for part in given.parts for row in PARTS[part](setup)]
-    show(rows, given.json)
+        contents = [path.read_bytes() for path in paths]
+        setup = Setup(checkpoint.resolve(), captioner, paths, contents, given.repeats, others)
+        show([row for part in given.parts for row in PARTS[part](setup)], given.json)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ REFUSED = {
         "--host",
         "0.0.0.0",
     ): "host=0.0.0.0 lets other machines connect; give a token of 16 characters or more, or open=true",
-    ("--host", "192.0.2.1", "--open"): "host=192.0.2.1 is no address of this machine; 127.0.0.1 always is.",
+    ("--host", "192.0.2.1", "--open"): "Cannot listen on port 7860 of 192.0.2.1: Cannot assign requested address; choose",
 }
 
 
@@ -50,8 +50,8 @@ def test_a_port_that_is_taken_is_named_before_anything_is_opened(capsys):
         status, _, err = run(capsys, "serve", "nowhere", "--port", str(port))
     assert status == 2
     assert err == (
-        f"showtell: Port {port} of 127.0.0.1 is taken; end what listens there, or choose another port (0 takes a free "
-        "one).\n"
+        f"showtell: Cannot listen on port {port} of 127.0.0.1: Address already in use; choose another port (0 takes a free "
+        "one), or 127.0.0.1.\n"
     )
 
 

@@ -13,8 +13,9 @@ from showtell.captioners.contract import Abilities, About
 from showtell.captions import Caption, ExplainedCaption, ExplainedWord, ModelExplanation, Word
 from showtell.decoding import DecodingConfig
 from showtell.images.photo import to_photo
-from showtell.serving.engine import Answer, Engine, Question, ServedCaptioner, require_affordable
+from showtell.serving.engine import Answer, Engine, Question
 from showtell.serving.settings import ServeSettings
+from tests.serving.fake_captioner import FakeCaptioner
 
 WORDS = ("a", "red", "circle")
 BOXES = torch.tensor([[0.0, 0, 24, 16], [24, 0, 48, 16], [0, 16, 24, 32], [24, 16, 48, 32]])  # of `photo_bytes()`
@@ -27,25 +28,27 @@ def photo_bytes(size: tuple[int, int] = (48, 32), kind: str = "PNG", color: str 
     return stream.getvalue()
 
 
-def served(name: str = "toy", **changes: Any) -> ServedCaptioner:
+class Served(FakeCaptioner):
+    """A captioner that only says what it is."""
+
+    about = About(name="toy model", library="tests", parameters=1, preprocessing={})
     abilities = Abilities(
         searches=("greedy", "beam", "diverse-beam", "sample"),
         settings=tuple(field for field in DecodingConfig.model_fields if field != "prompt"),
         attention="grid",
         occlusion=("mean", "pixels"),
     )
-    about = About(name="toy model", library="tests", parameters=1, preprocessing={})
-    return ServedCaptioner(
-        **{"name": name, "about": about, "abilities": abilities, "decoding": DecodingConfig(), **changes}
-    )
+
+    def __init__(self, **changes: Any) -> None:
+        super().__init__()
+        vars(self).update(changes)
 
 
 class FakeEngine(Engine):
     """Answers with the same words for each photo, after reading it."""
 
-    def __init__(self, *captioners: ServedCaptioner, error: Exception | None = None) -> None:
-        super().__init__({}, ServeSettings())
-        self.captioners = {one.name: one for one in captioners or (served(),)}
+    def __init__(self, *, error: Exception | None = None, **captioners: Served) -> None:
+        super().__init__(captioners or {"toy": Served()}, ServeSettings())
         self.questions: list[Question] = []
         self.error = error
         self.go = asyncio.Event()
@@ -63,7 +66,7 @@ class FakeEngine(Engine):
         self.loop.call_soon_threadsafe(self.go.set)
 
     async def ask(self, question: Question) -> Answer:
-        require_affordable(question, 5_000)
+        self.require_affordable(question)
         self.questions.append(question)
         try:
             await self.go.wait()
@@ -79,7 +82,7 @@ class FakeEngine(Engine):
             explained = tuple(ExplainedWord(word, 0.5, (("blue", 0.25),)) for word in self.words)
             caption = ExplainedCaption(text, explained, logprob, True, 0.5, attention=torch.full((3, 4), 0.25))
             return ModelExplanation("", (caption,), BOXES, grid=(2, 2))
-        calibrated = 0.75 if self.captioners[question.captioner].is_calibrated else None
+        calibrated = None if self.captioners[question.captioner].calibration is None else 0.75
         best = Caption(text, logprob, True, words, logprob, calibrated)
         return [best] * question.settings.num_return_sequences
 

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from showtell.decoding import DecodingConfig
 from showtell.serving.app import create_app
 from showtell.serving.settings import ServeSettings
-from tests.serving.fakes import FakeEngine, photo_bytes, served
+from tests.serving.fakes import FakeEngine, Served, photo_bytes
 
 URL = "data:image/png;base64," + base64.b64encode(photo_bytes()).decode()
 IMAGE = {"type": "image_url", "image_url": {"url": URL, "detail": "low"}}
@@ -19,12 +19,12 @@ IMAGE = {"type": "image_url", "image_url": {"url": URL, "detail": "low"}}
 
 @pytest.fixture
 def engine():
-    toy = served()
-    chat = served(
-        "chat", decoding=DecodingConfig(prompt="What is it?", max_length=100),
-        abilities=type(toy.abilities)(toy.abilities.searches, (*toy.abilities.settings, "prompt")),
-    )  # fmt: skip
-    return FakeEngine(toy, chat)
+    asked = Served.abilities
+    chat = Served(
+        decoding=DecodingConfig(prompt="What is it?", max_length=100),
+        abilities=type(asked)(asked.searches, (*asked.settings, "prompt")),
+    )
+    return FakeEngine(toy=Served(), chat=chat)
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ def test_a_mistake_is_answered_where_openai_clients_look(client):
         (422, (IMAGE, IMAGE), {}, "The messages have 2 photos; send exactly one, as"),
         (422, (other,), {}, 'image_url is "http://169.254.169.254/latest/meta-data", and this server fetches'),
         (404, (IMAGE,), {"model": "gpt-4o"}, 'There is no captioner "gpt-4o"; Known: chat, toy.'),
-        (422, (IMAGE,), {"tools": [{}]}, "A captioner calls no tools; leave tools out."),
-        (422, (IMAGE,), {"logprobs": True, "top_logprobs": 2}, "A captioner's answer here has no other"),
+        (422, (IMAGE,), {"tools": [{}]}, "A captioner answers with captions alone; leave tools out."),
+        (422, (IMAGE,), {"logprobs": True, "top_logprobs": 2}, "A captioner answers with captions alone; leave top_l"),
         (422, (IMAGE,), {"response_format": {"type": "json_object"}}, "A captioner answers in plain text"),
         (422, ({"type": "input_audio"},), {}, "messages.1.content.0: Input tag 'input_audio' found using 'type' does"),
         (422, (IMAGE,), {"n": 1000}, "n: Input should be less than or equal to 100."),

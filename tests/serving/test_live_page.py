@@ -21,7 +21,7 @@ from showtell.images.photo import to_photo
 from showtell.serving.corrections import CorrectionStore
 from showtell.serving.engine import Answer, Question, QueueFullError
 from tests.chromium import Chromium
-from tests.serving.fakes import FakeEngine, served
+from tests.serving.fakes import FakeEngine, Served
 from tests.serving.servers import Running, running_server
 
 COLOURS = {"red": 0.9, "green": 0.3, "blue": 0.6}  # of photos, and how sure the captioner is of each
@@ -41,7 +41,7 @@ class ColourEngine(FakeEngine):
     """Says the colour of the pixel in the middle of a photo."""
 
     def __init__(self) -> None:
-        super().__init__(served("toy"), served("other"))
+        super().__init__(toy=Served(), other=Served())
         self.say: Callable[[str], str] = "a {} photo".format
         self.refusals = 0  # questions to send away before one is answered
         self.has_collapsed = False

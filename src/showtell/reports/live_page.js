@@ -142,7 +142,6 @@
     try {
       const photo = await photoOf(row);
       const query = { captioner, name: row.name, ...settings };
-      if (captionerOf(captioner).is_calibrated && !Object.keys(settings).length) query.calibrated = true;
       const response = await server.ask("/v1/captions", { method: "POST", body: photo, query, headers: headersOf(photo) });
       const { captions } = await response.json();
       Object.assign(row, { captions, captioner, settings: JSON.stringify(settings), error: null, phase: "done" });

@@ -69,7 +69,7 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
     )
     handle_problems(app)
     routers = [v1_router(engine), chat_router(engine), health_router(engine), page_router(engine, settings)]
-    for router in [*routers, *([] if store is None else [correction_router(store, engine.photos)])]:
+    for router in [*routers, *([] if store is None else [correction_router(store, engine.turns)])]:
         app.include_router(router)
 
     @app.get("/docs", include_in_schema=False)

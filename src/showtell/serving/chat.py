@@ -3,10 +3,9 @@
     POST /v1/chat/completions     one photo as a data: URL in the messages; its caption is the answer
     GET  /v1/models               the captioners
 
-A captioner answers one photo and remembers nothing. Captioners that are asked something (chat models that see) are
-asked the text of the messages; the others caption the photo whatever the text says. The answer is at most `max_tokens`
-long, and sampled where a `temperature` above 0 is given; otherwise it is the one of the captioner's own search. Fields
-that change nothing about a caption are passed over; those that would and cannot be honoured are refused.
+A captioner that is asked something (a chat model that sees) is asked the text of the messages; the others caption the
+photo whatever the text says. With a `temperature` above 0 the caption is sampled; otherwise it is that of the
+captioner's own search. Fields that would change a caption and cannot be honoured are refused.
 """
 
 from __future__ import annotations
@@ -24,61 +23,45 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from starlette.responses import JSONResponse, Response
 
 from showtell.captions import Caption
+from showtell.decoding_config import DecodingConfig
 from showtell.errors import UsageError, shorten
 from showtell.serving import problems
-from showtell.serving.engine import Engine, Question, ServedCaptioner
+from showtell.serving.engine import Engine, Question
 from showtell.serving.photo_requests import MAX_FIELD, UNNAMED
-from showtell.serving.routes import ask, captioner_named
+from showtell.serving.routes import ask, captioner_named, settings_of
 
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+);base64,", re.ASCII | re.IGNORECASE)
-REFUSED = {  # fields that change what an answer is
-    "top_logprobs": "A captioner's answer here has no other tokens; leave top_logprobs out, or ask /v1/explanations",
-    "tools": "A captioner calls no tools; leave tools out",
-    "functions": "A captioner calls no functions; leave functions out",
-    "audio": "A captioner answers in text; leave audio out",
-}
+REFUSED = ("top_logprobs", "tools", "functions", "audio")  # fields that change what an answer is
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
 
-class TextPart(_Part):
-    """Text of a message."""
-
+class _Text(_Part):
     type: Literal["text", "input_text"]
     text: str = Field(max_length=MAX_FIELD)
 
 
-class ImageUrl(_Part):
-    """A photo."""
-
+class _ImageUrl(_Part):
     url: str = Field(description="data:image/jpeg;base64,...; no other URL is looked at.")
 
 
-class ImagePart(_Part):
-    """A photo of a message."""
-
+class _Image(_Part):
     type: Literal["image_url"]
-    image_url: ImageUrl
+    image_url: _ImageUrl
 
 
 class Message(_Part):
     """A message; of those of the assistant nothing is read."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: list[Annotated[TextPart | ImagePart, Field(discriminator="type")]] | None = None
+    content: list[Annotated[_Text | _Image, Field(discriminator="type")]] | None = None
 
     @field_validator("content", mode="before")
     @classmethod
     def _text_to_part(cls, value: Any) -> Any:
         return [{"type": "text", "text": value}] if isinstance(value, str) else value
-
-
-class StreamOptions(_Part):
-    """What a stream has beside its words."""
-
-    include_usage: bool = False
 
 
 class ChatRequest(BaseModel):
@@ -98,16 +81,16 @@ class ChatRequest(BaseModel):
     n: int = Field(1, ge=1, le=100, description="Number of different captions.")
     logprobs: bool | None = Field(None, description="Give the log-probability of each word.")
     stream: bool | None = Field(None, description="Send each caption as a server-sent event.")
-    stream_options: StreamOptions | None = None
+    stream_options: dict[str, Any] | None = Field(None, description="include_usage: the last event has the usage.")
 
     @model_validator(mode="before")
     @classmethod
     def _refuse(cls, content: Any) -> Any:
         """Refuse what no captioner does."""
         content = content if isinstance(content, dict) else {}
-        for name, sentence in REFUSED.items():
+        for name in REFUSED:
             if content.get(name):
-                raise ValueError(sentence)
+                raise ValueError(f"A captioner answers with captions alone; leave {name} out")
         form = content.get("response_format")
         if form is not None and (not isinstance(form, dict) or form.get("type") != "text"):
             raise ValueError('A captioner answers in plain text; leave response_format out, or set its type to "text"')
@@ -126,39 +109,35 @@ def chat_router(engine: Engine) -> APIRouter:
     )
     async def completions(asked: ChatRequest, request: Request) -> Response:
         """The caption of the one photo in the messages, as the answer of an assistant."""
-        captioner = captioner_named(engine, asked.model)
+        name, captioner = captioner_named(engine, asked.model)
         text, photo = _look_through(asked.messages)
-        settings = captioner.settings(**_settings(asked, captioner, text))
-        answer = await ask(request, engine, Question("captions", captioner.name, photo, settings), UNNAMED)
-        return _completion(captioner.name, answer, asked)
+        settings = settings_of(captioner, _settings(asked, captioner.decoding, text))
+        answer = await ask(request, engine, Question("captions", name, photo, settings), UNNAMED)
+        return _completion(name, answer, asked)
 
     @router.get("/models", summary="List the captioners in OpenAI's shape", responses=problems.describe())
     async def models() -> dict[str, Any]:
         """The captioners as models."""
-        return {"object": "list", "data": [_model(one) for one in engine.captioners.values()]}
+        return {"object": "list", "data": [_model(name) for name in engine.captioners]}
 
     @router.get("/models/{name:path}", summary="Get a captioner in OpenAI's shape", responses=problems.describe(404))
     async def model(name: str) -> dict[str, Any]:
         """A captioner as a model."""
-        return _model(captioner_named(engine, name))
+        return _model(captioner_named(engine, name)[0])
 
     return router
 
 
-def _model(captioner: ServedCaptioner) -> dict[str, Any]:
-    return {"id": captioner.name, "object": "model", "created": 0, "owned_by": captioner.about.library}
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "showtell"}
 
 
 def _look_through(messages: Sequence[Message]) -> tuple[str, bytes]:
-    """The text of the messages and the one photo in them.
-
-    Raises:
-        UsageError: there are none or several, or it is none.
-    """
+    """The text of the messages and the one photo in them."""
     texts, urls = [], []
     for message in messages:
         for part in message.content or () if message.role in ("system", "developer", "user") else ():
-            if isinstance(part, TextPart):
+            if isinstance(part, _Text):
                 texts.append(part.text.strip())
             else:
                 urls.append(part.image_url.url)
@@ -171,11 +150,7 @@ def _look_through(messages: Sequence[Message]) -> tuple[str, bytes]:
 
 
 def _photo_of_url(url: str) -> bytes:
-    """The photo in a data: URL; no other URL is looked at.
-
-    Raises:
-        UsageError: it is another URL, or broken.
-    """
+    """The photo in a data: URL; no other URL is looked at."""
     start = _DATA_URL.match(url)
     if start is None:
         raise UsageError(
@@ -188,9 +163,8 @@ def _photo_of_url(url: str) -> bytes:
         raise UsageError(f"image_url is a data: URL whose base64 is broken: {str(error).lower()}.") from error
 
 
-def _settings(asked: ChatRequest, captioner: ServedCaptioner, text: str) -> dict[str, Any]:
+def _settings(asked: ChatRequest, own: DecodingConfig, text: str) -> dict[str, Any]:
     """The decoding settings that a request comes to."""
-    own = captioner.decoding
     limits = [one for one in (asked.max_tokens, asked.max_completion_tokens) if one is not None]
     settings: dict[str, Any] = {"max_length": min([own.max_length, *limits])}
     settings["min_length"] = min(own.min_length, settings["max_length"])
@@ -222,7 +196,7 @@ def _completion(model: str, captions: Sequence[Caption], asked: ChatRequest) -> 
         return JSONResponse({**about, "object": "chat.completion", "choices": choices, "usage": usage})
     about["object"] = "chat.completion.chunk"
     chunks: list[dict[str, Any]] = [{**about, "choices": [choice]} for choice in choices]
-    if asked.stream_options is not None and asked.stream_options.include_usage:
+    if (asked.stream_options or {}).get("include_usage"):
         chunks.append({**about, "choices": [], "usage": usage})
     lines = [*(json.dumps(chunk, ensure_ascii=False) for chunk in chunks), "[DONE]"]
     return Response("".join(f"data: {line}\n\n" for line in lines), media_type="text/event-stream")

@@ -11,12 +11,11 @@ Files and the database are read and written by threads. What was answered is on 
 
 from __future__ import annotations
 
-from functools import partial
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from showtell.config import Config
@@ -24,8 +23,8 @@ from showtell.datasets.corrections import Status
 from showtell.errors import UsageError, nearest
 from showtell.images.photo import photo_media_type
 from showtell.serving import problems
-from showtell.serving.batcher import PhotoThreads
 from showtell.serving.corrections import Correction, CorrectionPage, CorrectionStore, thumbnail_of
+from showtell.serving.engine import PhotoTurns
 from showtell.serving.photo_requests import MAX_FIELD, read_photo_request
 from showtell.serving.routes import describe_photo
 
@@ -50,8 +49,8 @@ class CorrectionChange(Config):
     )
 
 
-def correction_router(store: CorrectionStore, photos: PhotoThreads) -> APIRouter:
-    """The routes over a store, with the threads that decode photos."""
+def correction_router(store: CorrectionStore, turns: PhotoTurns) -> APIRouter:
+    """The routes over a store; photos are decoded in turns."""
     router = APIRouter(prefix="/v1/corrections", tags=["corrections"])
 
     @router.get("", summary="List corrections", responses=problems.describe(422, 507))
@@ -87,7 +86,8 @@ def correction_router(store: CorrectionStore, photos: PhotoThreads) -> APIRouter
         if asked.fields:
             name = next(iter(asked.fields))
             raise UsageError(f'A correction has no field "{name}": {nearest(name, [*kinds, "name"])}.')
-        row, is_new = await photos.run(asked.photo, partial(store.add, asked.photo, name=asked.name, **given))
+        async with turns.of(asked.photo):
+            row, is_new = await asyncio.to_thread(store.add, asked.photo, name=asked.name, **given)
         return JSONResponse(row.model_dump(), 201 if is_new else 200)
 
     @router.get(
@@ -106,8 +106,9 @@ def correction_router(store: CorrectionStore, photos: PhotoThreads) -> APIRouter
     )
     async def thumbnail(id: str) -> Response:
         """A JPEG of at most 256 pixels a side."""
-        content = await run_in_threadpool(lambda: store.photo(id).read_bytes())
-        small = await photos.run(content, partial(thumbnail_of, content))
+        content = await asyncio.to_thread(lambda: store.photo(id).read_bytes())
+        async with turns.of(content):
+            small = await asyncio.to_thread(thumbnail_of, content)
         return Response(small, media_type="image/jpeg", headers=_FOREVER)
 
     @router.patch("/{id}", summary="Correct, accept or skip a caption", responses=problems.describe(404, 409, 422, 507))

@@ -8,12 +8,12 @@ that two tabs or two servers cannot overwrite each other. `datasets/corrections.
 from __future__ import annotations
 
 import hashlib
-import os
+import re
 import sqlite3
 import threading
 import time
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from io import BytesIO
@@ -31,6 +31,7 @@ from showtell.datasets.corrections import (
     PHOTOS,
     SCHEMA,
     SCHEMA_VERSION,
+    STATES,
     Status,
     check_database,
     connect,
@@ -50,6 +51,7 @@ MAX_NAME = 200
 THUMBNAIL = 256  # pixels of the longer side
 _MAX_STEM = 100  # bytes of a photo's file name, without digits and suffix: file systems take 255
 _DIGITS = 12  # of the SHA-256 in a photo's file name
+_BELOW = re.compile(r"(?!(.*/)?\.\.?(/|$))[^/\\:]+(/[^/\\:]+)*")  # names of files in or below a folder
 _STALE_SECONDS = 3600  # after which a half-written photo is nobody's any more
 
 
@@ -113,9 +115,12 @@ class CorrectionStore:
         self._database = folder / DATABASE
         try:
             self._photos.mkdir(parents=True, exist_ok=True)
-            self._remove_half_written()
         except OSError as error:
             raise DataError(f"Cannot write {self._photos}: {error.strerror or error}.") from error
+        for path in self._photos.glob(".*.tmp"):  # of killed processes; those of running ones are young
+            with suppress(OSError):
+                if path.stat().st_mtime < time.time() - _STALE_SECONDS:
+                    path.unlink()
         self._lock = threading.Lock()
         self._connection = connect(self._database, create=True)
         try:
@@ -143,13 +148,6 @@ class CorrectionStore:
             connection.execute(SCHEMA)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-    def _remove_half_written(self) -> None:
-        """Remove what killed processes left of photos; those of running ones are young."""
-        for path in self._photos.glob(".*.tmp"):
-            with suppress(OSError):
-                if path.stat().st_mtime < time.time() - _STALE_SECONDS:
-                    path.unlink()
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -213,8 +211,8 @@ class CorrectionStore:
         file = f"{safe_stem(name)}-{id[:_DIGITS]}{photo_suffix(content, name)}"
         self._write_photo(file, content)
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        values = (id, file, name, captioner, caption, confidence, caption, UNCHECKED, 1, now, now)
-        insert = "INSERT INTO corrections VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
+        values = (None, id, file, name, captioner, caption, confidence, caption, UNCHECKED, 1, now, now)
+        insert = f"INSERT INTO corrections VALUES ({', '.join('?' * len(values))}) ON CONFLICT (id) DO NOTHING"
         with self._writing() as connection:
             is_new = connection.execute(insert, values).rowcount
             return _row(connection, id), bool(is_new)
@@ -258,23 +256,16 @@ class CorrectionStore:
             )
             return _row(connection, id)
 
-    def page(self, statuses: Collection[str] = (), offset: int = 0, limit: int = 100) -> CorrectionPage:
-        """Some of the rows with one of these statuses, or any, as they were added."""
-        chosen, values = _where(statuses)
+    def page(self, statuses: Collection[str] = (), offset: int = 0, limit: int = -1) -> CorrectionPage:
+        """Some of the rows with one of these statuses, or any, as they were added; a limit of -1 is none."""
+        chosen = f"FROM corrections WHERE status IN ({', '.join('?' * len(statuses or STATES))})"
+        values = tuple(statuses or STATES)
         with self._reading() as connection:
-            (total,) = connection.execute(f"SELECT COUNT(*) FROM corrections {chosen}", values).fetchone()
+            (total,) = connection.execute(f"SELECT COUNT(*) {chosen}", values).fetchone()
             rows = connection.execute(
-                f"SELECT * FROM corrections {chosen} ORDER BY number LIMIT ? OFFSET ?", (*values, limit, offset)
+                f"SELECT * {chosen} ORDER BY number LIMIT ? OFFSET ?", (*values, limit, offset)
             ).fetchall()
         return CorrectionPage(rows=list(map(_correction, rows)), total=total)
-
-    def rows(self, statuses: Collection[str] = ()) -> tuple[list[Correction], dict[str, str]]:
-        """All rows with one of these statuses, or any, as they were added, and the split of each row of the store."""
-        chosen, values = _where(statuses)
-        with self._reading() as connection:
-            states = connection.execute("SELECT id, status FROM corrections").fetchall()
-            rows = connection.execute(f"SELECT * FROM corrections {chosen} ORDER BY number", values).fetchall()
-        return list(map(_correction, rows)), draw_correction_splits(map(tuple, states))
 
     def table(self, statuses: Collection[str] = ()) -> list[str]:
         """The lines of the table that `showtell caption` writes for corrections, of rows with some statuses, or any.
@@ -282,13 +273,13 @@ class CorrectionStore:
         Photos have the client's names, so the table's place is beside them; of equal names the later ones are those of
         the store's files.
         """
-        rows, splits = self.rows(statuses)
+        rows = self.page().rows
+        splits = draw_correction_splits((row.id, row.status) for row in rows)
+        rows = [row for row in rows if not statuses or row.status in statuses]
         names: dict[str, str] = {}  # by id
         for row in rows:
-            path = PurePosixPath(row.name)
-            is_below = str(path) == row.name and path.name and not path.is_absolute() and ".." not in path.parts
-            is_plain = is_below and "\\" not in row.name and ":" not in row.name and row.name not in names.values()
-            names[row.id] = row.name if is_plain else row.file
+            is_free = row.name not in names.values() and _BELOW.fullmatch(row.name)
+            names[row.id] = row.name if is_free else row.file
         return list(correction_lines((names[row.id], row.caption, row.confidence, splits[row.id]) for row in rows))
 
     # --- photos ---
@@ -301,11 +292,7 @@ class CorrectionStore:
             StorageError: somebody removed it.
         """
         with self._reading() as connection:
-            return self.photo_of(_row(connection, id))
-
-    def photo_of(self, row: Correction) -> Path:
-        """The file of a row's photo; see `photo`."""
-        path = self._photos / row.file
+            path = self._photos / _row(connection, id).file
         if not path.is_file():
             raise StorageError(f"The photo {path} is missing; put it back, or send it again.")
         return path
@@ -313,8 +300,7 @@ class CorrectionStore:
     def _write_photo(self, file: str, content: bytes) -> None:
         try:
             write_bytes(self._photos / file, content)
-            _flush_folder(self._photos)
-        except (DataError, OSError) as error:
+        except DataError as error:
             raise StorageError(
                 f"{first_line(error)}; make room or change the folder, and send the photo again."
             ) from error
@@ -345,35 +331,18 @@ def _row(connection: sqlite3.Connection, id: str) -> Correction:
     return _correction(row)
 
 
-def _where(statuses: Collection[str]) -> tuple[str, Sequence[str]]:
-    """The condition that a row has one of these statuses, and its values; no condition without any."""
-    return (f"WHERE status IN ({', '.join('?' * len(statuses))})" if statuses else ""), tuple(statuses)
-
-
 def _valid_caption(caption: str) -> str:
-    """A caption in one line.
-
-    Raises:
-        UsageError: it is too long, or has characters that are none.
-    """
+    """A caption in one line."""
     caption = " ".join(caption.split())
     if len(caption) > MAX_CAPTION:
         raise UsageError(f"The caption has {len(caption):,} characters, and {MAX_CAPTION:,} are allowed; shorten it.")
-    for number, char in enumerate(caption, start=1):
-        if unicodedata.category(char) in ("Cc", "Cs"):
-            raise UsageError(
-                f"Character {number} of the caption is no text (U+{ord(char):04X}, a control character or half a "
-                "character); remove it."
-            )
+    if any(unicodedata.category(char) in ("Cc", "Cs") for char in caption):
+        raise UsageError(f"The caption {printable(caption)} has control characters or half characters; remove them.")
     return caption
 
 
 def _require_trainable(caption: str, status: str) -> None:
-    """Make sure that a caption can be learned from.
-
-    Raises:
-        UsageError: it is empty, or has the token of unknown words.
-    """
+    """Make sure that a caption can be learned from."""
     token = SPECIAL[Vocabulary.unknown]
     if not caption:
         raise UsageError(f'A caption that is {status} cannot be empty; write one, or give it the status "skipped".')
@@ -396,14 +365,3 @@ def safe_stem(name: str) -> str:
 def _as_name(name: str) -> str:
     """What somebody called a thing, in one line: control characters are escaped, and a long name is shortened."""
     return shorten(printable(" ".join(name.split())), MAX_NAME)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the names of new files survive a power cut, where folders can be flushed."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

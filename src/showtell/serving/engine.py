@@ -2,26 +2,35 @@
 
     answer = await engine.ask(Question("captions", "scenes", content, settings))
 
-The engine bounds what waits and how long. `batcher.py` makes batches of the questions.
+Threads prepare the photos, and one thread for each device answers them in batches. Questions that are equal but for the
+photo share a batch. The model takes those whose first one has waited longest, of those that are ready: a batch is full,
+or no more is on its way, or one has waited for `max_wait`. So a batch is as large as what has come while the one before
+was computed, a question that comes alone does not wait, and nobody who came later passes a rare setting.
+
+All bookkeeping is done on the event loop. Who is late or gone is a cancelled task, which leaves the queue. Photos are
+prepared two batches ahead; of the others that wait there are the bytes that came.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
-import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from PIL import Image
 
-from showtell.captioners.contract import Abilities, About, Captioner, check_abilities
+from showtell.captioners.contract import Captioner
 from showtell.captions import Caption, ModelExplanation
+from showtell.confidence.storage import is_same_search
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import ShowtellError, UsageError, nearest
-from showtell.serving.batcher import Batcher, PhotoThreads
+from showtell.errors import ShowtellError, UsageError
+from showtell.images.loading import READERS
+from showtell.images.photo import photo_pixels
 from showtell.serving.metrics import Metrics
 from showtell.serving.settings import ServeSettings
 
@@ -29,16 +38,30 @@ Kind = Literal["captions", "explanation"]
 Answer = list[Caption] | ModelExplanation
 
 OCCLUSION = 16  # words that one word costs under occlusion, which asks for it once for each region
+BATCHES_AHEAD = 2  # prepared photos, in batches
+LARGE = 12_000_000  # pixels from which on photos are decoded one at a time, so that small ones pass them
+
+
+class QueueFullError(ShowtellError):
+    """As many questions wait as may wait."""
+
+
+class TooLateError(ShowtellError):
+    """The answer was not there in time and will not be computed."""
+
+
+class ClosingError(ShowtellError):
+    """The server is ending and takes no new questions."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked about one photo. Questions that are equal but for the photo can share a batch."""
+    """What is asked about one photo."""
 
     kind: Kind
     captioner: str  # one of the names of `Engine.captioners`
     photo: bytes  # an image file
-    settings: DecodingConfig  # that `ServedCaptioner.settings` made
+    settings: DecodingConfig  # that the captioner can honour
     occlusion: str | None = None  # method, of "explanation"
 
     @property
@@ -51,80 +74,31 @@ class Question:
         return rows * settings.max_length + sum(map(len, given)) // 2
 
 
-@dataclass(frozen=True)
-class ServedCaptioner:
-    """What is known of a captioner without asking it."""
-
-    name: str  # in URLs and on the page: the name of its folder, numbered if two are equal
-    about: About
-    abilities: Abilities
-    decoding: DecodingConfig  # default settings
-    is_calibrated: bool = False
-
-    def settings(self, **given: Any) -> DecodingConfig:
-        """Its default settings with those that a person gives, as the command line takes them.
-
-        What only the captioner itself can judge, such as a word that it does not know, is refused by `Engine.ask`.
-
-        Raises:
-            UsageError: an unknown name, a value out of range, or a setting that the captioner cannot honour.
-        """
-        settings = self.decoding.changed(**self.decoding.with_implied_search(given))
-        check_abilities(self.about.name, self.abilities, settings)
-        return settings
-
-
-class QueueFullError(ShowtellError):
-    """As many questions wait as may wait; `retry_after` is in seconds."""
-
-    def __init__(self, message: str, retry_after: float) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
-
-class TooLateError(ShowtellError):
-    """The answer was not there in time and will not be computed."""
-
-
-class ClosingError(ShowtellError):
-    """The server is ending and takes no new questions."""
-
-
 class Engine:
     """Answers questions with captioners of this process. Its methods are called on the thread of the event loop.
 
     A captioner that has loaded the calibration of its default settings gives captions of that search their calibrated
     confidence.
+
+    Args:
+        captioners: by name, the default first.
+        settings: of the queue.
     """
 
     def __init__(self, captioners: Mapping[str, Captioner], settings: ServeSettings) -> None:
-        """Put the parts together; `start` opens for questions.
-
-        Args:
-            captioners: by name, the default first.
-            settings: of the queue.
-        """
-        self._settings = settings
-        self._opened = dict(captioners)
-        self.captioners = {
-            name: ServedCaptioner(name, one.about, one.abilities, one.decoding, one.calibration is not None)
-            for name, one in captioners.items()
-        }
+        self.captioners = dict(captioners)
         self.metrics = Metrics(lambda: self.waiting, lambda: self.running)
-        self.photos = PhotoThreads()
-        devices = dict.fromkeys(captioner.device for captioner in captioners.values())
-        self._batchers = {device: Batcher(settings, self.photos, self.metrics) for device in devices}
-        self._photo_bytes = 0  # of the questions that have no answer yet
-        self._asked = 0  # how many they are
-        self._is_answered = asyncio.Event()  # set while there are none
-        self._is_answered.set()
-        self._is_closing = False
+        self.turns = PhotoTurns()
         self.is_ready = False
+        self._settings = settings
+        devices = dict.fromkeys(captioner.device for captioner in captioners.values())
+        self._batchers = {device: _Batcher(settings, self.turns, self.metrics) for device in devices}
+        self._is_closing = False
 
     @property
     def waiting(self) -> int:
         """Questions that wait, prepared or not."""
-        return sum(batcher.waiting for batcher in self._batchers.values())
+        return sum(len(batcher.waiting) for batcher in self._batchers.values())
 
     @property
     def running(self) -> int:
@@ -137,33 +111,39 @@ class Engine:
             batcher.start()
         grey = io.BytesIO()
         Image.new("RGB", (256, 256), (128, 128, 128)).save(grey, "PNG")
-        for name, served in self.captioners.items():
-            await self._answer(Question("captions", name, grey.getvalue(), served.decoding))
+        for name, captioner in self.captioners.items():
+            await self._answer(Question("captions", name, grey.getvalue(), captioner.decoding))
         self.is_ready = True
 
-    def require_room(self, photo_bytes: int = 0) -> None:
+    def require_room(self) -> None:
         """Make sure that a question would be taken now, whatever it asks.
 
         Raises:
             ClosingError: none is any more.
-            QueueFullError: too many wait, or their photos are too large.
+            QueueFullError: too many wait.
         """
         problem: ShowtellError | None = None
-        limit = self._settings.photo_bytes
         if self._is_closing:
             problem = ClosingError("The server is ending and takes no new questions; ask again once it is back.")
         elif self.waiting >= self._settings.queue:
-            problem = self._queue_full(f"{self.waiting} photos wait already, and no more may")
-        elif self._photo_bytes and self._photo_bytes + photo_bytes > limit:
-            waiting = f"Photos of {self._photo_bytes / 1e6:,.0f} MB wait already"
-            problem = self._queue_full(f"{waiting}, and no more than {limit / 1e6:,.0f} MB may")
+            problem = QueueFullError(f"{self.waiting} photos wait already, and no more may; ask again in a moment.")
         if problem is not None:
             self.metrics.failed(problem)
             raise problem
 
-    def _queue_full(self, reason: str) -> QueueFullError:
-        seconds = max(batcher.seconds_to_work_off for batcher in self._batchers.values())
-        return QueueFullError(f"{reason}; ask again in {math.ceil(seconds)} s.", seconds)
+    def require_affordable(self, question: Question) -> None:
+        """Refuse what is never answered: the model cannot be stopped.
+
+        Raises:
+            UsageError: it asks for too many words, or for an occlusion that the captioner has not.
+        """
+        self.captioners[question.captioner].check_occlusion(question.occlusion)
+        if question.words > self._settings.max_words:
+            times = "" if question.occlusion is None else f", times {OCCLUSION} for occlusion"
+            raise UsageError(
+                f"The question asks for up to {question.words:,} words (beams or samples times max_length{times}), "
+                f"and this server takes {self._settings.max_words:,} at a time; ask for fewer or shorter ones."
+            )
 
     async def ask(self, question: Question) -> Answer:
         """The answer, that of the captioner to this photo alone (log-probabilities within 1e-5).
@@ -172,18 +152,15 @@ class Engine:
 
         Raises:
             ImageError: the photo cannot be read; the questions beside it are not touched.
-            UsageError: the captioner cannot honour a setting, or the question is too large for this server.
+            UsageError: the question is too large for this server, or not one for its captioner.
             QueueFullError: too many are waiting.
             TooLateError: the time-out passed.
             ClosingError: `close` was called.
-            NoNumberError: the captioner's probabilities are none.
+            CheckpointError: the captioner's probabilities are no numbers.
         """
-        self._check(question)
-        self.require_room(len(question.photo))
+        self.require_affordable(question)
+        self.require_room()
         arrived, seconds = time.monotonic(), self._settings.timeout
-        self._is_answered.clear()
-        self._asked += 1
-        self._photo_bytes += len(question.photo)
         try:
             async with asyncio.timeout(seconds):
                 answer = await self._answer(question)
@@ -196,53 +173,158 @@ class Engine:
         except BaseException as error:
             self.metrics.failed(error)
             raise
-        finally:
-            self._photo_bytes -= len(question.photo)
-            self._asked -= 1
-            if not self._asked:
-                self._is_answered.set()
         self.metrics.answered(question.captioner, question.kind, time.monotonic() - arrived)
         return answer
 
     async def _answer(self, question: Question) -> Answer:
-        captioner = self._opened[question.captioner]
+        captioner = self.captioners[question.captioner]
         return await self._batchers[captioner.device].answer(question, captioner)
-
-    def _check(self, question: Question) -> None:
-        """Refuse what is never answered, before it waits.
-
-        Raises:
-            UsageError: there is no such captioner, it cannot do what it is asked for, or the model would be at work for
-                too long: it cannot be stopped.
-        """
-        captioner = self._opened.get(question.captioner)
-        if captioner is None:
-            raise UsageError(
-                f'There is no captioner "{question.captioner}"; {nearest(question.captioner, self._opened)}.'
-            )
-        captioner.check(question.settings)
-        captioner.check_occlusion(question.occlusion)
-        require_affordable(question, self._settings.max_words)
 
     async def close(self) -> None:
         """Take no new questions, answer those that wait, and end the threads."""
         self._is_closing = True
         self.is_ready = False
-        await self._is_answered.wait()
+        while self.waiting or self.running:
+            await asyncio.sleep(0.01)
         for batcher in self._batchers.values():
             batcher.close()
-        self.photos.close()
 
 
-def require_affordable(question: Question, max_words: int) -> None:
-    """Make sure that a question asks the model for so many words at most.
+class PhotoTurns:
+    """Who may decode a photo: a large one needs much time and memory, so one at a time does, beside the small ones."""
 
-    Raises:
-        UsageError: it asks for more.
-    """
-    if question.words > max_words:
-        times = "" if question.occlusion is None else f", times {OCCLUSION} for occlusion"
-        raise UsageError(
-            f"The question asks for up to {question.words:,} words (beams or samples times max_length{times}), "
-            f"and this server takes {max_words:,} at a time; ask for fewer or shorter ones."
-        )
+    def __init__(self) -> None:
+        self._large = asyncio.Semaphore(1)
+        self._small = asyncio.Semaphore(READERS)
+
+    def of(self, photo: bytes) -> asyncio.Semaphore:
+        """What a task holds while a thread decodes this photo for it."""
+        return self._large if photo_pixels(photo) >= LARGE else self._small
+
+
+@dataclass(eq=False)
+class _Pending:
+    """A question that waits for its answer. Times are those of time.monotonic."""
+
+    question: Question
+    captioner: Captioner
+    answer: asyncio.Future[Answer]
+    shared: Question = field(init=False)  # what the questions of a batch have in common
+    arrived: float = field(default_factory=time.monotonic)
+    opened: float = 0.0  # when a thread began to prepare its photo
+    prepared: float = 0.0  # when that was done
+    photo: Any = None  # prepared
+
+    def __post_init__(self) -> None:
+        self.shared = replace(self.question, photo=b"")
+
+
+class _Batcher:
+    """The questions to the captioners of one device, and the thread that answers them."""
+
+    def __init__(self, settings: ServeSettings, turns: PhotoTurns, metrics: Metrics) -> None:
+        self._max_batch, self._max_wait = settings.max_batch, settings.max_wait
+        self._turns = turns
+        self._metrics = metrics
+        self._room = asyncio.Semaphore((1 + BATCHES_AHEAD) * settings.max_batch)  # for prepared photos
+        self._changed = asyncio.Event()
+        self._model = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._loop: asyncio.Task[None] | None = None
+        self.waiting: dict[_Pending, None] = {}  # in the order in which they came, prepared or not
+        self.running = 0  # questions that are being computed
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._loop = asyncio.create_task(self._answer_batches())
+
+    def close(self) -> None:
+        """End; nobody may be waiting any more."""
+        if self._loop is not None:
+            self._loop.cancel()
+        self._model.shutdown(wait=False)
+
+    async def answer(self, question: Question, captioner: Captioner) -> Answer:
+        """The answer of a captioner of this device; cancelled, the question is not computed unless it is already."""
+        pending = _Pending(question, captioner, asyncio.get_running_loop().create_future())
+        self.waiting[pending] = None
+        async with AsyncExitStack() as stack:
+            stack.callback(self._leave, pending)
+            async with self._turns.of(question.photo):
+                await stack.enter_async_context(self._room)
+                pending.opened = time.monotonic()
+                pending.photo = await asyncio.to_thread(captioner.open_photo, question.photo)
+            pending.prepared = time.monotonic()
+            self._metrics.stages({"prepare": pending.prepared - pending.opened})
+            self._changed.set()
+            return await pending.answer
+
+    def _leave(self, pending: _Pending) -> None:
+        self.waiting.pop(pending, None)
+        self._changed.set()
+
+    async def _answer_batches(self) -> None:
+        while True:
+            batch = await self._next_batch()
+            self.running = len(batch)
+            results = await asyncio.get_running_loop().run_in_executor(self._model, self._answers, batch)
+            self.running = 0
+            for pending, result in zip(batch, results, strict=True):
+                if pending.answer.done():  # cancelled
+                    continue
+                if isinstance(result, Exception):
+                    pending.answer.set_exception(result)
+                else:
+                    pending.answer.set_result(result)
+
+    async def _next_batch(self) -> list[_Pending]:
+        """The questions to be answered next; they wait no longer."""
+        while True:
+            self._changed.clear()
+            prepared: dict[Question, list[_Pending]] = {}
+            for pending in self.waiting:
+                if pending.prepared:
+                    prepared.setdefault(pending.shared, []).append(pending)
+            on_the_way = {pending.shared for pending in self.waiting if not pending.prepared}
+            now = time.monotonic()
+            left = {
+                shared: min(one.prepared for one in some) + self._max_wait - now for shared, some in prepared.items()
+            }
+            for shared, some in prepared.items():
+                is_full = len(some) >= self._max_batch or self._room.locked()
+                if is_full or shared not in on_the_way or left[shared] <= 0:
+                    batch = some[: self._max_batch]
+                    for pending in batch:
+                        del self.waiting[pending]
+                    return batch
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left.values(), default=None)):
+                    await self._changed.wait()
+
+    # --- on the thread of the model ---
+
+    def _answers(self, batch: Sequence[_Pending]) -> list[Answer | Exception]:
+        """The answers of a batch. If it fails its questions are asked one by one, so that only the guilty one fails."""
+        try:
+            return list(self._answer_together(batch))
+        except Exception as error:  # noqa: BLE001  (whatever a model raises is the answer of who asked)
+            if len(batch) == 1:
+                return [error]
+        return [answer for pending in batch for answer in self._answers([pending])]
+
+    def _answer_together(self, batch: Sequence[_Pending]) -> Sequence[Answer]:
+        question, captioner, started = batch[0].shared, batch[0].captioner, time.monotonic()
+        encoded = captioner.encode_prepared([pending.photo for pending in batch])
+        is_encoded = time.monotonic()
+        answers: Sequence[Answer]
+        if question.kind == "captions":
+            captions = captioner.caption_encoded(encoded, question.settings)
+            is_calibrated = captioner.calibration is not None and is_same_search(question.settings, captioner.decoding)
+            answers = captioner.calibrated(captions) if is_calibrated else captions
+        else:
+            answers = captioner.explain_encoded(encoded, question.settings, occlusion=question.occlusion)
+        done = time.monotonic()
+        self._metrics.batch(question.captioner, question.kind, len(batch))
+        for pending in batch:
+            wait = started - pending.arrived - (pending.prepared - pending.opened)
+            self._metrics.stages({"wait": wait, "encode": is_encoded - started, "answer": done - is_encoded})
+        return answers

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse
 
 from showtell.reports.live_page import explanation_card, live_page, live_policy
 from showtell.serving.engine import Engine
-from showtell.serving.routes import ask_for_photo, describe_captioner, explain
+from showtell.serving.routes import ask_for_photo, describe_captioners, explain
 from showtell.serving.settings import ServeSettings
 
 
@@ -23,9 +23,8 @@ def page_router(engine: Engine, settings: ServeSettings) -> APIRouter:
 
     @cache
     def content() -> str:
-        captioners = [describe_captioner(one) for one in engine.captioners.values()]
         folder = None if settings.corrections is None else str(settings.corrections)
-        return live_page(captioners, corrections=folder, max_body=settings.max_body)
+        return live_page(describe_captioners(engine), corrections=folder, max_body=settings.max_body)
 
     @router.get("/")
     async def page() -> HTMLResponse:

@@ -8,13 +8,11 @@ Fields of the body win over those of the address. Nothing is fetched, and a file
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, get_origin
 
 from pydantic import TypeAdapter, ValidationError
-from starlette.datastructures import UploadFile
+from starlette.datastructures import ImmutableMultiDict, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
@@ -36,19 +34,11 @@ class PhotoRequest:
     fields: dict[str, str | list[str]] = field(default_factory=dict)
 
     def take(self, name: str, kind: Any, default: Any = None) -> Any:
-        """The value of a field, which is then none of the settings.
-
-        Raises:
-            UsageError: it is not of its type.
-        """
+        """The value of a field, which is then none of the settings."""
         return convert(name, kind, self.fields.pop(name)) if name in self.fields else default
 
     def settings(self) -> dict[str, Any]:
-        """The fields that are left, those that settings have in their types.
-
-        Raises:
-            UsageError: one is not of its type.
-        """
+        """The fields that are left, those that settings have in their types."""
         known = DecodingConfig.model_fields
         return {
             name: convert(name, known[name].annotation, value) if name in known else value
@@ -57,11 +47,7 @@ class PhotoRequest:
 
 
 async def read_photo_request(request: Request) -> PhotoRequest:
-    """What a request says.
-
-    Raises:
-        HTTPException: it cannot be read, or is of another type.
-    """
+    """What a request says, or an HTTPException that says why it cannot be read."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
         read = await _read_form(request)
@@ -77,9 +63,8 @@ async def read_photo_request(request: Request) -> PhotoRequest:
             f"Content-Type is {given}; send the photo as image/jpeg (or another image type), or as the field image of "
             "multipart/form-data.",
         )
-    read.fields = {**_gather(request.query_params.multi_items()), **read.fields}
-    name = read.take("name", str, read.name)
-    read.name = shorten(printable(name), MAX_NAME) or UNNAMED
+    read.fields = {**_gather(request.query_params), **read.fields}
+    read.name = shorten(printable(read.take("name", str, read.name)), MAX_NAME) or UNNAMED
     return read
 
 
@@ -94,31 +79,22 @@ def convert(name: str, kind: Any, value: Any) -> Any:
     elif isinstance(value, list):
         raise UsageError(f"{name} is given {len(value)} times, and has one value.")
     try:
-        return _adapter(kind).validate_python(value)
+        return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         raise UsageError(f"{name}: {error.errors()[0]['msg']}.") from error
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
-def _gather(pairs: Sequence[tuple[str, str]]) -> dict[str, str | list[str]]:
-    """Names with their values; what is given several times is a list."""
-    several: dict[str, list[str]] = {}
-    for name, value in pairs:
-        several.setdefault(name, []).append(value)
-    return {name: values if len(values) > 1 else values[0] for name, values in several.items()}
+def _gather(fields: ImmutableMultiDict[str, Any]) -> dict[str, str | list[str]]:
+    """Names with their texts; what is given several times is a list."""
+    texts = {name: [one for one in fields.getlist(name) if isinstance(one, str)] for name in fields}
+    return {name: some if len(some) > 1 else some[0] for name, some in texts.items() if some}
 
 
 async def _read_form(request: Request) -> PhotoRequest:
     async with request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD) as form:
-        items = form.multi_items()
-        files = [(name, value) for name, value in items if isinstance(value, UploadFile)]
+        files = [(name, value) for name, value in form.multi_items() if isinstance(value, UploadFile)]
         if [name for name, _ in files] != ["image"]:
             given = f'a file "{shorten(files[0][0], 60)}"' if files else "no file"
             raise HTTPException(400, f'The form has {given}; send the photo as a file in the field "image".')
-        ((_, file),) = files
-        fields = _gather([(name, value) for name, value in items if isinstance(value, str)])
-        return PhotoRequest(await file.read(), file.filename or UNNAMED, fields)
+        file = files[0][1]
+        return PhotoRequest(await file.read(), file.filename or UNNAMED, _gather(form))

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -17,19 +16,15 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
-from starlette.types import Receive, Scope, Send
 
 from showtell.errors import CheckpointError, ImageError, ShowtellError, StorageError, UsageError, one_line
-from showtell.serving.batcher import NoNumberError
 from showtell.serving.corrections import ConflictError, UnknownCorrectionError
 from showtell.serving.engine import ClosingError, QueueFullError, TooLateError
 
-MEDIA_TYPE = "application/problem+json"
 # The status of an error: that of the first of these types that it is; of any other, 500.
 STATUSES: tuple[tuple[type[ShowtellError], int], ...] = (
     (ImageError, 422),
     (UsageError, 422),
-    (NoNumberError, 422),
     (CheckpointError, 422),  # its probabilities are no numbers
     (QueueFullError, 429),
     (TooLateError, 504),
@@ -72,21 +67,14 @@ class Problem(BaseModel):
 
 
 class ProblemResponse(JSONResponse):
-    """A problem as an answer.
+    """A problem as an answer, its sentence in one line and escaped for terminals, with members beside `Problem`'s."""
 
-    Args:
-        status: HTTP status.
-        detail: a sentence; it is shown in one line, escaped for terminals.
-        headers: of the answer.
-        extra: members beside those of `Problem`.
-    """
-
-    media_type = MEDIA_TYPE
+    media_type = "application/problem+json"
 
     def __init__(
         self, status: int, detail: str, headers: Mapping[str, str] | None = None, extra: Mapping[str, Any] | None = None
     ) -> None:
-        self.problem = problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=one_line(detail))
+        problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=one_line(detail))
         super().__init__({**problem.model_dump(), **(extra or {})}, status, headers)
 
 
@@ -111,7 +99,7 @@ def to_response(error: Exception, path: str) -> ProblemResponse:
     elif isinstance(error, ShowtellError):
         status, detail = next((status for kind, status in STATUSES if isinstance(error, kind)), 500), str(error)
     if isinstance(error, QueueFullError):
-        headers = {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
+        headers = {"Retry-After": "1"}
     if isinstance(error, ConflictError):
         extra = {"row": error.now.model_dump()}
     if path.startswith(OPENAI_PATHS):
@@ -133,8 +121,3 @@ def handle_problems(app: FastAPI) -> None:
 
     for kind in (HTTPException, RequestValidationError, ShowtellError, Exception):
         app.add_exception_handler(kind, answer)
-
-
-async def refuse(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request with a problem before any route has seen it."""
-    await to_response(error, scope["path"])(scope, receive, send)

@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -20,21 +18,20 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from showtell.captions import Caption, ModelExplanation, caption_result
+from showtell.captioners.contract import Captioner
+from showtell.captions import caption_result
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import ImageError, UsageError, nearest
+from showtell.errors import ImageError, nearest
 from showtell.explanations import Explanation
 from showtell.explanations.explanation import photo_to_show
 from showtell.images.photo import IN_MEMORY
 from showtell.serving import problems
 from showtell.serving.answers import CaptionsAnswer
-from showtell.serving.engine import Engine, Question, ServedCaptioner
+from showtell.serving.engine import Engine, Question
 from showtell.serving.photo_requests import PhotoRequest, read_photo_request
 
-CAPTION_FIELDS = {
-    "calibrated": {"type": "boolean", "description": "Give the chance that a caption is good as its confidence."},
-}
-EXPLANATION_FIELDS = {
+_SHOWN = ("name", "library", "parameters", "revision", "preprocessing")  # of what is known about a captioner
+OCCLUSION_FIELD = {
     "occlusion": {"type": "string", "description": "Hide each region in turn by this method of the abilities."}
 }
 
@@ -49,31 +46,21 @@ def v1_router(engine: Engine) -> APIRouter:
         summary="Caption a photo",
         response_model=None,
         responses={200: {"model": CaptionsAnswer}, **of_photos},
-        openapi_extra=describe_photo(CAPTION_FIELDS, setting_schemas()),
+        openapi_extra=describe_photo(setting_schemas()),
     )
     async def captions(request: Request) -> JSONResponse:
         """The captions of a photo, the best first: those of `showtell caption`."""
         asked = await ask_for_photo(request, engine)
-        captioner = captioner_named(engine, asked.take("captioner", str))
-        is_calibrated = asked.take("calibrated", bool, False)
-        settings = captioner.settings(**asked.settings())
-        if is_calibrated and not captioner.is_calibrated:
-            raise UsageError(f"{captioner.name} has no calibration; run showtell calibrate, or leave calibrated out.")
-        question = Question("captions", captioner.name, asked.photo, settings)
-        answer = await ask(request, engine, question, asked.name)
-        captions = [one for one in answer if isinstance(one, Caption)]
-        if is_calibrated and any(one.calibrated_confidence is None for one in captions):
-            raise UsageError(f"The calibration of {captioner.name} is about other settings; leave calibrated out.")
-        if not is_calibrated:
-            captions = [replace(one, calibrated_confidence=None) for one in captions]
-        return JSONResponse(caption_result(asked.name, captions))
+        name, captioner = captioner_named(engine, asked.take("captioner", str))
+        question = Question("captions", name, asked.photo, settings_of(captioner, asked.settings()))
+        return JSONResponse(caption_result(asked.name, await ask(request, engine, question, asked.name)))
 
     @router.post(
         "/explanations",
         summary="Explain a caption",
         response_model=None,
         responses=of_photos,
-        openapi_extra=describe_photo(EXPLANATION_FIELDS, setting_schemas("num_return_sequences")),
+        openapi_extra=describe_photo({**OCCLUSION_FIELD, **setting_schemas("num_return_sequences")}),
     )
     async def explanations(request: Request) -> JSONResponse:
         """The best caption, each word with its probability, its runners-up and where the model looked."""
@@ -83,7 +70,7 @@ def v1_router(engine: Engine) -> APIRouter:
     @router.get("/captioners", summary="List the captioners", response_model=None, responses=problems.describe())
     async def captioners() -> JSONResponse:
         """What each is, what it can do, and its default settings; the first is the default."""
-        return JSONResponse({"captioners": [describe_captioner(one) for one in engine.captioners.values()]})
+        return JSONResponse({"captioners": describe_captioners(engine)})
 
     return router
 
@@ -112,30 +99,41 @@ def health_router(engine: Engine) -> APIRouter:
     return router
 
 
-def describe_captioner(captioner: ServedCaptioner) -> dict[str, Any]:
-    """A captioner as plain data, without the paths of this machine."""
-    about = captioner.about.to_json()
-    return {
-        "name": captioner.name,
-        "about": {name: about[name] for name in ("name", "library", "parameters", "revision", "preprocessing")},
-        "abilities": captioner.abilities.to_json(),
-        "decoding": captioner.decoding.model_dump(mode="json"),
-        "is_calibrated": captioner.is_calibrated,
-    }
+def describe_captioners(engine: Engine) -> list[dict[str, Any]]:
+    """The captioners as plain data, without the paths of this machine."""
+    return [
+        {
+            "name": name,
+            "about": {key: getattr(one.about, key) for key in _SHOWN},
+            "abilities": one.abilities.to_json(),
+            "decoding": one.decoding.model_dump(mode="json"),
+            "is_calibrated": one.calibration is not None,
+        }
+        for name, one in engine.captioners.items()
+    ]
 
 
-def captioner_named(engine: Engine, name: str | None) -> ServedCaptioner:
-    """The captioner of some name; None is the first.
+def captioner_named(engine: Engine, name: str | None) -> tuple[str, Captioner]:
+    """The captioner of some name, with the name; None is the first.
 
     Raises:
         HTTPException: there is none.
     """
     captioners = engine.captioners
     if name is None:
-        return next(iter(captioners.values()))
+        return next(iter(captioners.items()))
     if name not in captioners:
         raise HTTPException(404, f'There is no captioner "{name}"; {nearest(name, captioners)}.')
-    return captioners[name]
+    return name, captioners[name]
+
+
+def settings_of(captioner: Captioner, given: Mapping[str, Any]) -> DecodingConfig:
+    """A captioner's settings with those that a person gives, as the command line takes them.
+
+    Raises:
+        UsageError: an unknown name, a value out of range, or a setting that the captioner cannot honour.
+    """
+    return captioner.settings(**captioner.decoding.with_implied_search(given))
 
 
 async def ask_for_photo(request: Request, engine: Engine) -> PhotoRequest:
@@ -146,35 +144,22 @@ async def ask_for_photo(request: Request, engine: Engine) -> PhotoRequest:
 
 async def explain(request: Request, engine: Engine, asked: PhotoRequest, names: tuple[str | None, ...]) -> Explanation:
     """The best caption of a photo by each captioner that is named, explained."""
-    captioners = [captioner_named(engine, name) for name in dict.fromkeys(names)]
+    captioners = dict(captioner_named(engine, name) for name in names)
     occlusion = asked.take("occlusion", str)
     given = {**asked.settings(), "num_return_sequences": 1}
     questions = [
-        Question("explanation", one.name, asked.photo, one.settings(**given), occlusion=occlusion) for one in captioners
+        Question("explanation", name, asked.photo, settings_of(one, given), occlusion)
+        for name, one in captioners.items()
     ]
     answers = await asyncio.gather(*(ask(request, engine, question, asked.name) for question in questions))
-    photo, size = await engine.photos.run(asked.photo, partial(photo_to_show, asked.photo))
-    models = tuple(
-        replace(answer, model=one.name)
-        for one, answer in zip(captioners, answers, strict=True)
-        if isinstance(answer, ModelExplanation)
-    )
+    async with engine.turns.of(asked.photo):
+        photo, size = await asyncio.to_thread(photo_to_show, asked.photo)
+    models = tuple(replace(answer, model=name) for name, answer in zip(captioners, answers, strict=True))
     return Explanation(asked.name, size, photo, models)
 
 
 async def ask(request: Request, engine: Engine, question: Question, name: str) -> Any:
-    """The answer of an engine; if the client goes away first, the question is taken back.
-
-    Args:
-        request: where it came from.
-        engine: that answers.
-        question: what is asked.
-        name: of the photo, for messages.
-
-    Raises:
-        ImageError: the photo cannot be read.
-        UsageError: the question is too large for this server, or not one for its captioner.
-    """
+    """The answer of an engine, with the photo's name in its errors; who goes away first takes the question back."""
     answer = asyncio.ensure_future(engine.ask(question))
     gone = asyncio.ensure_future(_has_gone(request))
     try:
@@ -199,36 +184,22 @@ async def _has_gone(request: Request) -> None:
 
 def setting_schemas(*without: str) -> dict[str, dict[str, Any]]:
     """The JSON schema of each decoding setting. Defaults are left out: they are the captioner's."""
-    properties: Mapping[str, dict[str, Any]] = DecodingConfig.model_json_schema()["properties"]
     return {
         name: {key: value for key, value in schema.items() if key not in ("title", "default")}
-        for name, schema in properties.items()
+        for name, schema in DecodingConfig.model_json_schema()["properties"].items()
         if name not in without
     }
 
 
-def describe_photo(fields: Mapping[str, Any], settings: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """The body of a route that takes a photo, as OpenAPI has it.
-
-    Args:
-        fields: schemas of its fields beside photo, name and captioner.
-        settings: schemas of the decoding settings that it takes.
-    """
+def describe_photo(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a route that takes a photo, as OpenAPI has it, with the schemas of its fields."""
     properties = {
         "image": {"type": "string", "format": "binary", "description": "The photo."},
         "name": {"type": "string", "description": "Name of the photo, for the answer alone."},
         "captioner": {"type": "string", "description": "Name of a captioner of /v1/captioners (default: the first)."},
         **fields,
-        **settings,
     }
     form = {"type": "object", "required": ["image"], "properties": properties}
-    return {
-        "requestBody": {
-            "required": True,
-            "description": "A photo as it is, with the other fields in the address; or a form with all.",
-            "content": {
-                "image/*": {"schema": {"type": "string", "format": "binary"}},
-                "multipart/form-data": {"schema": form},
-            },
-        },
-    }
+    content = {"image/*": {"schema": properties["image"]}, "multipart/form-data": {"schema": form}}
+    about = "A photo as it is, with the other fields in the address; or a form with all."
+    return {"requestBody": {"required": True, "description": about, "content": content}}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import math
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from urllib.parse import quote
 
@@ -18,7 +17,6 @@ import uvicorn
 from fastapi import FastAPI
 
 from showtell.errors import UsageError
-from showtell.serving.protocol import TimedProtocol
 from showtell.serving.settings import ServeSettings
 
 
@@ -37,7 +35,6 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=type("Protocol", (TimedProtocol,), {"seconds": settings.body_timeout}),
                 ws="none",
                 lifespan="off",  # `run` does that: what fails there is told in a sentence
                 log_config=None,
@@ -49,12 +46,7 @@ class Server(uvicorn.Server):
         )
 
     async def run_on(self, listener: socket.socket, announce: Callable[[], None]) -> None:
-        """Start the application, answer until a signal or `should_exit` ends it, and close the application.
-
-        Args:
-            listener: bound; closed at the end.
-            announce: called when connections are taken.
-        """
+        """Start the application, announce that, answer until a signal or `should_exit`, and close the application."""
         async with self.app.router.lifespan_context(self.app):
             running = asyncio.create_task(self.serve(sockets=[listener]))
             while not self.started and not running.done():
@@ -85,49 +77,29 @@ class Server(uvicorn.Server):
 
 
 def listen(settings: ServeSettings) -> socket.socket:
-    """A socket at the address of some settings, which takes no connections yet.
+    """A socket at the address of some settings.
 
     Raises:
         UsageError: the address cannot be had.
     """
     host, port = settings.host, settings.port
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with ExitStack() as stack:
-            listener = stack.enter_context(socket.socket(family, kind, protocol))
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            stack.pop_all()
-            return listener
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, UnicodeError) as error:
-        number = error.errno if isinstance(error, OSError) else None
-        if number == errno.EADDRINUSE:
-            raise UsageError(
-                f"Port {port} of {host} is taken; end what listens there, or choose another port (0 takes a free one)."
-            ) from error
-        if number == errno.EACCES:
-            raise UsageError(f"Port {port} may not be used by this user; choose one from 1024 to 65535.") from error
-        raise UsageError(f"host={host} is no address of this machine; 127.0.0.1 always is.") from error
+        reason = str(getattr(error, "strerror", error)).partition(" (")[0]
+        raise UsageError(
+            f"Cannot listen on port {port} of {host}: {reason}; choose another port (0 takes a free one), or 127.0.0.1."
+        ) from error
 
 
 def addresses(settings: ServeSettings, listener: socket.socket) -> list[str]:
-    """The URLs of the page, this machine's own first; with the token, if there is one."""
+    """The URLs of the page, this machine's own first, then the one for others; with the token, if there is one."""
     host, port = listener.getsockname()[:2]
     hosts = [host]
     if host in ("0.0.0.0", "::"):
-        hosts = ["127.0.0.1" if host == "0.0.0.0" else "::1", *_address_in_network(listener.family)]
+        hosts = ["127.0.0.1" if host == "0.0.0.0" else "::1"]
+        with socket.socket(listener.family, socket.SOCK_DGRAM) as probe, suppress(OSError):  # nothing is sent
+            probe.connect(("192.0.2.1" if host == "0.0.0.0" else "2001:db8::1", 9))
+            hosts.append(probe.getsockname()[0])
     token = "" if settings.token is None else f"?token={quote(settings.token, safe='')}"
     return [f"http://{f'[{one}]' if ':' in one else one}:{port}/{token}" for one in hosts]
-
-
-def _address_in_network(family: int) -> list[str]:
-    """The address by which other machines reach this one, if there is a network; nothing is sent."""
-    target = "192.0.2.1" if family == socket.AF_INET else "2001:db8::1"  # for documentation (RFC 5737, RFC 3849)
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((target, 9))
-        except OSError:
-            return []
-        return [str(probe.getsockname()[0])]

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from showtell.captions import Caption
 from showtell.errors import ImageError, UsageError
-from showtell.serving import batcher
+from showtell.serving import engine as engines
 from showtell.serving.engine import ClosingError, Engine, Question, QueueFullError, TooLateError
 from showtell.serving.settings import ServeSettings
 from tests.serving.fake_captioner import FakeCaptioner
@@ -163,7 +163,7 @@ async def test_captioners_of_two_devices_do_not_wait_for_each_other():
 
 @on_a_loop
 async def test_small_photos_pass_large_ones_which_are_prepared_one_at_a_time(monkeypatch):
-    monkeypatch.setattr(batcher, "LARGE", 40_000)
+    monkeypatch.setattr(engines, "LARGE", 40_000)
     captioner = FakeCaptioner()
     async with engine_of(captioner) as engine:
         captioner.preparing.close()
@@ -186,30 +186,13 @@ async def test_the_queue_is_bounded():
         first = await hold(engine, captioner)
         waiting = ask(engine, [b"1", b"2", b"3"])
         await until(lambda: engine.waiting == 3)
-        with pytest.raises(
-            QueueFullError, match=r"^3 photos wait already, and no more may; ask again in \d+ s\."
-        ) as full:
+        with pytest.raises(QueueFullError, match=r"^3 photos wait already, and no more may; ask again in a moment\."):
             await engine.ask(question(b"4"))
-        assert 0 < full.value.retry_after < 60
         captioner.encoding.open()
         await asyncio.gather(first, *waiting)
         assert (engine.waiting, engine.running) == (0, 0)
         await engine.ask(question(b"5"))
     assert b"4" not in captioner.prepared
-
-
-@on_a_loop
-async def test_the_bytes_that_wait_are_bounded():
-    captioner = FakeCaptioner()
-    async with engine_of(captioner, queue=2, max_body=5_000_000) as engine:  # at most 5 MB in all
-        first = await hold(engine, captioner)
-        (large,) = ask(engine, [b"x" * 4_000_000])
-        await until(lambda: engine.waiting == 1)
-        with pytest.raises(QueueFullError, match=r"^Photos of 4 MB wait already, and no more than 5 MB may; ask"):
-            await engine.ask(question(b"y" * 2_000_000))
-        captioner.encoding.open()
-        await asyncio.gather(first, large)
-        await engine.ask(question(b"y" * 2_000_000))
 
 
 @on_a_loop
@@ -231,7 +214,6 @@ async def test_what_cannot_be_answered_is_refused_at_once():
     captioner = FakeCaptioner()
     async with engine_of(captioner, max_words=100) as engine:
         for changes, sentence in [
-            ({"captioner": "2"}, 'There is no captioner "2"; Known: 0.'),
             ({"kind": "explanation", "occlusion": "m"}, 'fake has no occlusion method "m"; Known: pixels.'),
             ({"settings": captioner.settings(num_beams=6)}, "The question asks for up to 120 words (beams or samples"),
         ]:
