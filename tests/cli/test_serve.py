@@ -32,7 +32,11 @@ REFUSED = {
         "--host",
         "0.0.0.0",
     ): "host=0.0.0.0 lets other machines connect; give a token of 16 characters or more, or open=true",
-    ("--host", "192.0.2.1", "--open"): "Cannot listen on port 7860 of 192.0.2.1: Cannot assign requested address; choose",
+    (
+        "--host",
+        "192.0.2.1",
+        "--open",
+    ): "Cannot listen on port 7860 of 192.0.2.1: Cannot assign requested address; choose",
 }
 
 

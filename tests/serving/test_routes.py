@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from showtell.errors import CheckpointError, ImageError, UsageError
+from showtell.errors import CheckpointError, ImageError
 from showtell.serving.answers import CaptionsAnswer
 from showtell.serving.app import create_app
 from showtell.serving.engine import ClosingError, QueueFullError, TooLateError

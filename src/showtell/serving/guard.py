@@ -171,9 +171,7 @@ class BodyGuard:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError as error:
-                sentence = (
-                    f"The body has not come within {self._seconds:g} seconds; send it faster, or a smaller one."
-                )
+                sentence = f"The body has not come within {self._seconds:g} seconds; send it faster, or a smaller one."
                 raise HTTPException(408, sentence, {"Connection": "close"}) from error
             if not message.get("more_body"):
                 deadline = None

@@ -41,9 +41,7 @@ class ServeSettings(Config):
         description="Largest number of words that a question may ask for: beams or samples times their length.",
     )
     timeout: float = Field(60.0, gt=0, le=3600, description="Seconds after which nobody waits for an answer any more.")
-    body_timeout: float = Field(
-        20.0, gt=0, le=3600, description="Seconds in which a body must have come."
-    )
+    body_timeout: float = Field(20.0, gt=0, le=3600, description="Seconds in which a body must have come.")
     corrections: Path | None = Field(None, description="Folder that keeps the photos and captions that people correct.")
 
     @property
