@@ -1,16 +1,14 @@
-"""`showtell serve` under load: overhead, throughput, overload, other servers. With the default options it takes two minutes.
+"""`showtell serve` under load: what it adds to the captioner, many clients, overload. It takes a minute or two.
 
-    python benchmarks/serve.py [one many overload others] [--photos 120] [--repeats 3]
-                               [--litserve PYTHON] [--bentoml PYTHON] [--checkpoint FOLDER PHOTOS] [--json]
+    OMP_NUM_THREADS=1 python benchmarks/serve.py [one many overload] [--photos 120] [--repeats 3] [--json]
+                                                 [--checkpoint FOLDER PHOTOS]
 
   one       one client against the captioner in this process, on the same photos in turn
   many      32 clients against `caption_photos` over the same photos in a folder, in turn
   overload  128 clients that ask again at once whatever they get, and a queue of 32
-  others    32 clients of LitServe and BentoML with the same captioner and batches of up to 32, by pythons of their own
-            that can import showtell, too; part of the run where one of them is given
 
 Without --checkpoint the captioner has random weights: a small CNN and Show, Attend and Tell, five beams, photos of
-500 x 375. Clients and server share the machine. Rates and times are medians of --repeats rounds in turn.
+500 x 375. Clients and server share the machine; rates and times are medians of the rounds.
 """
 
 from __future__ import annotations
@@ -18,8 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -40,10 +36,8 @@ from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
-import psutil
 import torch
 
-HERE = Path(__file__).parent
 CLIENTS = 32
 WORDS = 1000
 
@@ -68,21 +62,14 @@ def write_checkpoint(folder: Path) -> Path:
 class Server:
     """A process that serves."""
 
-    process: psutil.Popen
+    process: subprocess.Popen[str]
     port: int
-    path: str = "/v1/captions"
-    field: str | None = None  # of the form in which photos are sent; None: they are the body
 
     async def post(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], photo: bytes) -> tuple[int, float]:
         """Post a photo with little more than its bytes, so that it costs little; status and seconds."""
         began, (reader, writer) = time.perf_counter(), streams
-        body, kind = photo, "image/jpeg"
-        if self.field is not None:
-            head = f'--b\r\nContent-Disposition: form-data; name="{self.field}"; filename="a.jpg"\r\n'
-            body = f"{head}Content-Type: image/jpeg\r\n\r\n".encode() + photo + b"\r\n--b--\r\n"
-            kind = "multipart/form-data; boundary=b"
-        head = f"POST {self.path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n"
-        writer.write(f"{head}Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        head = f"POST /v1/captions HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nContent-Type: image/jpeg\r\n"
+        writer.write(f"{head}Content-Length: {len(photo)}\r\n\r\n".encode() + photo)
         lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
         (length,) = [int(line.partition(":")[2]) for line in lines if line.startswith("content-length:")]
         await reader.readexactly(length)
@@ -90,38 +77,14 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(*command: str, port: int, environment: dict[str, str] | None = None, **about: Any) -> Iterator[Server]:
-    """A server, once it takes connections."""
-    with tempfile.TemporaryFile() as log:
-        variables = {**os.environ, **(environment or {})}
-        process = psutil.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=variables, cwd=HERE)
+def showtell_server(setup: Setup, *options: str) -> Iterator[Server]:
+    """`showtell serve`, once it takes connections and has said so."""
+    command = (sys.executable, "-m", "showtell", "serve", str(setup.checkpoint), "--port", "0", *options)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
-            for _ in range(600):
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                    break
-                if process.poll() is not None:
-                    log.seek(0)
-                    raise SystemExit(f"{' '.join(command)} ended: {log.read().decode(errors='replace')[-2000:]}")
-                time.sleep(0.2)
-            yield Server(process, port, **about)
+            yield Server(process, int(process.stdout.readline().rsplit(":", 1)[1].rstrip("/\n")))
         finally:
-            children = process.children(recursive=True)
             process.terminate()
-            for one in psutil.wait_procs([process, *children], timeout=20)[1]:
-                one.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def showtell_server(setup: Setup, *options: str) -> contextlib.AbstractContextManager[Server]:
-    """`showtell serve`."""
-    port = free_port()
-    command = (sys.executable, "-m", "showtell", "serve", str(setup.checkpoint), "--port", str(port), *options)
-    return serving(*command, port=port)
 
 
 @dataclass
@@ -174,7 +137,6 @@ class Setup:
     paths: list[Path]
     photos: list[bytes]
     repeats: int
-    others: dict[str, str]  # pythons by the name of the server
 
 
 def median(loads: Sequence[Load], value: Callable[[Load], float]) -> float:
@@ -242,44 +204,7 @@ def measure_overload(setup: Setup) -> list[dict[str, Any]]:
     return [rate, *quantiles("overload", [over], [normal], "32 clients")]
 
 
-def measure_others(setup: Setup) -> list[dict[str, Any]]:
-    """The same clients, captioner and largest batch with other servers, in turn."""
-    loads: dict[str, list[Load]] = {}
-    for _ in range(setup.repeats if setup.others else 0):
-        for name in ("showtell", *setup.others):
-            with showtell_server(setup) if name == "showtell" else other_server(setup, name) as server:
-                wait_until_it_answers(server, setup.photos[0])
-                load(server, setup.photos[: 2 * CLIENTS])  # to warm up
-                loads.setdefault(name, []).append(load(server, setup.photos))
-    rows: list[dict[str, Any]] = []
-    for name, met in loads.items():
-        own, rate = (median(some, lambda one: one.rate) for some in (loads["showtell"], met))
-        rows += [row(name, rate, "photos/s", "showtell's", own), *quantiles(name, met, loads["showtell"], "showtell's")]
-    return rows
-
-
-def other_server(setup: Setup, name: str) -> contextlib.AbstractContextManager[Server]:
-    """LitServe or BentoML."""
-    python, port = setup.others[name], free_port()
-    environment = {"CHECKPOINT": str(setup.checkpoint), "MAX_BATCH": str(CLIENTS)}
-    if name == "litserve":
-        command = (python, str(HERE / "serve_litserve.py"), str(port))
-        return serving(*command, port=port, environment=environment, path="/predict", field="request")
-    command = (python, "-m", "bentoml", "serve", "serve_bentoml:Front", "--port", str(port))
-    return serving(*command, port=port, environment=environment, path="/caption", field="image")
-
-
-def wait_until_it_answers(server: Server, photo: bytes) -> None:
-    """Some servers take connections before they can answer."""
-    for _ in range(300):
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            if load(server, [photo], 1).times:
-                return
-        time.sleep(0.2)
-    raise SystemExit("A server does not answer.")
-
-
-PARTS = {"one": measure_one, "many": measure_many, "overload": measure_overload, "others": measure_others}
+PARTS = {"one": measure_one, "many": measure_many, "overload": measure_overload}
 
 
 def main() -> None:
@@ -287,13 +212,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
     parser.add_argument("--checkpoint", nargs=2, type=Path, metavar=("FOLDER", "PHOTOS"))
-    parser.add_argument("--litserve", help="python of an environment that has LitServe, and can import showtell")
-    parser.add_argument("--bentoml", help="python of an environment that has BentoML, and can import showtell")
     parser.add_argument("--photos", type=int, default=120, help="different photos")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    others = {name: python for name in ("litserve", "bentoml") if (python := getattr(given, name)) is not None}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if given.checkpoint is None:
@@ -305,7 +227,7 @@ def main() -> None:
         captioner = Captioner.from_pretrained(checkpoint, device="cpu")
         captioner.caption(paths[:2])  # to warm up
         contents = [path.read_bytes() for path in paths]
-        setup = Setup(checkpoint.resolve(), captioner, paths, contents, given.repeats, others)
+        setup = Setup(checkpoint.resolve(), captioner, paths, contents, given.repeats)
         show([row for part in given.parts for row in PARTS[part](setup)], given.json)
 
 

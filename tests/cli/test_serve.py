@@ -54,8 +54,8 @@ def test_a_port_that_is_taken_is_named_before_anything_is_opened(capsys):
         status, _, err = run(capsys, "serve", "nowhere", "--port", str(port))
     assert status == 2
     assert err == (
-        f"showtell: Cannot listen on port {port} of 127.0.0.1: Address already in use; choose another port (0 takes a free "
-        "one), or 127.0.0.1.\n"
+        f"showtell: Cannot listen on port {port} of 127.0.0.1: Address already in use; choose another port (0 takes a "
+        "free one), or 127.0.0.1.\n"
     )
 
 

@@ -204,16 +204,6 @@ def test_killed_nothing_that_was_acknowledged_is_lost(tmp_path, kills):
     assert sum(row.revision for row in rows.values()) > kills
 
 
-def test_a_photo_that_was_half_written_is_removed_when_it_is_old(tmp_path):
-    CorrectionStore(tmp_path).close()
-    old, young = (tmp_path / "photos" / f".{name}.tmp" for name in ("old", "young"))
-    old.write_bytes(b"half")
-    young.write_bytes(b"half")
-    os.utime(old, (0, 0))
-    CorrectionStore(tmp_path)
-    assert list((tmp_path / "photos").iterdir()) == [young]
-
-
 # --- damage ---
 
 

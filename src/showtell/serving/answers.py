@@ -24,7 +24,7 @@ class WordAnswer(Shape):
 class TokenAnswer(Shape):
     """A piece of a text, of captioners whose vocabulary is not made of words."""
 
-    id: int = Field(description="In the model's vocabulary.")
+    id: int
     token: str
     logprob: float
 

@@ -11,7 +11,6 @@ import hashlib
 import re
 import sqlite3
 import threading
-import time
 import unicodedata
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -52,7 +51,6 @@ THUMBNAIL = 256  # pixels of the longer side
 _MAX_STEM = 100  # bytes of a photo's file name, without digits and suffix: file systems take 255
 _DIGITS = 12  # of the SHA-256 in a photo's file name
 _BELOW = re.compile(r"(?!(.*/)?\.\.?(/|$))[^/\\:]+(/[^/\\:]+)*")  # names of files in or below a folder
-_STALE_SECONDS = 3600  # after which a half-written photo is nobody's any more
 
 
 class UnknownCorrectionError(ShowtellError):
@@ -90,10 +88,10 @@ class Correction(Config):
 
 
 class CorrectionPage(Config):
-    """Some of the rows that were asked for."""
+    """Some of the rows that were asked for, and how many those are on all pages."""
 
-    rows: list[Correction] = Field(description="Of this page.")
-    total: int = Field(description="Rows that were asked for, on all pages.")
+    rows: list[Correction]
+    total: int
 
 
 class CorrectionStore:
@@ -117,10 +115,6 @@ class CorrectionStore:
             self._photos.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"Cannot write {self._photos}: {error.strerror or error}.") from error
-        for path in self._photos.glob(".*.tmp"):  # of killed processes; those of running ones are young
-            with suppress(OSError):
-                if path.stat().st_mtime < time.time() - _STALE_SECONDS:
-                    path.unlink()
         self._lock = threading.Lock()
         self._connection = connect(self._database, create=True)
         try:
@@ -209,7 +203,12 @@ class CorrectionStore:
             name = row.name
         decode_photo(content, f'"{name}"')
         file = f"{safe_stem(name)}-{id[:_DIGITS]}{photo_suffix(content, name)}"
-        self._write_photo(file, content)
+        try:
+            write_bytes(self._photos / file, content)
+        except DataError as error:
+            raise StorageError(
+                f"{first_line(error)}; make room or change the folder, and send the photo again."
+            ) from error
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         values = (None, id, file, name, captioner, caption, confidence, caption, UNCHECKED, 1, now, now)
         insert = f"INSERT INTO corrections VALUES ({', '.join('?' * len(values))}) ON CONFLICT (id) DO NOTHING"
@@ -297,21 +296,9 @@ class CorrectionStore:
             raise StorageError(f"The photo {path} is missing; put it back, or send it again.")
         return path
 
-    def _write_photo(self, file: str, content: bytes) -> None:
-        try:
-            write_bytes(self._photos / file, content)
-        except DataError as error:
-            raise StorageError(
-                f"{first_line(error)}; make room or change the folder, and send the photo again."
-            ) from error
-
 
 def thumbnail_of(content: bytes) -> bytes:
-    """A small JPEG of a photo, of at most `THUMBNAIL` pixels a side.
-
-    Raises:
-        ImageError: it cannot be read.
-    """
+    """A small JPEG of a photo, of at most `THUMBNAIL` pixels a side, or an ImageError."""
     image = to_photo(content, lambda size: (THUMBNAIL, THUMBNAIL)).image
     image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
     stream = BytesIO()

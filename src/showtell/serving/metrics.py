@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -28,41 +29,20 @@ class Metrics:
     """The numbers of one engine, in a registry of their own."""
 
     def __init__(self, waiting: Callable[[], int], running: Callable[[], int]) -> None:
-        """Begin to count.
-
-        Args:
-            waiting: how many questions wait; called when the numbers are asked for.
-            running: how many are being computed.
-        """
-        self.registry = CollectorRegistry()
-
-        def gauge(name: str, documentation: str, value: Callable[[], int]) -> None:
-            Gauge(name, documentation, registry=self.registry).set_function(value)
-
-        gauge("showtell_queue_length", "Questions that wait, prepared or not.", waiting)
-        gauge("showtell_running", "Questions that are being computed.", running)
-        ProcessCollector(registry=self.registry)
+        """Begin to count; how many questions wait and are being computed is asked when the numbers are."""
+        self.registry = registry = CollectorRegistry()
+        Gauge("showtell_queue_length", "Questions that wait, prepared or not.", registry=registry).set_function(waiting)
+        Gauge("showtell_running", "Questions that are being computed.", registry=registry).set_function(running)
+        ProcessCollector(registry=registry)
         of_question = ("captioner", "kind")
-        self._batch_size = Histogram(
-            "showtell_batch_size", "Photos in a batch.", of_question, buckets=SIZES, registry=self.registry
-        )
-        self._stage = Histogram(
-            "showtell_stage_seconds",
-            "What a question spends in prepare, wait, encode and answer.",
-            ("stage",),
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        self._question = Histogram(
-            "showtell_question_seconds",
-            "From the arrival of a question to its answer.",
-            of_question,
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        self._errors = Counter(
-            "showtell_errors", "Questions without an answer, by the error.", ("error",), registry=self.registry
-        )
+        histogram = partial(Histogram, registry=registry)
+        about = "What a question spends in prepare, wait, encode and answer."
+        self._batch_size = histogram("showtell_batch_size", "Photos in a batch.", of_question, buckets=SIZES)
+        self._stage = histogram("showtell_stage_seconds", about, ("stage",), buckets=SECONDS)
+        about = "From the arrival of a question to its answer."
+        self._question = histogram("showtell_question_seconds", about, of_question, buckets=SECONDS)
+        about = "Questions without an answer, by the error."
+        self._errors = Counter("showtell_errors", about, ("error",), registry=registry)
 
     def batch(self, captioner: str, kind: str, size: int) -> None:
         """A batch was computed."""
