@@ -12,6 +12,7 @@ import torch
 from published_parity import FEATURE_SIZE
 from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
+from showtell.errors import CheckpointError
 from showtell.training import train
 from tests.cli.test_caption import run
 from tests.importing.makers import luo_infos, write_luo
@@ -34,10 +35,10 @@ def test_the_table_accounts_for_every_tensor_and_says_where_options_are_from(cap
     for line in (
         "read tensors weights becomes",
         "att_embed.0 2 66 feature_projection.0",
-        "core.attention.alpha_net 1 1 not used: it cancels in the softmax",
+        "core.attention.alpha_net.bias 1 1 not used",
         "all 17 942",
         "option value read from",
-        "use_bn 0 att_embed",
+        "use_bn 0 the tensors",
         "norm_att_feat 0 the default of the project",
         "max_length 9 opt",
         "vocabulary: 17 words and one for unknown words",
@@ -49,21 +50,17 @@ def test_the_table_accounts_for_every_tensor_and_says_where_options_are_from(cap
     assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors"]
 
 
-def test_a_dry_run_writes_nothing(capsys, source, tmp_path):
+def test_a_dry_run_writes_nothing_and_json_has_the_same(capsys, source, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     status, printed, _ = run(capsys, "import", source, "--dry-run")
     assert status == 0 and printed.endswith("nothing was written (--dry-run)\n")
-    assert run(capsys, "import", source, "--dry-run", "--out", tmp_path / "out")[0] == 0
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_json_has_the_same(capsys, source, tmp_path):
-    status, printed, _ = run(capsys, "import", source, "--out", tmp_path / "out", "--json")
+    status, printed, _ = run(capsys, "import", source, "--dry-run", "--out", tmp_path / "out", "--json")
     content = json.loads(printed)
-    assert status == 0 and content["checkpoint"] == str(tmp_path / "out")
+    assert status == 0 and content["checkpoint"] is None
     assert content["model"] == "att2in2" and content["contradictions"] == []
     assert sum(row["tensors"] for row in content["tensors"]) == 17
-    assert {"name": "use_bn", "value": 0, "origin": "att_embed", "is_seen": True} in content["options"]
+    assert {"name": "use_bn", "value": 0, "origin": "the tensors"} in content["options"]
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_checkpoint_that_is_there_is_replaced_only_if_asked(capsys, source, tmp_path):
@@ -98,7 +95,7 @@ def test_features_of_a_store_are_captioned_and_scored(capsys, source, tmp_path, 
     store, out = tmp_path / "store", tmp_path / "out"
     assert run(capsys, "features", "--from", arrays, "--out", store, "--source", "toy regions")[0] == 0
     status, printed, err = run(capsys, "import", source, "--out", out, "--features-from", store)
-    assert (status, err) == (0, "") and 'read from stores of features whose source is "toy regions"' in printed
+    assert (status, err) == (0, "") and 'it reads stores of features whose source is "toy regions"' in printed
     status, printed, _ = run(capsys, "caption", out, "--features", store, "--format", "json")
     assert status == 0 and {row["image"] for row in json.loads(printed)} == set(ids)
     status, printed, _ = run(capsys, "evaluate", out, tiny_scenes, "--features", store, "--split", "test", "--json")
@@ -107,23 +104,31 @@ def test_features_of_a_store_are_captioned_and_scored(capsys, source, tmp_path, 
     assert status == 2 and "is a store, which has no settings; leave image_size=48 out." in err
 
 
-def test_the_encoder_has_settings(capsys, source, tmp_path, tiny_scenes):
+def test_photos_are_captioned_and_trained_on_through_a_given_encoder(
+    capsys, source, tmp_path, tiny_scenes, tiny_recipe
+):
     photo = next((tiny_scenes / "images").iterdir())
+    blind, out = tmp_path / "blind", tmp_path / "out"
+    assert run(capsys, "import", source, "--out", blind)[0] == 0
+    with pytest.raises(CheckpointError, match=r"trained on features from bottom-up regions, 10 to 100, which were"):
+        Captioner.from_pretrained(blind).caption(photo)
     encoder = ("--features-from", "small_cnn", "image_size=48", f"encoder.widths=[8,{FEATURE_SIZE}]")
-    out = tmp_path / "out"
     status, printed, _ = run(capsys, "import", source, *encoder, "--out", out)
-    assert status == 0 and "made by the encoder small_cnn" in printed
+    for note in (
+        "the encoder small_cnn makes the features",
+        "the model was trained on bottom_up weights=FILE, so that captions may be of nothing",
+        "small_cnn has random weights, so that the captions are of nothing; give weights=FILE",
+    ):
+        assert status == 0 and f"note: {note}" in printed
     assert run(capsys, "caption", out, photo)[0] == 0
-    status, _, err = run(capsys, "import", source, "image_size=48", "--dry-run")
-    assert status == 2 and "image_size=48 is a setting of an encoder; name the encoder with --features-from." in err
-    status, _, err = run(capsys, "import", source, "--features-from", "nothing", "--dry-run")
-    assert status == 2 and 'There is no encoder "nothing"' in err
+    for arguments, sentence in (
+        (("image_size=48",), "image_size=48 is a setting of an encoder; name the encoder with --features-from."),
+        (("--features-from", "nothing"), 'There is no encoder "nothing"'),
+        ((*encoder[:3], "widths=[8,16]"), "vectors of --features-from have 16 numbers, and the model in"),
+    ):
+        status, _, err = run(capsys, "import", source, *arguments, "--dry-run")
+        assert status == 2 and sentence in err
 
-
-def test_training_starts_from_it(capsys, source, tmp_path, tiny_recipe):
-    out = tmp_path / "out"
-    encoder = ("--features-from", "small_cnn", "image_size=48", f"widths=[8,{FEATURE_SIZE}]")
-    assert run(capsys, "import", source, *encoder, "--out", out)[0] == 0
     content = json.loads((out / "config.json").read_text())
     content["model"]["input_dropout"] = 0.1  # how weights learn is the recipe's matter
     recipe = {
@@ -140,4 +145,10 @@ def test_training_starts_from_it(capsys, source, tmp_path, tiny_recipe):
     assert torch.allclose(kept["lstm.weight_ih"], old["lstm.weight_ih"], atol=1e-5)
     assert len(kept["embedding.weight"]) > len(old["embedding.weight"])
     assert trained.vocabulary.words[: len(before.vocabulary)] == before.vocabulary.words
-    assert trained.about.licence == "MIT" and trained.about.origin["imported"]["model"] == "att2in2"
+    imported = trained.about.origin["imported"]
+    assert trained.about.licence == "MIT" and imported["project"] == "ImageCaptioning.pytorch"
+    assert imported["scores"] == {"best_val_score": 1.13} and imported["options"]["rnn_size"] == 6
+    assert {name: len(digest) for name, digest in imported["files"].items()} == {
+        "model-best.pth": 64,
+        "infos_run-best.pkl": 64,
+    }

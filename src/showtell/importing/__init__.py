@@ -9,6 +9,7 @@ What a file is of is seen from what it holds, not from its name. docs/published_
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,19 @@ from torch import Tensor
 from showtell.checkpoint import Checkpoint, save_checkpoint
 from showtell.config import describe_problem
 from showtell.decoding import DecodingConfig
-from showtell.errors import CheckpointError, DataError, UsageError, summarise
+from showtell.errors import CheckpointError, DataError, UsageError, WeightsError, summarise
 from showtell.features import Encoder
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import StoreInfo
+from showtell.features.weights import unnested
 from showtell.files import read_json, write_folder
 from showtell.hub import SETTINGS
 from showtell.importing import image_captioning_pytorch as luo
 from showtell.importing import show_attend_tell_tutorial as tutorial
-from showtell.importing import source_files
-from showtell.importing.parts import Converted
 from showtell.importing.report import ImportReport
-from showtell.importing.source_tensors import SourceTensors
+from showtell.importing.source import Converted, SourceTensors, find_beside, find_weights
 from showtell.models import MODELS, Decoder, build_decoder
+from showtell.torch_weights import read_torch_file
 
 __all__ = ["ImportReport", "Imported", "import_checkpoint", "require_replaceable"]
 
@@ -100,48 +101,65 @@ def import_checkpoint(
         DataError: the files do not belong together, or lack something.
         UsageError: a file is not found.
     """
-    weights = source_files.find_weights(Path(source))
-    content = source_files.read_weights_file(weights)
-    files = {"weights": weights}
+    weights = find_weights(Path(source))
+    content = unnested(read_torch_file(weights))
+    if not content:
+        raise WeightsError(f"{weights} holds no weights by their names, so it is no checkpoint that can be imported.")
     if tutorial.is_checkpoint(content):
-        _refuse_option(infos, "--infos", tutorial.PROJECT.name, "--wordmap")
-        files["words"] = Path(wordmap or source_files.find_beside(weights, "*WORDMAP*.json", _WORDMAP, "--wordmap"))
-        words = read_json(files["words"])
-        if not tutorial.is_wordmap(words):
-            raise DataError(
-                f"{files['words']} is no word map: it should hold an id for each word, {', '.join(tutorial.MARKS)} "
-                "among them."
-            )
-        converted = tutorial.convert(content, words, weights, str(files["words"]))
+        if infos is not None:
+            raise UsageError(f"The weights are of {tutorial.PROJECT.name}, which has no --infos; it has --wordmap.")
+        project, words = (
+            tutorial.PROJECT,
+            Path(wordmap or find_beside(weights, "*WORDMAP*.json", _WORDMAP, "--wordmap")),
+        )
+        tensors = SourceTensors(tutorial.tensors_of(content), weights)
+        converted = tutorial.convert(content, tensors, read_json(words), str(words))
     else:
         tensors = SourceTensors({name: value for name, value in content.items() if isinstance(value, Tensor)}, weights)
         architecture = luo.architecture_of(tensors)
         if architecture is None:
             raise CheckpointError(_unknown(weights, content))
-        _refuse_option(wordmap, "--wordmap", luo.PROJECT.name, "--infos")
-        files["infos"] = Path(infos or source_files.find_beside(weights, "*infos*.pkl", _INFOS, "--infos"))
-        read = source_files.read_infos_file(files["infos"])
+        if wordmap is not None:
+            raise UsageError(f"The weights are of {luo.PROJECT.name}, which has no --wordmap; it has --infos.")
+        project, words = luo.PROJECT, Path(infos or find_beside(weights, "*infos*.pkl", _INFOS, "--infos"))
+        read = read_torch_file(words)
         if not luo.is_infos(read):
-            raise DataError(f"{files['infos']} is no infos file of {luo.PROJECT.name}: it should be {_INFOS}.")
-        converted = luo.convert(tensors, architecture, read, str(files["infos"]))
-    decoder = _build(converted)
-    used = _encoder_for(converted, encoder, store)
-    decoding = DecodingConfig.checked(converted.parts.decoding)
-    report = _report(converted, files, used, decoding)
+            raise DataError(f"{words} is no infos file of {luo.PROJECT.name}: it should be {_INFOS}.")
+        converted = luo.convert(tensors, architecture, read, str(words))
+    decoder = _build(converted, tensors.file)
+    used, notes = _choose_encoder(converted, tensors.file, encoder, store)
+    decoding = DecodingConfig.checked(converted.decoding)
+    files = {"weights": weights, "words": words}
+    report = ImportReport(
+        model=converted.model,
+        project=project.name,
+        address=project.address,
+        licence=project.licence,
+        files={kind: str(path) for kind, path in files.items()},
+        fingerprints={kind: _sha256(path) for kind, path in files.items()},
+        tensors=tensors.groups,
+        options=tuple(converted.options.read),
+        words=converted.words.describe(),
+        features=converted.features_described,
+        decoding=f"{decoding.kind}, " + ", ".join(f"{key}={value}" for key, value in converted.decoding.items()),
+        contradictions=tuple(converted.options.contradictions),
+        notes=(*converted.notes, *notes),
+        scores=converted.scores or None,
+    )
     about = {
-        "licence": converted.project.licence,
+        "licence": project.licence,
         "imported": {
-            "project": converted.project.name, "address": converted.project.address, "model": report.model,
+            "project": project.name, "address": project.address, "model": report.model,
             "files": {path.name: report.fingerprints[kind] for kind, path in files.items()},
-            "options": {one.name: one.value for one in report.options}, "scores": report.scores or {},
+            "options": {option.name: option.value for option in report.options}, "scores": converted.scores,
         },
     }  # fmt: skip
     return Imported(Checkpoint(used, decoder, converted.words.vocabulary, decoding, about), report)
 
 
-def _refuse_option(given: object, option: str, project: str, other: str) -> None:
-    if given is not None:
-        raise UsageError(f"The weights are of {project}, which has no such file as {option} names; it has {other}.")
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _unknown(weights: Path, content: dict[Any, object]) -> str:
@@ -155,89 +173,68 @@ def _unknown(weights: Path, content: dict[Any, object]) -> str:
     )
 
 
-def _build(converted: Converted) -> Decoder:
-    """The decoder with the tensors of the source.
-
-    Raises:
-        CheckpointError: sizes are out of range, or tensors contradict each other.
-    """
-    parts, file = converted.parts, converted.tensors.file
+def _build(converted: Converted, file: str) -> Decoder:
+    """The decoder with the tensors of the source."""
     try:
-        config = MODELS[parts.config["name"]][0].model_validate(parts.config)
+        config = MODELS[converted.config["name"]][0].model_validate(converted.config)
     except ValidationError as error:
         raise CheckpointError(f"The model in {file} cannot be built here: {describe_problem(error)}") from error
-    decoder = build_decoder(config, feature_size=parts.feature_size, vocabulary_size=len(converted.words.vocabulary))
+    words = len(converted.words.vocabulary)
+    decoder = build_decoder(config, feature_size=converted.feature_size, vocabulary_size=words)
     try:
-        decoder.load_state_dict(parts.tensors, strict=True)
+        decoder.load_state_dict(converted.state, strict=True)
     except RuntimeError as error:
         problems = [line.strip() for line in str(error).splitlines()[1:]]
         raise CheckpointError(
             f"The tensors in {file} contradict each other: {summarise(problems, 3).rstrip('.')}; the file is damaged, "
-            f"or of another {parts.name} than is known here."
+            f"or of another {converted.model} than is known here."
         ) from error
     return decoder.eval()
 
 
-def _encoder_for(converted: Converted, encoder: Encoder | None, store: StoreInfo | None) -> Encoder:
-    """The encoder of the checkpoint: the source's own, the given one, or what stands for features on disk.
+def _choose_encoder(
+    converted: Converted, file: str, encoder: Encoder | None, store: StoreInfo | None
+) -> tuple[Encoder, list[str]]:
+    """The encoder of the checkpoint: the source's own, the given one, or what stands for features on disk; and notes.
 
     Raises:
         UsageError: the given one makes features of another size, or is one too many.
     """
-    parts = converted.parts
-    if parts.encoder is not None:
-        if encoder is not None or store is not None:
-            raise UsageError(f"{converted.tensors.file} brings its own encoder; leave --features-from out.")
-        return parts.encoder.eval()
-    size = encoder.feature_size if encoder is not None else store.feature_size if store is not None else None
-    if size is not None and size != parts.feature_size:
+    given = encoder or store
+    if converted.encoder is not None:
+        if given is not None:
+            raise UsageError(f"{file} brings its own encoder; leave --features-from out.")
+        return converted.encoder.eval(), []
+    if given is not None and given.feature_size != converted.feature_size:
         raise UsageError(
-            f"The vectors of --features-from have {size:,} numbers, and the model in {converted.tensors.file} takes "
-            f"{parts.feature_size:,}: {parts.features_described}."
+            f"The vectors of --features-from have {given.feature_size:,} numbers, and the model in {file} takes "
+            f"{converted.feature_size:,}: {converted.features_described}."
         )
     if encoder is not None:
-        return encoder.eval()
-    name = parts.features
+        return encoder.eval(), _encoder_notes(converted, encoder)
+    source = converted.features
     if store is not None:
         if store.encoder.get("name") != "precomputed":
             raise UsageError(
                 f"The store of --features-from was made by {store.made_by}; give that encoder by its name, so that "
                 "photos can be captioned too."
             )
-        name = str(store.encoder.get("source"))
-    return Precomputed(PrecomputedConfig(feature_size=parts.feature_size, source=name)).eval()
-
-
-def _report(converted: Converted, files: dict[str, Path], encoder: Encoder, decoding: DecodingConfig) -> ImportReport:
-    parts, options = converted.parts, converted.options
-    features, notes = parts.features_described, list(parts.notes)
-    if isinstance(encoder, Precomputed):
-        features += (
-            f', read from stores of features whose source is "{encoder.config.source}"; photos can be captioned after '
-            f"--features-from {parts.encoder_options}"
-        )
-    elif parts.encoder is None:
-        name, *wanted = parts.encoder_options.split()
-        given = encoder.config.model_dump(mode="json")
-        features += f", made by the encoder {given['name']}"
-        settings = dict(one.split("=") for one in wanted if not one.startswith("weights="))
-        if given["name"] != name or any(str(given.get(key)) != value for key, value in settings.items()):
-            notes.append(f"the model was trained on {parts.encoder_options}, so that captions may be of nothing")
-        if given.get("weights") == "random":
-            notes.append(f"{given['name']} has random weights, so that the captions are of nothing; give weights=FILE")
-    return ImportReport(
-        model=parts.name,
-        project=converted.project.name,
-        address=converted.project.address,
-        licence=converted.project.licence,
-        files={kind: str(path) for kind, path in files.items()},
-        fingerprints={kind: source_files.sha256(path) for kind, path in files.items()},
-        tensors=converted.tensors.groups(),
-        options=tuple(options.read),
-        words=converted.words.describe(),
-        features=features,
-        decoding=f"{decoding.kind}, " + ", ".join(f"{key}={value}" for key, value in parts.decoding.items()),
-        contradictions=tuple(options.contradictions),
-        notes=tuple(notes),
-        scores=parts.scores or None,
+        source = str(store.encoder.get("source"))
+    note = (
+        f'it reads stores of features whose source is "{source}"; photos can be captioned after --features-from '
+        f"{converted.encoder_options}"
     )
+    return Precomputed(PrecomputedConfig(feature_size=converted.feature_size, source=source)).eval(), [note]
+
+
+def _encoder_notes(converted: Converted, encoder: Encoder) -> list[str]:
+    """What is said about an encoder that a person chose."""
+    name, *wanted = converted.encoder_options.split()
+    given = encoder.config.model_dump(mode="json")
+    notes = [f"the encoder {given['name']} makes the features"]
+    settings = {"name": name, **dict(item.split("=") for item in wanted if not item.startswith("weights="))}
+    if any(str(given.get(key)) != value for key, value in settings.items()):
+        notes.append(f"the model was trained on {converted.encoder_options}, so that captions may be of nothing")
+    if given.get("weights") == "random":
+        notes.append(f"{given['name']} has random weights, so that the captions are of nothing; give weights=FILE")
+    return notes

@@ -8,15 +8,17 @@ from typing import Any
 
 from showtell.errors import printable
 
+FROM_TENSORS = "the tensors"
+
 
 @dataclass(frozen=True)
 class TensorGroup:
     """Tensors of a source that share the beginning of their names."""
 
-    name: str  # the beginning
+    name: str  # the beginning; * stands for numbers
     tensors: int
     weights: int
-    becomes: str  # their name here, or why they are not used
+    becomes: str  # their name here, or "not used"
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,6 @@ class Option:
     name: str  # as the source calls it
     value: object
     origin: str  # what it was read from
-    is_seen: bool = False  # tensors show it, whatever the options say
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class ImportReport:
         """A sentence where the files say different things; None where they agree."""
         if not self.contradictions:
             return None
-        unproved = [f"{one.name}={one.value}" for one in self.options if not one.is_seen]
+        unproved = [f"{option.name}={option.value}" for option in self.options if option.origin != FROM_TENSORS]
         return (
             f"the files contradict each other, so they may be of two runs: {'; '.join(self.contradictions)}. Where "
             f"tensors show a value it is used; nothing but the options says {', '.join(unproved)}: if these are of "
@@ -67,28 +68,20 @@ class ImportReport:
         """The report as text."""
         lines = [f"{self.model} of {self.project} ({self.address}; licence of its code: {self.licence})"]
         lines += [f"{kind}: {path}, SHA-256 {self.fingerprints[kind]}" for kind, path in self.files.items()]
-        groups = [(one.name, f"{one.tensors}", f"{one.weights:,}", one.becomes) for one in self.tensors]
-        total = (
-            "all", f"{sum(one.tensors for one in self.tensors)}", f"{sum(one.weights for one in self.tensors):,}", "",
-        )  # fmt: skip
-        lines += ["", *_table([("read", "tensors", "weights", "becomes"), *groups, total], numbers=(1, 2))]
-        rows = [(one.name, str(one.value), one.origin) for one in self.options]
-        lines += ["", *_table([("option", "value", "read from"), *rows])]
-        lines += ["", f"vocabulary: {self.words}", f"features: {self.features}"]
-        lines.append(f"decoding: {self.decoding}")
+        groups = [(group.name, f"{group.tensors}", f"{group.weights:,}", group.becomes) for group in self.tensors]
+        sums = (sum(group.tensors for group in self.tensors), sum(group.weights for group in self.tensors))
+        rows = [("read", "tensors", "weights", "becomes"), *groups, ("all", f"{sums[0]}", f"{sums[1]:,}", "")]
+        lines += ["", *_table(rows)]
+        options = [(option.name, str(option.value), option.origin) for option in self.options]
+        lines += ["", *_table([("option", "value", "read from"), *options])]
+        lines += ["", f"vocabulary: {self.words}", f"features: {self.features}", f"decoding: {self.decoding}"]
         if self.scores:
             scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items())
             lines.append(f"scores that its authors' run recorded: {scores}")
-        lines += [f"note: {one}" for one in self.notes]
+        lines += [f"note: {note}" for note in self.notes]
         return "\n".join(map(printable, lines))  # names and values are of a file that anybody may have made
 
 
-def _table(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            f"{cell:>{width}}" if column in numbers else f"{cell:{width}}"
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

@@ -1,0 +1,358 @@
+"""What the files of another project hold: its weights, options and words, as the converters ask for them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from showtell.errors import CheckpointError, DataError, UsageError, printable, shorten, summarise
+from showtell.features import Encoder
+from showtell.hub import SETTINGS
+from showtell.importing.report import FROM_TENSORS, Option, TensorGroup
+from showtell.text.vocabulary import SPECIAL, Vocabulary, word_fault
+from showtell.torch_weights import StandIn, is_plain
+
+NEVER = -1e4  # bias of words that have no row in the source: e to that is 0
+_WEIGHTS = (".pth", ".pt", ".tar", ".bin", ".ckpt")  # what files of weights end in, where a folder is given
+_WRAPPER = "module."  # what DataParallel puts before each name
+_COUNTER = "num_batches_tracked"  # of batch norm; files of before torch 0.4.1 lack it
+NumberT = TypeVar("NumberT", int, float)
+
+
+@dataclass(frozen=True)
+class Project:
+    """Whose weights they are."""
+
+    name: str
+    address: str
+    licence: str
+
+
+@dataclass
+class Converted:
+    """What a converter makes of the files of a source."""
+
+    model: str  # as the source calls it
+    config: dict[str, Any]  # settings of our model
+    feature_size: int  # numbers of a feature vector
+    features: str  # what the features are called; the source of an encoder that is not at hand
+    features_described: str  # what they are, for people
+    encoder_options: str  # of `showtell import`, that have them made from photos; empty if the source has an encoder
+    state: dict[str, Tensor]  # of our decoder
+    words: SourceWords
+    options: SourceOptions
+    decoding: dict[str, Any]  # default decoding settings
+    notes: list[str] = field(default_factory=list)
+    scores: dict[str, float] = field(default_factory=dict)  # that the authors' run recorded
+    encoder: Encoder | None = None  # with its weights, if the source brings it
+
+
+def find_weights(source: Path) -> Path:
+    """The file of weights: the source itself, or the only one in a folder; of several the only one called best.
+
+    Raises:
+        UsageError: there is none, or several.
+    """
+    if source.is_file():
+        return source
+    if not source.is_dir():
+        raise UsageError(f"There is no file or folder {source}; give the file of weights, or its folder.")
+    files = [path for path in sorted(source.iterdir()) if path.suffix.lower() in _WEIGHTS]
+    files = [path for path in files if path.is_file() and not path.name.startswith("optimizer")]
+    if not files and (source / SETTINGS).is_file():
+        raise UsageError(f"{source} is a checkpoint already, or a model of transformers; caption with it as it is.")
+    if not files:
+        raise UsageError(f"The folder {source} has no file of weights ({', '.join(_WEIGHTS)}); give the file itself.")
+    files = [path for path in files if "best" in path.name.lower()] or files
+    if len(files) > 1:
+        names = summarise(path.name for path in files)
+        raise UsageError(f"The folder {source} has several files of weights ({names}); give one of them as the source.")
+    return files[0]
+
+
+def find_beside(weights: Path, pattern: str, what: str, option: str) -> Path:
+    """The file that belongs to weights, in their folder: of several the one whose name has most in common with theirs.
+
+    Args:
+        weights: the file.
+        pattern: of names.
+        what: it is, for messages.
+        option: that names it.
+
+    Raises:
+        UsageError: there is none, or several that may be it.
+    """
+
+    def likeness(path: Path) -> tuple[bool, int]:
+        parts, own = (set(re.split(r"[-_. ]+", file.stem.lower())) for file in (path, weights))
+        return ("best" in parts) == ("best" in own), len(parts & own)
+
+    files = sorted(path for path in weights.parent.glob(pattern) if path.is_file())
+    files = [path for path in files if likeness(path) == max(map(likeness, files))]
+    if not files:
+        raise UsageError(
+            f"{weights} has no words: there is no {pattern} beside it, {what}; give it with {option} FILE."
+        )
+    if len(files) > 1:
+        names = summarise(path.name for path in files)
+        raise UsageError(f"Several files beside {weights} may have its words ({names}); name one with {option} FILE.")
+    return files[0]
+
+
+class SourceTensors:
+    """The tensors of a file by their names.
+
+    Args:
+        tensors: of the file.
+        file: that they are in, for messages.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], file: Path) -> None:
+        wrapped = all(name.startswith(_WRAPPER) for name in tensors)
+        self._tensors = {name.removeprefix(_WRAPPER) if wrapped else name: one for name, one in tensors.items()}
+        self.file = str(file)
+        self.groups: tuple[TensorGroup, ...] = ()  # what `rename` has made of them
+
+    def has(self, prefix: str) -> bool:
+        """Whether a name begins like that."""
+        return any(name.startswith(prefix) for name in self._tensors)
+
+    def count_layers(self, prefix: str) -> int:
+        """How many modules with the numbers 0, 1, 2, ... there are below a name, without a gap."""
+        return next(number for number in itertools.count() if not self.has(f"{prefix}.{number}."))
+
+    def shape(self, name: str, dimensions: int = 2) -> tuple[int, ...]:
+        """The shape of a tensor.
+
+        Raises:
+            CheckpointError: it is missing, is empty or has another number of dimensions.
+        """
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            raise CheckpointError(
+                f"There is no tensor {name} in {self.file}: the file is damaged, or of a model that is not supported."
+            )
+        if tensor.dim() != dimensions or not tensor.numel():
+            raise CheckpointError(
+                f"The tensor {name} in {self.file} has shape {tuple(tensor.shape)}; it should have {dimensions} "
+                "dimensions, none of them empty: the file is damaged, or of a model that is not supported."
+            )
+        return tuple(tensor.shape)
+
+    def count_words(self, embedding: str, output: str) -> int:
+        """For how many words embeddings and output layer, modules of these names, have rows.
+
+        Raises:
+            CheckpointError: a tensor is missing, or the two are for different numbers.
+        """
+        rows = self.shape(f"{embedding}.weight")[0]
+        for own in (self.shape(f"{output}.weight")[0], self.shape(f"{output}.bias", 1)[0]):
+            if own != rows:
+                raise CheckpointError(
+                    f"The embedding in {self.file} is for {rows} words and its output layer ({output}) for {own}: the "
+                    "file is damaged."
+                )
+        return rows
+
+    def rename(self, table: Mapping[str, str | None], model: str) -> dict[str, Tensor]:
+        """All tensors by the names that they have here, float32.
+
+        Args:
+            table: the beginning of a name there and here, the first that fits is taken; * stands for a number, None for
+                tensors that are not used. Tensors that get one name are added to each other.
+            model: what messages call it.
+
+        Raises:
+            CheckpointError: a tensor is in no row of the table, or cannot be used.
+        """
+        rules = [
+            (re.compile(re.escape(theirs).replace(r"\*", r"(\d+)") + r"(?![^.])"), theirs, ours)
+            for theirs, ours in table.items()
+        ]
+        state: dict[str, Tensor] = {}
+        groups: dict[str, TensorGroup] = {}
+        unknown = []
+        for name, tensor in self._tensors.items():
+            pattern, theirs, ours = next((rule for rule in rules if rule[0].match(name)), (None, name, None))
+            if pattern is None:
+                unknown.append(name)
+                continue
+            group = groups.get(theirs, TensorGroup(theirs, 0, 0, ours or "not used"))
+            groups[theirs] = TensorGroup(theirs, group.tensors + 1, group.weights + tensor.numel(), group.becomes)
+            if ours is not None:
+                own = pattern.sub(ours.replace("*", r"\1"), name)
+                state[own] = self._add(name, self._checked(name, tensor), state.get(own))
+        if unknown:
+            raise CheckpointError(
+                f"{self.file} looks like {model} and has {len(unknown)} tensors that this model does not have "
+                f"({summarise(unknown, 3)}), so it computes something else; it is not imported."
+            )
+        for name in [name for name in state if name.endswith("running_mean")]:
+            state.setdefault(name.replace("running_mean", _COUNTER), torch.tensor(0))
+        self.groups = tuple(groups.values())
+        return state
+
+    def _add(self, name: str, tensor: Tensor, other: Tensor | None) -> Tensor:
+        """The sum of two biases that the source adds to each other."""
+        if other is not None and other.shape != tensor.shape:
+            raise CheckpointError(f"The tensor {name} in {self.file} has another size than the one it is added to.")
+        return tensor if other is None else other + tensor
+
+    def _checked(self, name: str, tensor: Tensor) -> Tensor:
+        if name.endswith(_COUNTER):
+            return tensor
+        if not tensor.is_floating_point() or not is_plain(tensor):
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise CheckpointError(f"The tensor {name} in {self.file} holds {kind} instead of floating point numbers.")
+        single = tensor.detach().to(torch.float32, copy=True)
+        if not bool(torch.isfinite(single).all()):
+            raise CheckpointError(
+                f"The tensor {name} in {self.file} contains NaN or infinity, so it is of a run that diverged or of a "
+                "damaged file; use another checkpoint."
+            )
+        return single
+
+
+class SourceOptions:
+    """What a run was told, by the names that its project uses, with what the tensors contradict.
+
+    Args:
+        values: of the run: an argparse.Namespace or any kind of dict.
+        file: what messages call the file that they are in.
+
+    Raises:
+        DataError: the values are of another kind.
+    """
+
+    def __init__(self, values: object, file: str) -> None:
+        if isinstance(values, StandIn):
+            values = {**values.entries, **values.attributes}
+        if not isinstance(values, dict):
+            raise DataError(f"The options (opt) in {file} should be a Namespace or a dict, not {_shown(values)}.")
+        self._values = {name: value for name, value in values.items() if value is not None}
+        self.file = file
+        self.read: list[Option] = []
+        self.contradictions: list[str] = []
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def get(self, name: str) -> object:
+        """A value as it is, None where there is none."""
+        return self._values.get(name)
+
+    def whole(self, name: str, default: int, *, at_least: int = 0, at_most: int = 65_536) -> int:
+        """A whole number; booleans count as 0 and 1.
+
+        Raises:
+            DataError: it is none, or out of range.
+        """
+        value = self._values.get(name, default)
+        if not isinstance(value, int | float) or not at_least <= value <= at_most or value != int(value):
+            raise self._bad(name, f"a whole number from {at_least} to {at_most}")
+        return self._note(name, int(value))
+
+    def share(self, name: str, default: float) -> float:
+        """A number from 0 to below 1, such as of dropout.
+
+        Raises:
+            DataError: it is none.
+        """
+        value = self._values.get(name, default)
+        if not isinstance(value, int | float) or not 0 <= value < 1:
+            raise self._bad(name, "a number from 0 to below 1")
+        return self._note(name, float(value))
+
+    def seen(self, name: str, value: int) -> None:
+        """An option whose value tensors show; what the options say instead is a contradiction."""
+        self.read.append(Option(name, value, FROM_TENSORS))
+        given = self._values.get(name, value)
+        if not isinstance(given, int | float) or given != value:
+            self.contradictions.append(f"{self.file} has {name} {_shown(given)}, and by {FROM_TENSORS} it is {value}")
+
+    def _bad(self, name: str, allowed: str) -> DataError:
+        return DataError(f"The option {name} in {self.file} is {_shown(self._values[name])}; it should be {allowed}.")
+
+    def _note(self, name: str, value: NumberT) -> NumberT:
+        option = Option(name, value, "opt" if name in self else "the default of the project")
+        self.read += [] if option in self.read else [option]
+        return value
+
+
+def _shown(value: object) -> str:
+    plain = isinstance(value, str | int | float)
+    return printable(shorten(repr(value), 40)) if plain else f"of type {type(value).__name__}"
+
+
+class SourceWords:
+    """Our vocabulary made of the words of a source, and the row of the source for each id.
+
+    Sources mark begin, end and padding by ids of their own, or all three by one. Ours are four different ids, unknown
+    among them. A logit of the source stands in exactly one row of ours; a row that the source has not gets no weights
+    and a bias so low that its probability is 0.
+
+    Args:
+        words: of the source by their ids; marks may be among them.
+        rows: of its embedding table.
+        marks: the ids of "pad", "begin" and "end", which may be equal, and of "unknown" if there is such a word.
+        file: what messages call the file of the words.
+        weights: what messages call the file of the tensors.
+
+    Raises:
+        DataError: ids are missing or beyond the table, or a word occurs twice or is none.
+    """
+
+    def __init__(self, words: Mapping[int, str], rows: int, marks: Mapping[str, int], file: str, weights: str) -> None:
+        special = set(marks.values())
+        if {*words, *special} != set(range(rows)):
+            missing = sorted(set(range(rows)) - {*words, *special})
+            beyond = sorted({*words, *special} - set(range(rows)))
+            reason = f"no word has id {summarise(missing, 3)}"
+            if not missing:
+                reason = f"there are words of id {summarise(beyond, 3)}"
+            raise DataError(
+                f"{file} has {len(words):,} words and {weights} rows for {rows:,}, {len(special)} of them marks: "
+                f"{reason}. The two files do not belong together; give those that were saved by one run."
+            )
+        ordinary = {index: words[index] for index in sorted(words) if index not in special}
+        ids: dict[str, int] = {}
+        for index, word in ordinary.items():
+            fault = "marks something else here" if word in SPECIAL else word_fault(word)
+            if word in ids:
+                fault = f"is the word of id {ids[word]} too"
+            if fault:
+                raise DataError(f'The word of id {index} in {file}, "{printable(shorten(word, 40))}", {fault}.')
+            ids[word] = index
+        self.vocabulary = Vocabulary(list(ids))
+        marked = [marks["pad"], marks["begin"], marks["end"], marks.get("unknown")]  # in the order of our ids
+        predicted: list[int | None] = [None] * len(SPECIAL)
+        for ours in (Vocabulary.end, Vocabulary.unknown, Vocabulary.begin, Vocabulary.pad):  # a shared row is the first
+            if marked[ours] not in predicted:
+                predicted[ours] = marked[ours]
+        self._embedded = [*marked, *ordinary]  # for each of our ids, the row whose vector is fed; None: zeros
+        self._predicted = [*predicted, *ordinary]  # for each of our ids, the row of its logit; None: it never occurs
+
+    def reorder(self, state: dict[str, Tensor]) -> None:
+        """Put the rows of embeddings and output layer, each (rows of the source, ...), in the order of our ids."""
+        state["embedding.weight"] = _rows(state["embedding.weight"], self._embedded, 0.0)
+        state["output.weight"] = _rows(state["output.weight"], self._predicted, 0.0)
+        state["output.bias"] = _rows(state["output.bias"], self._predicted, NEVER)
+
+    def describe(self) -> str:
+        """The vocabulary in a sentence."""
+        unknown = "" if self._predicted[Vocabulary.unknown] is None else " and one for unknown words"
+        return f"{len(self.vocabulary) - len(SPECIAL):,} words{unknown}"
+
+
+def _rows(table: Tensor, rows: list[int | None], otherwise: float) -> Tensor:
+    made = table.new_full((len(rows), *table.shape[1:]), otherwise)
+    present = [index for index, row in enumerate(rows) if row is not None]
+    made[present] = table[[row for row in rows if row is not None]]
+    return made
