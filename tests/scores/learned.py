@@ -7,7 +7,7 @@ from pathlib import Path
 
 from learned_scores_parity import CAPTIONS, CLIP_SEED, IDS, REFERENCES, openai_weights, photos, write_clip
 from showtell.scores import ImageFacts
-from showtell.scores.clip_encoder import from_openai
+from showtell.scores.encoders import from_openai
 
 PREDICTIONS = dict(zip(IDS, CAPTIONS, strict=True))
 HERE = Path(__file__).parent

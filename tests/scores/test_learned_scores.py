@@ -28,7 +28,7 @@ from learned_scores_parity import (
     openai_weights,
     write_bert,
 )
-from showtell.errors import CheckpointError, DataError, UsageError
+from showtell.errors import CheckpointError, DataError, UsageError, WeightsError
 from showtell.scores import ImageFacts, ScoreModels, compare, intervals
 from tests.scores.learned import PREDICTIONS, change_json, clip_folder, facts_of, reference
 
@@ -175,7 +175,7 @@ BAD_CLIPS: list[tuple[Callable[[Path], object], str]] = [
     (lambda folder: change_json(folder / "config.json", model_type="clip_vision_model"), 'type "clip_vision_model", '),
     (lambda folder: change_json(folder / "config.json", model_type="siglip"), '"siglip", and CLIPScore and PAC-S are'),
     (without_text_tower, "are not those of a whole CLIPModel: .* tensors are missing .text_model"),
-    (lambda folder: (folder / "config.json").write_text("{}"), 'names no "model_type"'),
+    (lambda folder: (folder / "config.json").write_text("{}"), 'AutoConfig of .* cannot open clip .*model_type'),
     (lambda folder: (folder / "model.safetensors").unlink(), "is incomplete: .* lacks model.safetensors"),
     (lambda folder: (folder / "model.safetensors").write_bytes(b"\x08"), "CLIPModel of .* cannot open clip from"),
     (lambda folder: change_tensors(folder, **{"visual_projection.weight": torch.zeros(16, 64)}), "cannot open clip"),
@@ -201,13 +201,13 @@ def test_weights_that_give_no_numbers_skip_the_score(made: Path, facts: dict, tm
 
 
 SETTINGS: list[tuple[dict, type[Exception], str]] = [
-    ({"clip_model": "/none"}, CheckpointError, 'The model "/none" does not exist; give a folder'),
+    ({"clip_model": "/none"}, CheckpointError, 'There is no folder /none of a model; give a folder'),
     ({"pac_model": "MADE/pac_s.pth"}, CheckpointError, "of weights alone; name the CLIP .* --clip-model"),
-    ({"pac_model": "x.pth", "clip_model": "MADE/clip"}, CheckpointError, "There is no file of weights x.pth"),
-    ({"pac_model": "MADE/code.pth", "clip_model": "MADE/clip"}, CheckpointError, "without running code .*state_dict"),
+    ({"pac_model": "x.pth", "clip_model": "MADE/clip"}, DataError, "There is no file x.pth"),
+    ({"pac_model": "MADE/baseline.tsv.pth", "clip_model": "MADE/clip"}, WeightsError, "is damaged, or no file of"),
     ({"pac_model": "MADE/part.pth", "clip_model": "MADE/clip"}, CheckpointError, "no whole CLIP with a ViT: it lacks"),
-    ({"bert_model": "MADE/bert"}, UsageError, "not known which layer of bert BERTScore compares; name one"),
-    ({"bert_model": "MADE/bert", "bert_layer": 4}, UsageError, "bert has 3 layers, and BERTScore was .* layer 4"),
+    ({"bert_model": "MADE/bert"}, UsageError, "bert has 3 layers, and it is not known which one BERTScore compares; give"),
+    ({"bert_model": "MADE/bert", "bert_layer": 4}, UsageError, "bert has 3 layers, and there is no layer 4; give --bert-layer from 0"),
     ({"bert_model": "MADE/clip", "bert_layer": 1}, CheckpointError, 'of type "clip" without one stack of layers'),
     ({"bert_layer": 1}, UsageError, "bert_layer is for BERTScore, and bert_model names no encoder for it"),
     ({"bert_modle": "x"}, UsageError, "bert_modle: Extra inputs are not permitted"),
@@ -215,7 +215,7 @@ SETTINGS: list[tuple[dict, type[Exception], str]] = [
 
 
 def test_settings_that_cannot_be_used_are_refused(made: Path) -> None:
-    torch.save({"state_dict": {"x": torch.zeros(1)}, "opened": Path}, made / "code.pth")
+    (made / "baseline.tsv.pth").write_text(BASELINE)
     torch.save({"state_dict": {"x": torch.zeros(1)}}, made / "part.pth")
     for settings, error, sentence in SETTINGS:
         given = {
@@ -232,11 +232,10 @@ def test_baselines_that_cannot_be_used_are_refused(made: Path, tmp_path: Path) -
     with pytest.raises(DataError, match=r"There is no file .*baseline.tsv"):
         ScoreModels(**models).open()
     for content, sentence in [
-        ("", "holds no baselines .*: it should have a line LAYER,P,R,F"),
-        ("LAYER,P,R\n1,2,3\n", "holds no baselines .no header LAYER,P,R,F"),
-        ("LAYER,P,R,F\n2,0.1,0.2,nan\n", "has no baseline of layer 2, three numbers from -1 to below 1"),
-        ("LAYER,P,R,F\n0,0.1,0.2,0.3\n1,0.1,0.2\n", "holds no baselines"),
-        ("LAYER,P,R,F\n0,0.1,0.2,0.3\n", "has no baseline of layer 2, .* of 1 layers; is it of this model?"),
+        ("", r"no baseline of layer 2 .*: it should have a line LAYER,P,R,F"),
+        ("LAYER,P,R\n2,2,3\n", r"no baseline of layer 2 .'F'."),
+        ("LAYER,P,R,F\n2,0.1,0.2,nan\n", r"no baseline of layer 2 .a baseline is below 1."),
+        ("LAYER,P,R,F\n0,0.1,0.2,0.3\n", "no baseline of layer 2 .*is it of this model?"),
     ]:
         file.write_text(content)
         with pytest.raises(DataError, match=sentence):
@@ -289,4 +288,4 @@ def test_score_and_explanations_show_them(
         capsys, "score", tmp_path / "captions.json", "--references", tiny_scenes, "--clip-model", "/none"
     )
     assert (code, out) == (2, "")
-    assert 'The model "/none" does not exist' in err
+    assert "There is no folder /none of a model" in err

@@ -9,16 +9,15 @@ from typing import get_args
 from showtell.errors import UsageError, nearest
 from showtell.registry import Registry
 from showtell.scores.base import Corpus, Score, ScoreNumber
-from showtell.scores.bert_score import BertScore
 from showtell.scores.bleu import Bleu, BleuNoBp
 from showtell.scores.bootstrap import Difference, Interval, compare, intervals
 from showtell.scores.caption_form import NGRAM_SCORES, form_warnings
 from showtell.scores.captions import Predictions, References, match, read_predictions, read_references
 from showtell.scores.chair import Chair
 from showtell.scores.cider import Cider
-from showtell.scores.clip_score import ClipScore, PacScore, RefClipScore, RefPacScore
 from showtell.scores.diagnostics import diagnose
 from showtell.scores.facts import ImageFacts, Need, image_facts
+from showtell.scores.learned import BertScore, ClipScore, PacScore, RefClipScore, RefPacScore
 from showtell.scores.meteor import Meteor
 from showtell.scores.model_settings import ScoreModels
 from showtell.scores.ngrams import DocumentFrequency

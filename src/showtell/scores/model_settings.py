@@ -13,9 +13,7 @@ from showtell.config import Config
 
 if TYPE_CHECKING:
     from showtell.scores.base import Floats
-    from showtell.scores.bert_encoder import BertEncoder
-    from showtell.scores.clip_encoder import ClipEncoder
-    from showtell.scores.encoders import Reporting
+    from showtell.scores.encoders import BertEncoder, ClipEncoder, Reporting
 
 ModelName = Literal["clip_model", "pac_model", "bert_model"]  # the settings that name weights
 _SOURCE = "a folder, or a repository on the Hugging Face hub (owner/name or owner/name@revision)."
@@ -80,16 +78,15 @@ class ScoreModels:
 
         Raises:
             CheckpointError: a model is missing, incomplete, damaged or of another kind.
+            WeightsError: a file of weights cannot be read.
             UsageError: a model lacks the layer, or none is known for its name.
             DataError: the file of baselines cannot be used.
             MissingDependencyError: transformers is not installed.
         """
-        attributes: dict[ModelName, str] = {"clip_model": "clip", "pac_model": "pac", "bert_model": "bert"}
-        for name, attribute in attributes.items():
-            if self.has(name):
+        named = {"clip_model": "clip", "pac_model": "pac", "bert_model": "bert", "bert_baseline": "baseline"}
+        for name, attribute in named.items():
+            if getattr(self.settings, name) is not None:
                 getattr(self, attribute)
-        if self.settings.bert_baseline is not None:
-            _ = self.baseline
         return self
 
     @cached_property
@@ -102,26 +99,24 @@ class ScoreModels:
         """That of PAC-S."""
         return self._open_clip(str(self.settings.pac_model))
 
+    def _open_clip(self, name: str) -> ClipEncoder:
+        from showtell.scores.encoders import ClipEncoder
+
+        settings = self.settings
+        return ClipEncoder(name, settings.clip_model, settings.score_batch_size, self._device, self._reporting)
+
     @cached_property
     def bert(self) -> BertEncoder:
         """That of BERTScore."""
-        from showtell.scores.bert_encoder import BertEncoder
+        from showtell.scores.encoders import BertEncoder
 
-        settings = self.settings
-        return BertEncoder(
-            str(settings.bert_model), settings.bert_layer, settings.score_batch_size, self._device, self._reporting
-        )
+        name, layer, size = str(self.settings.bert_model), self.settings.bert_layer, self.settings.score_batch_size
+        return BertEncoder(name, layer, size, self._device, self._reporting)
 
     @cached_property
     def baseline(self) -> Floats | None:
         """P, R and F that BERTScore is rescaled by: (3,)."""
-        from showtell.scores.bert_score import read_baseline
+        from showtell.scores.learned import read_baseline
 
         file = self.settings.bert_baseline
         return None if file is None else read_baseline(Path(file), self.bert.layer)
-
-    def _open_clip(self, name: str) -> ClipEncoder:
-        from showtell.scores.clip_encoder import ClipEncoder
-
-        settings = self.settings
-        return ClipEncoder(name, settings.clip_model, settings.score_batch_size, self._device, self._reporting)

@@ -28,10 +28,6 @@ from showtell.scores.cider import SIGMA
 from showtell.scores.ngrams import ORDERS, DocumentFrequency, Integers, NgramCounts, NgramIndex
 
 _TINY, _SMALL = 1e-15, 1e-9  # as in `bleu`
-_MIX = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 over the golden ratio, as a signed number: spreads keys over buckets
-_BITS = 62  # positions in one number
-_FULL = (1 << _BITS) - 1
-_MOST_MOVES = 500  # of a key from slot to slot, before more slots are made
 _PENALTIES = 256  # from this difference in length on, CIDEr-D's penalty is 0 in double precision
 
 
@@ -39,12 +35,11 @@ class _Tables(NamedTuple):
     """What is known of the training captions: arrays, or tensors on a device.
 
     A word is its own n-gram number; longer n-grams are numbered from there on. The number of an n-gram is looked up
-    by the key (number of the n-gram without its last word) * vocabulary size + last word, in one of the two slots
-    where it can be (cuckoo hashing: R. Pagh, F. Rodler, 2001).
+    by the key (number of the n-gram without its last word) * vocabulary size + last word.
     """
 
-    keys: Any  # (slots,) -1 where the slot is empty
-    numbers: Any  # (slots,) the n-gram of each key
+    keys: Any  # (keys,) ascending, with a last one that no n-gram has
+    numbers: Any  # (keys,) the n-gram of each key
     weight: Any  # (G + 1,) log(images / images whose references have it); the last is that of unknown n-grams
     starts: Any  # (images + 1,) where each image's n-grams start in the next two
     grams: Any  # the n-grams of each image's references, ascending
@@ -153,34 +148,29 @@ class RewardSamples:
         self.matched, self.matched_number, self.matched_counts = self._matches()
 
     def _grams(self) -> tuple[Tensor, Tensor]:
-        """For each n the n-gram at each word, and its count at its first position, 0 elsewhere: (B, 4, N, T) each.
-
-        Where an n-gram occurs is a set of positions, a bit each: the positions of the n-gram without its last word that
-        are also, one step later, positions of the last word.
-        """
-        words = self.words
-        steps = words.shape[-1]
-        position = torch.arange(steps, device=words.device)
-        is_start = [position < (self.length - n)[..., None] for n in range(ORDERS)]  # (B, N, T) an n-gram starts here
-        numbers = [words.masked_fill(~is_start[0], self.unknown)]
-        positions = [_bits(words, is_start[0])]  # (B, N, T, words of bits)
-        for n in range(1, ORDERS):
-            number = self._look_up(numbers[-1], pad(words, (0, n))[..., n:])
-            numbers.append(number.masked_fill_(~is_start[n], self.unknown))
-            positions.append(positions[-1] & _earlier(pad(positions[0], (0, 0, 0, n))[..., n:, :], n))
-        stacked = torch.stack(positions)
-        earlier = _bits_below(position)
-        repeated = ((stacked & earlier) != 0).any(-1) if stacked.shape[-1] > 1 else (stacked & earlier)[..., 0] != 0
-        return torch.stack(numbers, 1), _ones(stacked).sum(-1).masked_fill_(repeated, 0).transpose(0, 1)
+        """For each n the n-gram at each word, and its count at its first position, 0 elsewhere: (B, 4, N, T) each."""
+        steps = self.words.shape[-1]
+        words = pad(self.words, (0, ORDERS - 1))
+        position = torch.arange(words.shape[-1], device=words.device)
+        is_word = position < self.length[..., None]
+        same = (words[..., :, None] == words[..., None, :]) & is_word[..., :, None] & is_word[..., None, :]
+        earlier = position[:steps, None] > position[:steps]
+        numbers: list[Tensor] = []
+        counts: list[Tensor] = []
+        equal = same[..., :steps, :steps]  # (B, N, T, T) whether the n-grams at two words are the same
+        for n in range(ORDERS):
+            last = words[..., n : n + steps]
+            equal = equal & same[..., n : n + steps, n : n + steps]
+            number = self._look_up(numbers[-1], last) if n else last
+            numbers.append(number.masked_fill(~is_word[..., n : n + steps], self.unknown))
+            counts.append(equal.sum(-1).masked_fill_((equal & earlier).any(-1), 0))
+        return torch.stack(numbers, 1), torch.stack(counts, 1)
 
     def _look_up(self, shorter: Tensor, word: Tensor) -> Tensor:
         """N-grams from those without their last word, and that word."""
         key = shorter * self.vocabulary_size + word
-        first, second = _slots(key, len(self.tables.keys))
-        in_first = _pick(self.tables.keys, first) == key
-        slot = torch.where(in_first, first, second)
-        is_known = in_first | (_pick(self.tables.keys, second) == key)
-        return _pick(self.tables.numbers, slot).masked_fill_(~is_known, self.unknown)
+        at = torch.searchsorted(self.tables.keys, key)
+        return _pick(self.tables.numbers, at).masked_fill_(_pick(self.tables.keys, at) != key, self.unknown)
 
     def _matches(self) -> tuple[Tensor, Tensor, Tensor]:
         """The n-grams that references have too: places in (B, 4, N, T), numbers, counts in each reference."""
@@ -243,37 +233,6 @@ class RewardSamples:
         return means * torch.where(ratio < 1, (1 - 1 / ratio).exp(), 1.0)[:, None]
 
 
-def _bits(words: Tensor, is_word: Tensor) -> Tensor:
-    """Where else each word occurs, a bit for each position: (..., T) to (..., T, words of bits)."""
-    same = (words[..., :, None] == words[..., None, :]) & is_word[..., None, :] & is_word[..., :, None]
-    steps = words.shape[-1]
-    rows, bits = -(-steps // _BITS), min(steps, _BITS)
-    value = 1 << torch.arange(bits, device=words.device)
-    padded = pad(same, (0, rows * bits - steps))
-    return (padded.view(*padded.shape[:-1], rows, bits) * value).sum(-1)
-
-
-def _bits_below(position: Tensor) -> Tensor:
-    """The bits of all places before each: (T,) to (T, words of bits)."""
-    rows = torch.arange(-(-len(position) // _BITS), device=position.device)
-    below = (position[:, None] - rows * _BITS).clamp(0, _BITS)
-    return (1 << below) - 1
-
-
-def _earlier(bits: Tensor, steps: int) -> Tensor:
-    """Sets of places, each moved some steps towards the first."""
-    carried = (pad(bits, (0, 1))[..., 1:] << (_BITS - steps)) & _FULL
-    return (bits >> steps) | carried
-
-
-def _ones(bits: Tensor) -> Tensor:
-    """How many bits are set in each number of up to 63."""
-    bits = bits - ((bits >> 1) & 0x5555555555555555)
-    bits = (bits & 0x3333333333333333) + ((bits >> 2) & 0x3333333333333333)
-    bits = (bits + (bits >> 4)) & 0x0F0F0F0F0F0F0F0F
-    return (bits * 0x0101010101010101) >> 56
-
-
 def _pick(table: Tensor, index: Tensor) -> Tensor:
     """`table[index]`, which `index_select` does in a fraction of the time."""
     return table.index_select(0, index.flatten()).view(*index.shape, *table.shape[1:])
@@ -282,16 +241,6 @@ def _pick(table: Tensor, index: Tensor) -> Tensor:
 def _square_root(values: Tensor) -> Tensor:
     """Correctly rounded: on a CPU torch takes MKL's, which is not always."""
     return torch.from_numpy(np.sqrt(values.numpy())) if values.device.type == "cpu" else values.sqrt()
-
-
-def _slots(key: Any, slots: int) -> tuple[Any, Any]:
-    """The two slots where each key can be, for arrays and tensors alike; `slots` is a power of 2."""
-    mixed = key * _MIX
-    bits = slots.bit_length() - 1
-    return (mixed >> (64 - bits)) & (slots - 1), (mixed >> (32 - bits // 2)) & (slots - 1)
-
-
-# ---- preparing
 
 
 def _prepare(
@@ -303,7 +252,8 @@ def _prepare(
     index = _index([*chain.from_iterable(references), *listed], sizes, vocabulary_size)
     own = int(index.lengths[: sum(sizes)].sum())  # words before this index are of references
 
-    keys, numbers, frequencies, entries = [], [], [], []
+    keys, numbers = [np.array([np.iinfo(np.int64).max])], [np.array([-1])]
+    frequencies, entries = [], []
     first, shorter = 0, index.words
     for n, (at, gram, grams) in enumerate(index.numbered(), start=1):
         number = np.full_like(index.words, -1)
@@ -326,8 +276,11 @@ def _prepare(
         first, shorter = first + grams, number
     images = len(sizes) if frequency is None else frequency.images
     weight = np.log(float(images)) - np.log(np.maximum(1.0, np.concatenate([*frequencies, [0.0]])))
+    all_keys = np.concatenate(keys)
+    order = np.argsort(all_keys)
     return _Tables(
-        *_hashed(np.concatenate(keys), np.concatenate(numbers), len(weight) - 1),
+        all_keys[order],
+        np.concatenate(numbers)[order],
         weight,
         *_by_image(entries, sizes, index, weight),
         np.array([math.e ** (-(float(delta) ** 2) / (2 * SIGMA**2)) for delta in range(_PENALTIES)]),
@@ -349,30 +302,6 @@ def _index(captions: Sequence[Sequence[int]], sizes: Sequence[int], vocabulary_s
         image=np.concatenate([image, np.full(len(captions) - len(image), len(sizes))]),
         is_prediction=np.zeros(len(captions), dtype=bool),
     )
-
-
-def _hashed(keys: Integers, numbers: Integers, empty: int) -> tuple[Integers, Integers]:
-    """Each key and its number in one of its two slots. Keys that meet move to their other slot in turns."""
-    slots = 1 << (9 * len(keys) // 4 + 1).bit_length()
-    while True:
-        owner = np.full(slots, -1)
-        with np.errstate(over="ignore"):
-            choices = np.stack(_slots(keys, slots))
-        choice = np.zeros(len(keys), dtype=np.int64)
-        homeless = np.arange(len(keys))
-        for _ in range(_MOST_MOVES):
-            slot = choices[choice[homeless], homeless]
-            evicted = owner[slot]
-            owner[slot] = homeless  # of several, the last stays
-            lost = homeless[owner[slot] != homeless]
-            homeless = np.concatenate([lost, np.unique(evicted[evicted >= 0])])
-            choice[homeless] ^= 1
-            if not len(homeless):
-                table = np.full(slots, -1), np.full(slots, empty)
-                for column, values in zip(table, (keys, numbers), strict=True):
-                    column[owner >= 0] = values[owner[owner >= 0]]
-                return table
-        slots *= 2
 
 
 def _by_image(
