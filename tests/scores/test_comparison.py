@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import showtell
-from showtell.scores.comparison import POINT, compare_all, holm
+from showtell.scores.bootstrap import POINT, compare_all, holm
 from showtell.scores.report import ScoreReport
 
 RIGHT, WRONG = "a b c d", "e f g h"

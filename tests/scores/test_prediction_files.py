@@ -13,8 +13,7 @@ from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.images.photo_files import photo_names
 from showtell.scores import ImageFacts
-from showtell.scores.files import ScoredImages, read_scored_images
-from showtell.scores.prediction_files import read_prediction_file
+from showtell.scores.files import ScoredImages, read_prediction_file, read_scored_images
 from tests.cli.test_caption import run
 
 STYLES = ("json", "jsonl", "csv")
@@ -122,12 +121,20 @@ UNMATCHED = [
     ("a.json", [result("1.jpg", "a"), result("1.jpg", "b")], "a.json has captions of 1.jpg twice; keep one"),
     ("a.json", [result("1.jpg", "a"), {"image": 7}], "Entry 1 of "),
     ("a.json", [result("1.jpg", "a"), 7], "Entry 1 of "),
-    ("a.json", [{"image": "1.jpg", "captions": [{"text": None}, 5]}], "has no captions."),
-    ("a.json", [{"image": "1.jpg", "error": "broken"}], "a.json has no captions."),
+    ("a.json", [{"image": "1.jpg", "captions": [{"text": None}, 5]}], "has captions of no photo"),
+    (
+        "a.json",
+        [{"image": "1.jpg", "error": "broken"}],
+        "a.json has captions of no photo, and none of them is one of the images to score",
+    ),
     ("a.jsonl", '{"image": "1.jpg"\n', "Line 1 of "),
-    ("a.csv", "image,text\n1.jpg,a\n", "a.csv has no column caption; predictions have both."),
+    (
+        "a.csv",
+        "image,text\n1.jpg,a\n",
+        "a.csv has no column caption, or neither image nor image_id; predictions have both.",
+    ),
     ("a.csv", 'image,caption\n1.jpg,"a', "a.csv cannot be read as CSV: "),
-    ("a.csv", "", "a.csv has no column image and no column caption"),
+    ("a.csv", "", "a.csv has no column caption"),
     ("none.csv", None, "There is no file "),
     ("none.jsonl", None, "There is no file "),
 ]

@@ -137,7 +137,7 @@ def with_object_files(
     facts: dict[str, ImageFacts], objects: Path | None, synonyms: Path | None
 ) -> dict[str, ImageFacts]:
     """Images with the objects and the words of files that are given, and a word on what was left out."""
-    from showtell.scores.object_files import with_objects, with_words
+    from showtell.scores.files import with_objects, with_words
 
     for add, file in ((with_objects, objects), (with_words, synonyms)):
         if file is not None:
@@ -156,7 +156,7 @@ def _read_systems(
         UsageError: a file is named twice.
         DataError: a file cannot be read, or the systems have no image in common.
     """
-    from showtell.scores.prediction_files import read_prediction_file
+    from showtell.scores.files import read_prediction_file
 
     systems: dict[str, dict[str, str]] = {}
     facts = images.facts

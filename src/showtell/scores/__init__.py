@@ -11,11 +11,10 @@ from showtell.registry import Registry
 from showtell.scores.base import Corpus, Score, ScoreNumber
 from showtell.scores.bleu import Bleu, BleuNoBp
 from showtell.scores.bootstrap import Difference, Interval, compare, intervals
-from showtell.scores.caption_form import NGRAM_SCORES, form_warnings
 from showtell.scores.captions import Predictions, References, match, read_predictions, read_references
 from showtell.scores.chair import Chair
 from showtell.scores.cider import Cider
-from showtell.scores.diagnostics import diagnose
+from showtell.scores.diagnostics import diagnose, form_warnings
 from showtell.scores.facts import ImageFacts, Need, image_facts
 from showtell.scores.learned import BertScore, ClipScore, PacScore, RefClipScore, RefPacScore
 from showtell.scores.meteor import Meteor
@@ -192,6 +191,6 @@ def score(
     corpus = match(predictions, references, document_frequency, as_lines=as_lines, models=models)
     chosen = chosen_metrics(metrics, corpus.facts, models)
     report = measure(corpus, {name: SCORES[name]() for name in chosen}, progress)
-    if NGRAM_SCORES.isdisjoint(chosen):
+    if all(name in ("truth", "chair") or SCORES[name].weights for name in chosen):
         return report
     return replace(report, warnings=(*report.warnings, *form_warnings(corpus)))

@@ -4,12 +4,21 @@ P. Koehn, Statistical significance tests for machine translation evaluation, EMN
 are, with replacement, many times, and score each draw. It is cheap because a score is made from sums of statistics:
 a draw is a row of counts, and all draws of all scores are one matrix product. The two systems of a comparison are
 scored on the same draws. CIDEr's document frequencies stay those of the whole corpus.
+
+Of several systems each pair's p-values are corrected for the number of pairs, for each number on its own: S. Holm, A
+simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6, 1979. The standard error of
+a paired difference falls with the root of the number of images, so one bootstrap says how many images a difference of a
+given size would need: n (z_(1 - a/2) + z_power)^2 (error / difference)^2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +28,8 @@ from showtell.scores.report import ScoreReport, ScoreStatistics
 
 SAMPLES = 1000
 CONFIDENCE = 0.95
+POWER = 0.8  # how often a difference of the stated size is seen
+POINT = 0.01  # one point, as papers print 100 times a score
 _COUNTS_AT_ONCE = 10_000_000
 
 
@@ -41,26 +52,46 @@ class Difference:
     standard_error: float  # the standard deviation of the draws
 
 
-def intervals(
-    report: ScoreReport, samples: int = SAMPLES, seed: int = 0, confidence: float = CONFIDENCE
-) -> dict[str, Interval]:
-    """The interval of each number of a report that is defined."""
+@dataclass(frozen=True)
+class Comparison:
+    """One number of two systems on the same images."""
+
+    first: str
+    second: str
+    number: str
+    difference: Difference  # the first minus the second
+    p_holm: float  # corrected for the number of pairs of systems
+    images: int
+
+    @property
+    def detectable(self) -> float:
+        """The smallest true difference that so many images show, at the usual 5%, in four of five cases."""
+        normal = NormalDist()
+        return (normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf(POWER)) * self.difference.standard_error
+
+    def images_for(self, difference: float = POINT) -> int:
+        """The number of images that would show a true difference of this size in four of five cases."""
+        return math.ceil(self.images * (self.detectable / difference) ** 2)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        plain = asdict(self)
+        about = {"detectable": self.detectable, "images_for_a_point": self.images_for()}
+        return {**plain.pop("difference"), **plain, **about}
+
+
+def intervals(report: ScoreReport, samples: int = SAMPLES, seed: int = 0) -> dict[str, Interval]:
+    """The 95% interval of each number of a report that is defined."""
     result = {}
     for statistics in report.statistics.values():
         draws = _draws(statistics, samples, seed)
         for name, column in zip(statistics.score.names, draws.T, strict=True):
             if not np.isnan(column).all():
-                result[name] = Interval(*bounds(column, confidence))
+                result[name] = Interval(*_bounds(column))
     return result
 
 
-def compare(
-    first: ScoreReport,
-    second: ScoreReport,
-    samples: int = SAMPLES,
-    seed: int = 0,
-    confidence: float = CONFIDENCE,
-) -> dict[str, Difference]:
+def compare(first: ScoreReport, second: ScoreReport, samples: int = SAMPLES, seed: int = 0) -> dict[str, Difference]:
     """The differences between two systems on the same images, for the numbers that are defined for both.
 
     Raises:
@@ -78,23 +109,51 @@ def compare(
         draws = _draws(one, samples, seed) - _draws(other, samples, seed)
         for name, value, column in zip(one.score.names, observed.tolist(), draws.T, strict=True):
             defined = column[~np.isnan(column)]
-            if np.isnan(value) or not len(defined):
-                continue
-            differences[name] = difference_of(value, defined, confidence)
+            if not np.isnan(value) and len(defined):
+                # under "no difference" the draws would lie around 0 as they lie around their mean (as in sacrebleu)
+                as_large = int((np.abs(defined - defined.mean()) >= abs(value)).sum())
+                p = (as_large + 1) / (len(defined) + 1)
+                differences[name] = Difference(value, *_bounds(defined), p, float(defined.std()))
     return {name: differences[name] for name in first.scores if name in differences}
 
 
-def difference_of(value: float, draws: Floats, confidence: float = CONFIDENCE) -> Difference:
-    """A difference with its interval and its p-value.
+def compare_all(reports: Mapping[str, ScoreReport], samples: int = SAMPLES, seed: int = 0) -> list[Comparison]:
+    """Every pair of systems, for each number that both have, number by number.
 
     Args:
-        value: the difference itself.
-        draws: the same of each draw, at least one: (draws,).
-        confidence: of the interval.
+        reports: of the systems on the same images, by name.
+        samples: bootstrap draws; the same ones for all.
+        seed: of the draws.
+
+    Raises:
+        DataError: the reports are of different images, or their numbers were made in different ways.
     """
-    # under "no difference" the draws would lie around 0 as they lie around their mean (as in sacrebleu)
-    as_large = int((np.abs(draws - draws.mean()) >= abs(value)).sum())
-    return Difference(value, *bounds(draws, confidence), (as_large + 1) / (len(draws) + 1), float(draws.std()))
+    differences = {
+        (first, second): compare(reports[first], reports[second], samples, seed)
+        for first, second in itertools.combinations(reports, 2)
+    }
+    images = next(iter(reports.values())).images
+    comparisons = []
+    for number in dict.fromkeys(number for report in reports.values() for number in report.scores):
+        pairs = {pair: of[number] for pair, of in differences.items() if number in of}
+        corrected = holm([difference.p for difference in pairs.values()])
+        for ((first, second), difference), p in zip(pairs.items(), corrected, strict=True):
+            comparisons.append(Comparison(first, second, number, difference, p, images))
+    return comparisons
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """p-values corrected for how many there are: the i-th smallest of m times m - i + 1, none below the one before.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    corrected = [0.0] * len(values)
+    highest = 0.0
+    for rank, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        highest = max(highest, min(1.0, (len(values) - rank) * values[index]))
+        corrected[index] = highest
+    return corrected
 
 
 def _draws(statistics: ScoreStatistics, samples: int, seed: int) -> Floats:
@@ -113,7 +172,7 @@ def drawn_counts(images: int, samples: int, seed: int) -> Iterator[Floats]:
         yield np.bincount(drawn.ravel(), minlength=draws * images).reshape(draws, images).astype(np.float64)
 
 
-def bounds(column: Floats, confidence: float) -> tuple[float, float]:
+def _bounds(column: Floats) -> tuple[float, float]:
     """The middle share of the values that are defined, of which there is at least one."""
-    low, high = np.quantile(column[~np.isnan(column)], [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.quantile(column[~np.isnan(column)], [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -41,29 +41,22 @@ def match(
     predicted, facts = read_predictions(predictions), _read_facts(references)
     if not predicted:
         raise DataError("There are no predictions to score.")
-    missing, surplus = facts.keys() - predicted.keys(), predicted.keys() - facts.keys()
-    if missing or surplus:
-        parts = []
-        if missing:
-            parts.append(f"{len(missing)} image(s) have no prediction: {summarise(sorted(missing))}")
-        if surplus:
-            parts.append(f"{len(surplus)} prediction(s) are for unknown images: {summarise(sorted(surplus))}")
+    problems = {
+        "image(s) have no prediction": facts.keys() - predicted.keys(),
+        "prediction(s) are for unknown images": predicted.keys() - facts.keys(),
+    }
+    told = [f"{len(images)} {problem}: {summarise(sorted(images))}" for problem, images in problems.items() if images]
+    if told:
         raise DataError(
-            f"Predictions and references must name the same images; {'; '.join(parts)}; showtell score --common scores "
+            f"Predictions and references must name the same images; {'; '.join(told)}; showtell score --common scores "
             "those that both name."
         )
     bare = sorted(image for image in facts if not facts[image].references)
     if bare:
         raise DataError(f"{len(bare)} image(s) have no reference: {summarise(bare)}; each needs at least one.")
     ids = tuple(facts if as_lines else sorted(predicted))
-    return Corpus(
-        ids=ids,
-        predictions=tuple(predicted[image] for image in ids),
-        facts=tuple(facts[image] for image in ids),
-        document_frequency=document_frequency,
-        as_lines=as_lines,
-        models=models,
-    )
+    texts, known = tuple(predicted[image] for image in ids), tuple(facts[image] for image in ids)
+    return Corpus(ids, texts, known, document_frequency, as_lines, models)
 
 
 def _read_facts(references: References) -> dict[str, ImageFacts]:
@@ -83,17 +76,16 @@ def read_predictions(content: Predictions) -> dict[str, str]:
         DataError: a duplicate, or an entry of the wrong form; the message names it.
     """
     if isinstance(content, Mapping):
-        pairs = [(_image_id(image, "The id of a prediction"), text) for image, text in content.items()]
+        entries = list(content.items())
     elif isinstance(content, Sequence) and not isinstance(content, str):
-        pairs = [_prediction(index, entry) for index, entry in enumerate(content)]
+        entries = list(_listed(content))
     else:
-        raise DataError(
-            f"Predictions are {{id: text}}, a list of COCO results or a list of texts, not {_describe_type(content)}."
-        )
+        raise DataError(f"Predictions are {{id: text}}, COCO results or a list of texts, not {content!r:.60}.")
+    pairs = [_checked(image, text, "A prediction") for image, text in entries]
     twice = sorted(image for image, count in Counter(image for image, _ in pairs).items() if count > 1)
     if twice:
         raise DataError(f"{len(twice)} image(s) are predicted more than once: {summarise(twice)}.")
-    return {image: _text(text, f"The prediction of image {image}") for image, text in pairs}
+    return dict(pairs)
 
 
 def read_references(content: References) -> dict[str, tuple[str, ...]]:
@@ -106,27 +98,24 @@ def read_references(content: References) -> dict[str, tuple[str, ...]]:
         return _coco_references(content)
     if not isinstance(content, Mapping | Sequence) or isinstance(content, str):
         raise DataError(
-            "References are {id: [texts]}, a COCO captions dictionary or a list of lists of texts, "
-            f"not {_describe_type(content)}."
+            f"References are {{id: [texts]}}, a COCO captions dictionary or a list of lists of texts, not "
+            f"{content!r:.60}."
         )
     references: dict[str, tuple[str, ...]] = {}
-    for key, texts in content.items() if isinstance(content, Mapping) else enumerate(content):
-        image = _image_id(key, "The id of references")
+    for image, texts in content.items() if isinstance(content, Mapping) else enumerate(content):
         if isinstance(texts, str) or not isinstance(texts, Sequence):
-            raise DataError(f"The references of image {image} are {_describe_type(texts)}, not a list of texts.")
-        references[image] = tuple(_text(text, f"A reference of image {image}") for text in texts)
+            raise DataError(f"The references of image {image} are {texts!r:.60}, not a list of texts.")
+        references[str(image)] = tuple(_checked(image, text, "A reference")[1] for text in texts)
     return references
 
 
 def _coco_references(content: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """From a COCO captions dictionary; images that are listed without a caption are kept, with none."""
-    references: dict[str, list[str]] = {}
     try:
-        for image in content.get("images", []):
-            references[_image_id(image["id"], "The id of an image")] = []
+        references: dict[str, list[str]] = {str(image["id"]): [] for image in content.get("images", [])}
         for annotation in content["annotations"]:
-            image, text = _image_id(annotation["image_id"], "The image_id of an annotation"), annotation["caption"]
-            references.setdefault(image, []).append(_text(text, f"A caption of image {image}"))
+            image, text = _checked(annotation["image_id"], annotation["caption"], "An annotation")
+            references.setdefault(image, []).append(text)
     except (KeyError, TypeError) as error:
         raise DataError(
             'In a COCO captions dictionary each image has an "id" and each annotation an "image_id" and a '
@@ -135,29 +124,21 @@ def _coco_references(content: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {image: tuple(texts) for image, texts in references.items()}
 
 
-def _prediction(index: int, entry: object) -> tuple[str, Any]:
-    """Image id and caption of an entry in a list of predictions."""
-    if isinstance(entry, Mapping):
-        if "image_id" not in entry or "caption" not in entry:
-            raise DataError(f'Prediction number {index} has no "image_id" or no "caption": {dict(entry)!r:.80}.')
-        return _image_id(entry["image_id"], f"The image_id of prediction number {index}"), entry["caption"]
-    return str(index), entry
+def _listed(entries: Sequence[Any]) -> Iterator[tuple[object, object]]:
+    """Image id and caption of each entry of a list: of COCO results, or of texts, whose ids are their numbers."""
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, Mapping):
+            yield number, entry
+        elif "image_id" in entry and "caption" in entry:
+            yield entry["image_id"], entry["caption"]
+        else:
+            raise DataError(f'Prediction number {number} has no "image_id" or no "caption": {dict(entry)!r:.80}.')
 
 
-def _image_id(value: object, what: str) -> str:
-    """An image id as text."""
-    if not isinstance(value, str | Integral):
-        raise DataError(f"{what} is {_describe_type(value)}, not a text or a whole number.")
-    return str(value)
-
-
-def _text(value: object, what: str) -> str:
-    if not isinstance(value, str):
-        raise DataError(f"{what} is {_describe_type(value)}, not a text.")
-    return value
-
-
-def _describe_type(value: object) -> str:
-    """The type of a value, in the words of JSON."""
-    names = {str: "a text", list: "a list", dict: "a dictionary", int: "a number", float: "a number"}
-    return "null" if value is None else names.get(type(value), f"a {type(value).__name__}")
+def _checked(image: object, text: object, what: str) -> tuple[str, str]:
+    """An image id as text, and a caption."""
+    if not isinstance(image, str | Integral):
+        raise DataError(f"{what} is of image {image!r:.60}; an image id is a text or a whole number.")
+    if not isinstance(text, str):
+        raise DataError(f"{what} of image {image} is {text!r:.60}, not a text.")
+    return str(image), text

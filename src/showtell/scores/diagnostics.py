@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
+from statistics import fmean
 
 from showtell.errors import DataError
+from showtell.scores.base import Corpus
+from showtell.scores.cider import length_penalty
 from showtell.scores.ngrams import ORDERS, ngrams
 from showtell.text.endings import BAD_ENDINGS
 from showtell.text.tokenizer import tokenize
 
 UNKNOWN_WORDS = frozenset(["<unk>", "unk", "<unknown>"])
+FAR_LONGER, FAR_SHORTER = 2.5, 0.4  # times the length of references; CIDEr-D's penalty then leaves next to nothing
 
 
 def diagnose(
@@ -48,7 +52,7 @@ def diagnose(
     rates = {
         "mean_length": total / len(words),
         "vocabulary": float(len(different)),
-        **{f"distinct_{n}": distinct(words, n) for n in (1, 2)},
+        **{f"distinct_{n}": _distinct(words, n) for n in (1, 2)},
         "bad_endings": _share(bool(caption) and caption[-1] in BAD_ENDINGS for caption in words),
         "repeats": _share(repeats_itself(caption) for caption in words),
         "unknown": sum(word not in known for caption in words for word in caption) / max(total, 1),
@@ -61,7 +65,7 @@ def diagnose(
     return rates
 
 
-def distinct(captions: Iterable[Sequence[str]], n: int) -> float:
+def _distinct(captions: Iterable[Sequence[str]], n: int) -> float:
     """Different n-grams per n-gram of some captions; 0 where there are none."""
     counts = Counter(gram for caption in captions for gram in ngrams(caption, [n]))
     return len(counts) / max(counts.total(), 1)
@@ -80,6 +84,29 @@ def repeats_itself(words: Sequence[str]) -> bool:
     )
 
 
+def form_warnings(corpus: Corpus) -> list[str]:
+    """Sentences about captions that n-gram scores cannot judge by these references; none for usual captions.
+
+    A caption that describes its image well and is a paragraph scores near zero against one-sentence references: the
+    score then measures the form. Chat models answer so unless they are asked for a sentence.
+    """
+    lengths = [len(words) for words in corpus.predicted_words]
+    own, theirs = fmean(lengths), fmean(fmean(map(len, texts)) for texts in corpus.reference_words)
+    warnings = []
+    if lengths.count(0) >= max(1, len(lengths) / 20):
+        first = corpus.ids[lengths.index(0)]
+        warnings.append(
+            f"{lengths.count(0)} of {len(lengths)} captions are empty and score zero, that of {first} first."
+        )
+    if own and theirs and not FAR_SHORTER < own / theirs < FAR_LONGER:
+        left = float(length_penalty(corpus.ngrams).mean())
+        advice = "ask the model for one sentence" if own > theirs else "BLEU's brevity penalty is large, too"
+        warnings.append(
+            f"Captions have {own:.1f} words and references {theirs:.1f}: CIDEr-D's penalty for the difference leaves "
+            f"{left:.1g} of it, and no n-gram score can judge such captions by such references; {advice}."
+        )
+    return warnings
+
+
 def _share(flags: Iterable[bool]) -> float:
-    values = list(flags)
-    return sum(values) / len(values)
+    return fmean(map(float, flags))

@@ -1,20 +1,27 @@
-"""Reads references and document frequencies from files and datasets, as `score` and `evaluate` are given them."""
+"""Predictions, references, objects and document frequencies from files and datasets, as the verbs are given them."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from showtell.datasets import read_dataset
+from showtell.datasets.coco import read_instances
 from showtell.datasets.records import CaptionDataset
+from showtell.datasets.table import CORRECTIONS, from_text_cell
 from showtell.errors import DataError, UsageError, summarise
-from showtell.files import read_json
+from showtell.files import parse_json, read_json, read_text
+from showtell.images.photo_files import images_by_name, match_photos
 from showtell.scores.base import tokenize
-from showtell.scores.captions import read_references
+from showtell.scores.captions import read_predictions, read_references
 from showtell.scores.facts import ImageFacts, image_facts
 from showtell.scores.ngrams import DocumentFrequency
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
 @dataclass(frozen=True)
@@ -39,17 +46,18 @@ def read_scored_images(path: Path, split: str, limit: int | None = None) -> Scor
         UsageError: a limit for a JSON file.
     """
     content = _read_captions(path)
-    if content is not None:
-        if limit is not None:
-            raise UsageError(
-                f"--limit chooses images of a dataset, and {path} is a file of captions; score what both have with "
-                "--common."
-            )
-        facts = {image: ImageFacts(texts) for image, texts in read_references(content).items()}
-        return ScoredImages(facts, files=_file_names(content))
-    dataset = _read_dataset(path)
-    facts = image_facts(dataset, dataset.limited(limit).split(split))
-    return ScoredImages(facts, training_captions(dataset), {image: str(one.path) for image, one in facts.items()})
+    if content is None:
+        dataset = _read_dataset(path)
+        facts = image_facts(dataset, dataset.limited(limit).split(split))
+        return ScoredImages(facts, training_captions(dataset), {image: str(one.path) for image, one in facts.items()})
+    if limit is not None:
+        raise UsageError(
+            f"--limit chooses images of a dataset, and {path} is a file of captions; score what both have with "
+            "--common."
+        )
+    facts = {image: ImageFacts(texts) for image, texts in read_references(content).items()}
+    images = content.get("images", []) if isinstance(content.get("annotations"), list) else []
+    return ScoredImages(facts, files={str(one["id"]): one["file_name"] for one in images if "file_name" in one})
 
 
 def training_captions(dataset: CaptionDataset) -> tuple[str, ...] | None:
@@ -67,13 +75,9 @@ def read_document_frequency(path: Path) -> DocumentFrequency:
     Raises:
         DataError: it cannot be read, or has no captions.
     """
-    if path.suffix == ".gz" and path.is_file():
-        return DocumentFrequency.load(path)
-    if path.suffix == ".json" and path.is_file():
-        content = read_json(path)
-        if isinstance(content, dict) and "document_frequency" in content:
-            return DocumentFrequency.load(path)
     content, source = _read_captions(path), path.name
+    if path.suffix == ".gz" or (content is not None and "document_frequency" in content):
+        return DocumentFrequency.load(path)
     if content is not None:
         texts = read_references(content)
     else:
@@ -88,20 +92,11 @@ def read_document_frequency(path: Path) -> DocumentFrequency:
 
 def _read_captions(path: Path) -> dict[str, Any] | None:
     """The content of a JSON file that holds references and nothing else; None for a dataset."""
-    if path.suffix != ".json" or not path.is_file():
-        return None
-    content = read_json(path)
+    content = read_json(path) if path.suffix == ".json" and path.is_file() else None
     if not isinstance(content, dict):
         return None
-    if isinstance(content.get("images"), list) and not isinstance(content.get("annotations"), list):
-        return None
-    return content
-
-
-def _file_names(content: dict[str, Any]) -> dict[str, str]:
-    """The name of the photo of each image of a COCO captions dictionary, by image id."""
-    images = content.get("images", []) if isinstance(content.get("annotations"), list) else []
-    return {str(image["id"]): image["file_name"] for image in images if isinstance(image.get("file_name"), str)}
+    is_dataset = isinstance(content.get("images"), list) and not isinstance(content.get("annotations"), list)
+    return None if is_dataset else content
 
 
 def _read_dataset(path: Path) -> CaptionDataset:
@@ -110,3 +105,148 @@ def _read_dataset(path: Path) -> CaptionDataset:
     if not dataset.records:
         raise DataError(f"{path} has no captions to score against: {summarise(dataset.problems, 1)}")
     return dataset
+
+
+def read_prediction_file(path: Path, images: ScoredImages) -> tuple[dict[str, str], list[str]]:
+    """Image id to caption, the first where a photo has several, and sentences on how the file was read.
+
+    Photos are matched to images by one kind of name: the kind of `photo_names` by which most of them are found. Those
+    that are not found keep their names as ids.
+
+    Args:
+        path: JSON of {id: text}; or entries of `image_id` and `caption` (COCO results), or of `image` and `captions` or
+            `caption` (`showtell caption`), as JSON, JSON lines or CSV.
+        images: what the photos are matched to.
+
+    Raises:
+        DataError: the file cannot be read or has another form, none of its photos is found, or two are found for one
+            image.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".jsonl":
+        lines = enumerate(read_text(path, "JSON lines").split("\n"), start=1)
+        content: Any = [parse_json(line, f"Line {number} of {path}") for number, line in lines if line.strip()]
+    else:
+        content = _read_table(path, _DELIMITERS[suffix]) if suffix in _DELIMITERS else read_json(path)
+    if not isinstance(content, list) or not any(isinstance(entry, Mapping) and "image" in entry for entry in content):
+        return read_predictions(content), []
+    captions: dict[str, str] = {}
+    failed = []
+    for number, entry in enumerate(content):
+        name, text = _read_entry(entry, f"Entry {number} of {path}")
+        if text is None:
+            failed.append(name)
+        elif name in captions and suffix not in _DELIMITERS:  # a table has a row for each caption, the likeliest first
+            raise DataError(f"{path} has captions of {name} twice; keep one of them.")
+        else:
+            captions.setdefault(name, text)
+    matched, notes = _match(captions, images, path)
+    if failed:
+        notes.append(f"{path} has no caption of {len(failed)} of {len(content)} photos: {summarise(failed)}.")
+    return matched, notes
+
+
+def _read_table(path: Path, delimiter: str) -> list[dict[str, str]]:
+    """The rows of a table with the columns image (or image_id) and caption."""
+    reader = csv.DictReader(StringIO(read_text(path, "CSV"), newline=""), restval="", strict=True, delimiter=delimiter)
+    try:
+        columns = reader.fieldnames or ()
+        if "caption" not in columns or not {"image", "image_id"} & set(columns):
+            raise DataError(f"{path} has no column caption, or neither image nor image_id; predictions have both.")
+        rows: list[dict[str, str]] = list(reader)
+    except csv.Error as error:
+        raise DataError(f"{path} cannot be read as CSV: {error} at line {reader.line_num}.") from error
+    if "image" not in columns:
+        return rows
+    folder = path.parent if tuple(columns) == CORRECTIONS else Path()
+    named = ((folder / from_text_cell(row["image"]), from_text_cell(row["caption"])) for row in rows)
+    return [{"image": str(name), "caption": caption} for name, caption in named]
+
+
+def _read_entry(entry: Any, where: str) -> tuple[str, str | None]:
+    """The name of a photo and its first caption; None where there is an error in its place."""
+    try:
+        captions = entry.get("captions") or ()
+        text = entry["caption"] if "caption" in entry else captions[0]["text"] if captions else None
+        if isinstance(entry["image"], str) and isinstance(text, str | None):
+            return entry["image"], text
+    except (TypeError, LookupError, AttributeError):
+        pass
+    raise DataError(f'{where} is no photo with its captions: {{"image": path, "captions": [{{"text": text}}]}}.')
+
+
+def _match(captions: Mapping[str, str], images: ScoredImages, path: Path) -> tuple[dict[str, str], list[str]]:
+    """The captions of photos by image id, and how the photos were matched."""
+    files = images.files
+    by_name = images_by_name({image: [image, *filter(None, [files.get(image)])] for image in images.facts})
+    image_ids, kind = match_photos(map(Path, captions), by_name)
+    if kind is None:
+        raise DataError(
+            f"{path} has captions of {summarise(captions, 3) or 'no photo'}, and none of them is one of the images to "
+            f"score ({summarise(images.facts, 3)}; --split chooses others): photos are matched by path, file name, "
+            "file name without suffix, or the number at its end."
+        )
+    matched: dict[str, list[str]] = {}
+    for name in captions:
+        matched.setdefault(image_ids.get(Path(name), name), []).append(name)
+    twice = [f"{image} ({summarise(names, 2)})" for image, names in matched.items() if len(names) > 1]
+    if twice:
+        raise DataError(f"By {kind}, {path} has captions of more than one photo for image {summarise(twice, 3)}.")
+    note = f"Photos of {path} are matched to images by {kind}: {len(image_ids)} of {len(captions)}."
+    return {image: captions[name] for image, (name,) in matched.items()}, [note]
+
+
+def with_objects(facts: Mapping[str, ImageFacts], path: Path) -> tuple[dict[str, ImageFacts], list[str]]:
+    """Images with the objects that COCO's instances name, and sentences on entries that were left out.
+
+    Images that the file does not list are left as they are.
+
+    Raises:
+        DataError: the file cannot be read, or lists none of the images.
+    """
+    objects, categories, notes = read_instances(path)
+    if objects.keys().isdisjoint(facts):
+        raise DataError(
+            f"{path} lists none of the images ({summarise(facts, 3)}) but {summarise(objects, 3)}; give the instances "
+            "of the same images."
+        )
+    words = dict.fromkeys(sorted(categories), ())
+    return {
+        image: replace(one, objects=objects[image], categories=words) if image in objects else one
+        for image, one in facts.items()
+    }, notes
+
+
+def with_words(facts: Mapping[str, ImageFacts], path: Path) -> tuple[dict[str, ImageFacts], list[str]]:
+    """Images whose categories have the further words of a file, and a sentence on those that are not annotated.
+
+    A line of the file is a category and words for it: `dog, puppy, hound`, as the list of the paper on CHAIR. They are
+    added to those that are known already; a word that is known for another category then stands for this one.
+
+    Raises:
+        DataError: a word is empty or stands twice, or none of the categories is annotated in these images.
+    """
+    words: dict[str, tuple[str, ...]] = {}
+    lines: dict[tuple[str, ...], int] = {}
+    for number, line in enumerate(read_text(path, "text").splitlines(), start=1):
+        category, *others = (cell.strip() for cell in line.split(","))
+        if not line.strip() or line.startswith("#"):
+            continue
+        for word in {tuple(tokenize(cell)) for cell in (category, *others)}:
+            if not word or lines.setdefault(word, number) != number:
+                problem = f'"{" ".join(word)}" of line {lines[word]} again' if word else "an empty word"
+                raise DataError(
+                    f"Line {number} of {path} has {problem}; a line is a category and all words for it, each for one "
+                    "category: dog, puppy, hound."
+                )
+        words[category] = tuple(others)
+    known = set().union(*(one.categories or one.objects or () for one in facts.values()))
+    unknown = [category for category in words if category not in known]
+    if len(unknown) == len(words):
+        raise DataError(
+            f"{path} has words for {summarise(words, 3) or 'nothing'}, and categories of the images are "
+            f"{summarise(sorted(known), 3) or 'not known (--objects)'}."
+        )
+    notes = [f"{path} has words for {len(unknown)} categories that are not annotated here: {summarise(unknown)}."]
+    merged = {category: words.get(category, ()) for category in sorted(known)}
+    return {image: replace(one, categories=merged) for image, one in facts.items()}, notes if unknown else []

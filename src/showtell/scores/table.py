@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Self
 
-from showtell.scores.bootstrap import SAMPLES, Interval, intervals
-from showtell.scores.comparison import POINT, POWER, Comparison, compare_all
+from showtell.scores.bootstrap import POINT, POWER, SAMPLES, Comparison, Interval, compare_all, intervals
 from showtell.scores.report import ScoreReport
 
 if TYPE_CHECKING:
