@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
+from showtell.cli import main
 from showtell.features import build_encoder, encoder_config
 from showtell.features.extraction import extract
 from showtell.scenes import write_scenes
 from showtell.training import train
 
+Captured = pytest.CaptureFixture[str]
 RECIPE = {
     "data": {"path": "scenes", "captions_per_image": 1},
     "vocabulary": {"min_count": 1},
@@ -58,3 +61,21 @@ def everything(folder: Path) -> dict[str, bytes | None]:
         for path in folder.rglob("*")
         if not path.name.endswith(".lock")
     }
+
+
+def run(capsys: Captured, command: str) -> tuple[int, str, str]:
+    """Status, standard output and standard error of a command."""
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(command))
+    printed = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, printed.out, printed.err
+
+
+def refused(capsys: Captured, command: str) -> str:
+    """What a refused command prints: one line, and the problems of a recipe."""
+    status, out, err = run(capsys, command)
+    assert (status, out) == (2, ""), err
+    sentence, *problems = err.removesuffix("\n").split("\n")
+    assert sentence.startswith("showtell: ") and all(problem.startswith("  ") for problem in problems)
+    return " ".join((sentence, *problems)).removeprefix("showtell: ")

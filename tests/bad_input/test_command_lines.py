@@ -99,6 +99,12 @@ ROWS: list[Row] = [
     ("arrays of objects", "features --from e --out new", "it is damaged or holds Python objects.", objects_in_an_array),
     ("no HDF5", "features --from e.h5 --out new", "e.h5 cannot be read as HDF5", text("e.h5", "xx")),
     # --- train
+    ("recipe missing", "train none.yaml", "There is no recipe none.yaml: it is not the path of a file, and no", None),
+    ("no data of flickr8k", "train flickr8k/nic_lstm", "fetch it with `showtell data get flickr8k`, or set d", None),
+    ("no data of coco", "features --recipe coco/sat_soft_xu2015", "fetch it with `showtell data get coco`", None),
+    ("no scenes", "train scenes/stack", "draw it with `showtell data scenes runs/scenes`", None),
+    ("recipe that grows", TRAIN, "it has an alias (*); write the value out, at", text("r.yaml", "a: &d {b: *d}")),
+    ("override that grows", f"{TRAIN} 'training.epochs=&a [*a]'", "it has an alias", None),
     ("recipe empty", TRAIN, "r.yaml is empty or no mapping", text("r.yaml", "")),
     ("recipe in Latin-1", TRAIN, "save it as YAML in UTF-8.", text("r.yaml", "a: caf\xe9".encode("latin-1"))),
     ("recipe, key twice", TRAIN, 'the key "training" is there twice, at line', recipe_with("training: {epochs: 9}\n")),
@@ -125,6 +131,9 @@ ROWS: list[Row] = [
     ("out is a folder", f"{CAPTION} --out scenes", "scenes is a folder; --out needs the name of a file.", None),
     ("out is nothing", f"{CAPTION} --out ''", "Invalid value for '--out': the name is empty", None),
     ("over the photo", f"{CAPTION} --format text --out scenes/images/000001.png", "would replace what is read", None),
+    ("beams of greedy", f"{CAPTION} --search greedy --num-beams 3", "search=greedy has one beam, not num_be", None),
+    ("no beams", f"{CAPTION} --num-beams 0", "num_beams: Input should be greater than or equal to 1", None),
+    ("weights in no home", f"{FEATURES} --weights ~nobody-here/w.pt", "~nobody-here/w.pt", None),
     ("an empty name", "caption run/best ''", "A photo has an empty name; is a variable of the shell not set?", None),
     # --- score
     ("predictions empty", SCORE, "pred.json is empty; it should hold JSON.", text("pred.json", "")),
@@ -184,13 +193,6 @@ def test_all_problems_of_a_recipe_at_once(world: Path, capsys: pytest.CaptureFix
         "data.pth", "encoders", "model.hidden_size", "training.batchsize", "training.epochs",
     ]  # fmt: skip
     assert 'did you mean "encoder"?' in problems[0] and not Path("new").exists()
-
-
-def test_help_without_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([])
-    printed = capsys.readouterr()
-    assert (ended.value.code, printed.err) == (2, "") and "Usage: showtell" in printed.out
 
 
 def test_a_device_is_written_to_and_not_replaced(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
