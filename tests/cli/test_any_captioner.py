@@ -60,17 +60,6 @@ def test_captions_in_every_format_are_the_same(capsys, captioner, photos, tmp_pa
         assert texts == [caption.text for caption in expected]
 
 
-def test_an_interrupted_folder_is_resumed_and_another_precision_is_not_mixed_in(capsys, captioner, photos, tmp_path):
-    whole, file = tmp_path / "whole.json", tmp_path / "captions.json"
-    asked = ("--batch-size", 1, "--format", "json")
-    assert run(capsys, "caption", captioner, *photos, *asked, "--out", whole)[0] == 0
-    broken = tmp_path / "broken.jpg"
-    broken.write_bytes(b"no image")
-    status, _, err = run(capsys, "caption", captioner, broken, *photos, *asked, "--out", file)
-    assert status == 2 and "1 of 4 files could not be captioned" in err
-    assert [one for one in loaded(file.read_text()) if "captions" in one] == loaded(whole.read_text())
-
-
 def test_a_dataset_is_evaluated_and_calibrated_and_two_captioners_are_compared(
     capsys, blip, tiny_checkpoint, tiny_scenes
 ):
@@ -97,14 +86,6 @@ def test_words_are_explained_side_by_side(capsys, blip, tiny_checkpoint, photos,
         for word in caption["words"]:
             assert 0 <= word["probability"] <= 1 and len(word["logprob_drop"]) == rows * columns
             assert sum(other["probability"] for other in word["others"]) + word["probability"] < 1 + 1e-4
-
-
-def test_the_doctor_says_what_it_is(capsys, blip, tiny_scenes):
-    status, out, _ = run(capsys, "doctor", blip, "--data", tiny_scenes, "--json")
-    assert status == 0
-    content = loaded(out)
-    assert content["checkpoint"]["library"].startswith("transformers ")
-    assert content["data"]["images"] > 0
 
 
 @pytest.mark.parametrize(

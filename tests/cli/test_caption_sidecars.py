@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
 from tests.cli.test_caption import run
-from tests.cli.test_caption_files import start, wait_for_lines
 
 
 @pytest.fixture
@@ -85,36 +83,6 @@ def test_texts_that_are_there_are_left_alone_unless_told_otherwise(capsys, tiny_
     assert {name: now[name] for name in written} == written
 
 
-def test_killed_it_resumes_with_the_photos_that_have_no_text(capsys, tiny_checkpoint, album):
-    process = start(tiny_checkpoint, album, "--format", "sidecar", "--batch-size", 1)
-    wait_for_lines(album / "1.txt", 1, process)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    before = texts_of(album)
-    assert all(text.endswith("\n") for text in before.values())
-    status, _, err = run(capsys, "caption", tiny_checkpoint, album, "--format", "sidecar")
-    assert status == 0
-    assert err.endswith(f"showtell: {12 - len(before)} files are written beside their photos.\n")
-    assert len(texts_of(album)) == 12 and before.items() <= texts_of(album).items()
-
-
-@pytest.mark.parametrize("more", [[], ["--overwrite"]], ids=["resumes", "overwrites"])
-def test_interrupted_it_says_how_it_goes_on(more, tiny_checkpoint, album):
-    process = start(tiny_checkpoint, album, "--format", "sidecar", "--batch-size", 1, *more)
-    wait_for_lines(album / "0.txt", 1, process)
-    process.send_signal(signal.SIGINT)
-    printed, err = process.communicate(timeout=240)
-    if process.returncode == 0:  # it was faster
-        assert len(texts_of(album)) == 12
-        return
-    assert (process.returncode, printed) == (130, "")
-    how = "begins anew" if more else "resumes"
-    assert err in [
-        f"showtell: interrupted; {number} of 12 files are written; the same command {how}.\n"
-        for number in (len(texts_of(album)), len(texts_of(album)) - 1)  # one may be there and not counted yet
-    ]
-
-
 def test_photos_that_cannot_have_a_text_are_named(capsys, tiny_checkpoint, album):
     (album / "broken.jpg").write_text("no picture")
     (album / "0.jpg").write_bytes((album / "0.png").read_bytes())
@@ -126,9 +94,9 @@ def test_photos_that_cannot_have_a_text_are_named(capsys, tiny_checkpoint, album
     assert status == 2
     assert (
         "4 of 15 files could not be captioned: "
-        f"{album}/0.jpg would share 0.txt with another photo; rename one of them, "
-        f"{album}/0.png would share 0.txt with another photo; rename one of them, "
-        f"{album}/photo.txt has the suffix .txt itself; rename the photo, "
+        f"{album}/0.jpg would share 0.txt with another; rename it, "
+        f"{album}/0.png would share 0.txt with another; rename it, "
+        f"{album}/photo.txt would share photo.txt with another; rename it, "
     ) in err
     assert f"{album}/broken.jpg" in err
     assert not (album / "0.txt").exists() and not (album / "broken.txt").exists()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -21,9 +19,7 @@ from showtell.decoding import SEARCHES, DecodingConfig
 from showtell.errors import UsageError
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.models.nic import NicConfig, NicDecoder
-from showtell.text.endings import BAD_ENDINGS
-from showtell.text.function_words import FUNCTION_WORDS
-from showtell.text.vocabulary import SPECIAL, Vocabulary
+from showtell.text.vocabulary import Vocabulary
 from tests.cli.test_caption import run
 
 
@@ -42,10 +38,6 @@ def caption(capsys, tiny_checkpoint, photo):
         return json.loads(out)[0]["captions"]
 
     return captions
-
-
-def texts(captions: list[dict[str, Any]]) -> list[str]:
-    return [caption["text"] for caption in captions]
 
 
 def decode(checkpoint: str, *, decoding: Decoding) -> None: ...
@@ -88,12 +80,6 @@ def test_a_new_field_is_an_option_a_key_and_a_row_with_no_other_edit(monkeypatch
     assert f"| `decoding.patience` | {row}" in rows("decoding", MoreSettings)
 
 
-def test_a_verb_without_decoding_is_left_as_it_is():
-    def other(name: str) -> None: ...
-
-    assert with_settings_options(other) is other
-
-
 def test_a_search_without_its_setting_refuses_it_by_name():
     for name, search in SEARCHES.items():
         for other in {setting for one in SEARCHES.values() for setting in one.settings} - {"seed"}:
@@ -111,87 +97,38 @@ def test_a_search_without_its_setting_refuses_it_by_name():
         DecodingConfig.checked({"search": "bream"})
 
 
-@pytest.mark.parametrize("verb", ["caption", "evaluate", "calibrate"])
-def test_help_names_the_options(capsys, monkeypatch, verb):
-    monkeypatch.setenv("COLUMNS", "200")
-    status, out, _ = run(capsys, verb, "--help")
-    assert status == 0
-    assert "--max-length" in out
-    assert "--force-word" in out
-    assert "--num-beams" in out
-    assert ("--num-return-sequences" in out) == (verb == "caption")
+GIVEN: list[tuple[list[object], dict[str, Any]]] = [
+    (
+        ["--min-length", 7, "--max-length", 9, "--num-beams", 5, "--num-return-sequences", 5],
+        {"min_length": 7, "max_length": 9, "num_beams": 5, "num_return_sequences": 5},
+    ),
+    (
+        ["--num-beams", 3, "--force-word", "circle", "--force-word", "red square", "--bad-word", "blue"],
+        {"num_beams": 3, "force_words": ["circle", "red square"], "bad_words": "blue"},
+    ),
+    (
+        ["--no-repeat-ngram-size", 1, "--no-bad-endings", "--unknown", "--min-length", 6],
+        {"no_repeat_ngram_size": 1, "no_bad_endings": True, "no_unknown": False, "min_length": 6},
+    ),
+    (
+        ["--search", "sample", "--seed", 7, "--temperature", 3, "--top-k", 5, "--top-p", 0.9, "--no-repeat-words"],
+        {"search": "sample", "seed": 7, "temperature": 3, "top_k": 5, "top_p": 0.9, "no_repeat_words": True},
+    ),
+    (
+        ["--num-beams", 6, "--num-beam-groups", 3, "--diversity-penalty", 5],
+        {"num_beams": 6, "num_beam_groups": 3, "diversity_penalty": 5},
+    ),
+    (
+        ["--num-beams", 4, "--length-normalisation", "wu", "--length-penalty", 0.5, "--prefix", "a red"],
+        {"num_beams": 4, "length_normalisation": "wu", "length_penalty": 0.5, "prefix": "a red"},
+    ),
+]
 
 
-def test_lengths_are_kept(caption):
-    longest = caption("--min-length", 7, "--max-length", 9, "--num-beams", 5, "--num-return-sequences", 5)
-    assert all(7 <= len(one["words"]) <= 9 for one in longest)
-    assert all(len(one["words"]) == 2 for one in caption("--min-length", 2, "--max-length", 2))
-
-
-def test_a_bad_word_is_absent_and_a_forced_one_is_there(caption):
-    plain = caption("--num-beams", 4, "--num-return-sequences", 4, "--min-length", 4)
-    bad_word = plain[0]["words"][0]["word"]
-    first = caption("--num-beams", 4, "--num-return-sequences", 4, "--min-length", 4, "--bad-word", bad_word)
-    assert all(bad_word not in text.split() for text in texts(first))
-    other = first[0]["words"][0]["word"]
-    second = caption("--num-beams", 4, "--min-length", 4, "--bad-word", bad_word, "--bad-word", other)
-    assert not {bad_word, other} & set(second[0]["text"].split())
-    for words in (["circle"], ["circle", "red square"]):
-        asked = [part for word in words for part in ("--force-word", word)]
-        (best,) = caption("--num-beams", 3, *asked)
-        assert all(f" {word} " in f" {best['text']} " for word in words)
-
-
-def test_no_repeats_no_bad_endings_no_unknown(caption):
-    options = ["--num-beams", 6, "--num-return-sequences", 6, "--min-length", 6]
-    loops = caption(*options)
-    assert any(len(set(text.split())) < len(text.split()) for text in texts(loops))  # an untrained model repeats itself
-    for text in texts(caption(*options, "--no-repeat-ngram-size", 1)):
-        assert len(set(text.split())) == len(text.split())
-    for text in texts(caption(*options, "--no-repeat-words")):
-        content = [word for word in text.split() if word not in FUNCTION_WORDS]
-        assert len(set(content)) == len(content)
-    common = ["--search", "sample", "--num-return-sequences", 40, "--max-length", 5]
-    assert any(text.split()[-1] in BAD_ENDINGS for text in texts(caption(*common)) if text)
-    assert not any(text.split()[-1] in BAD_ENDINGS for text in texts(caption(*common, "--no-bad-endings")) if text)
-    mark = SPECIAL[Vocabulary.unknown]
-    assert any(mark in text.split() for text in texts(caption(*common, "--unknown")))
-    assert not any(mark in text.split() for text in texts(caption(*common)))  # the checkpoint forbids it
-
-
-def test_samples_are_those_of_their_seed(caption):
-    seven = caption("--search", "sample", "--num-return-sequences", 3, "--seed", 7)
-    assert caption("--search", "sample", "--num-return-sequences", 3, "--seed", 7) == seven
-    assert texts(caption("--search", "sample", "--num-return-sequences", 3, "--seed", 8)) != texts(seven)
-    assert len(set(texts(seven))) == 3
-    bold = caption("--search", "sample", "--num-return-sequences", 3, "--seed", 7, "--temperature", 3)
-    assert texts(bold) != texts(seven)
-    greedy = texts(caption("--search", "greedy"))
-    assert texts(caption("--search", "sample", "--top-k", 1, "--seed", 9)) == greedy
-    assert texts(caption("--search", "sample", "--top-p", 0.000001, "--seed", 9)) == greedy
-    assert texts(caption("--search", "sample", "--temperature", 0.0001)) == greedy
-
-
-def test_groups_differ_more_than_a_beam(caption):
-    plain = texts(caption("--num-beams", 6, "--num-return-sequences", 6, "--min-length", 3))
-    groups = ["--search", "diverse-beam", "--num-beams", 6, "--num-return-sequences", 6, "--min-length", 3]
-    diverse = texts(caption(*groups, "--diversity-penalty", 5))
-    assert len({text.split()[0] for text in diverse}) == 6 > len({text.split()[0] for text in plain})
-    one = texts(caption(*groups, "--num-beam-groups", 1))
-    assert one == plain
-
-
-def test_a_score_is_the_logprob_over_the_length(caption):
-    for given, divisor in (
-        ([], lambda length: 1),
-        (["--length-penalty", 2], lambda length: length**2),
-        (["--length-normalisation", "average"], lambda length: length),
-        (["--length-normalisation", "wu", "--length-penalty", 0.5], lambda length: ((5 + length) / 6) ** 0.5),
-    ):
-        captions = caption("--num-beams", 4, "--num-return-sequences", 4, *given)
-        for one in captions:
-            assert one["score"] == pytest.approx(one["logprob"] / divisor(len(one["words"]) + one["finished"]))
-        assert [one["score"] for one in captions] == sorted((one["score"] for one in captions), reverse=True)
+def test_options_are_the_settings_of_python(caption, tiny_checkpoint, photo):
+    captioner = Captioner.from_pretrained(tiny_checkpoint)
+    for options, settings in GIVEN:
+        assert caption(*options) == [one.to_json() for one in captioner.caption(photo, **settings)]
 
 
 def test_attention_is_a_row_for_each_word_and_says_where(capsys, caption, tiny_checkpoint, photo):
@@ -318,13 +255,3 @@ def test_evaluate_takes_every_search_but_one_caption(capsys, tiny_checkpoint, ti
     status, _, err = run(capsys, *given, "--num-return-sequences", 2)
     assert status == 2
     assert "No such option" in err
-
-
-def test_as_a_process_it_says_the_same(capsys, tiny_checkpoint, photo):
-    command = ["caption", str(tiny_checkpoint), str(photo), "--format", "csv"]
-    command += ["--search", "sample", "--seed", "3", "--num-return-sequences", "2", "--no-unknown"]
-    done = subprocess.run([sys.executable, "-m", "showtell", *command], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[0] == "image,caption,logprob,confidence"
-    assert len(done.stdout.splitlines()) == 3
-    assert run(capsys, *command)[1] == done.stdout

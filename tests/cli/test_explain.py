@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
@@ -17,8 +16,6 @@ from showtell.cli import main
 from showtell.cli.explain import OcclusionMethod
 from showtell.cli.grounding import OcclusionChoice
 from showtell.datasets import open_dataset
-from showtell.errors import ImageError
-from showtell.explanations import explanation
 
 
 def run(*arguments: object) -> int:
@@ -122,14 +119,6 @@ def test_what_is_no_image_is_named_at_the_end(capsys, tiny_checkpoint, photos, t
     }
 
 
-def test_paths_come_from_standard_input(capsys, tiny_checkpoint, photos, monkeypatch):
-    paths = sorted(photos.iterdir())
-    text = "\n".join(map(str, paths[:2]))
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    assert run("explain", tiny_checkpoint, "-", "--json") == 0
-    assert [one["image"] for one in json.loads(capsys.readouterr().out)] == list(map(str, paths[:2]))
-
-
 @pytest.mark.parametrize("output", ["why.html", "why.json", "why.png"])
 def test_a_file_name_that_is_not_utf8_is_escaped_and_explained(capsys, tiny_checkpoint, photos, tmp_path, output):
     first = sorted(photos.iterdir())[0]
@@ -140,24 +129,6 @@ def test_a_file_name_that_is_not_utf8_is_escaped_and_explained(capsys, tiny_chec
     assert capsys.readouterr().out == f"{out}\n"
     if output != "why.png":
         assert "udce9.png" in out.read_text(encoding="utf-8")
-
-
-def test_a_photo_that_becomes_unreadable_is_named_and_the_others_are_explained(
-    capsys, tiny_checkpoint, photos, monkeypatch
-):
-    first, second, *_ = sorted(photos.iterdir())
-    original = explanation.to_photo
-
-    def unreadable(source, *arguments):
-        if source == first:
-            raise ImageError(f"{source} cannot be read: Input/output error.")
-        return original(source, *arguments)
-
-    monkeypatch.setattr(explanation, "to_photo", unreadable)
-    assert run("explain", tiny_checkpoint, first, second, "--max-length", 3, "--json") == 2
-    printed = capsys.readouterr()
-    assert [one["image"] for one in json.loads(printed.out)] == [str(second), str(first)]
-    assert f"1 of 2 files could not be explained: {first} cannot be read" in printed.err
 
 
 def test_references_in_json_are_matched_by_name(capsys, tiny_checkpoint, photos, tmp_path):
@@ -201,9 +172,3 @@ def test_wrong_use_is_a_sentence_and_replaces_nothing(capsys, tiny_checkpoint, t
         assert sentence in capsys.readouterr().err
     assert {file: file.read_bytes() for file in before} == before
     assert not (tmp_path / "many.png").exists()
-
-
-def test_what_showtell_wrote_is_written_again(tiny_checkpoint, photos, tmp_path):
-    first = sorted(photos.iterdir())[0]
-    for name in ("a.png", "a.json", "a.html") * 2:
-        assert run("explain", tiny_checkpoint, first, "--max-length", 3, "--out", tmp_path / name) == 0

@@ -5,11 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -25,7 +23,7 @@ from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 
 SIZE = 5  # of a feature vector
-LAYOUTS = ("npz", "tsv", "hdf5")
+LAYOUTS = ("npz", "tsv")
 
 
 def regions_of(record: CaptionRecord) -> tuple[np.ndarray, np.ndarray]:
@@ -36,23 +34,19 @@ def regions_of(record: CaptionRecord) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_foreign(layout: str, records: tuple[CaptionRecord, ...], folder: Path) -> Path:
-    """What another tool writes: bottom-up-attention.pytorch, bottom-up-attention or meshed-memory-transformer."""
+    """What another tool writes: bottom-up-attention.pytorch or bottom-up-attention."""
     path = folder / f"foreign.{layout}"
     regions = {record.image_id: regions_of(record) for record in records}
     if layout == "npz":
         path.mkdir()
         for image_id, (vectors, boxes) in regions.items():
             np.savez(path / f"{image_id}.npz", x=vectors, bbox=boxes, image_w=48, image_h=48)
-    elif layout == "tsv":
+    else:
         cells = [
             [image_id, "48", "48", str(len(boxes)), *(base64.b64encode(x.tobytes()).decode() for x in (boxes, vectors))]
             for image_id, (vectors, boxes) in regions.items()
         ]
         path.write_text("\n".join("\t".join(row) for row in cells))
-    else:
-        with h5py.File(path, "w") as file:
-            for image_id, (vectors, boxes) in regions.items():
-                file[f"{image_id}_features"], file[f"{image_id}_boxes"] = vectors, boxes
     return path
 
 
@@ -99,13 +93,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return status, out, err
 
 
-@pytest.fixture(params=LAYOUTS)
-def layout(request: pytest.FixtureRequest) -> Iterator[str]:
-    yield request.param
-
-
-def test_caption(layout: str, made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any) -> None:
-    checkpoint, store = made / f"{layout}-checkpoint", made / layout
+def test_caption(made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any) -> None:
+    checkpoint, store = made / "tsv-checkpoint", made / "tsv"
     status, out, _ = run(capsys, "caption", checkpoint, "--features", store)
     texts = dict(line.split("\t") for line in out.splitlines())
     assert status == 0 and len(texts) == 60 and len(set(texts.values())) > 1
@@ -159,8 +148,8 @@ def test_a_file_of_captions_resumes_with_the_same_features_alone(
     assert (tmp_path / "half.json").read_text() == (tmp_path / "whole.json").read_text()
 
 
-def test_explain(layout: str, made: Path, tmp_path: Path, capsys: Any) -> None:
-    checkpoint, store = made / f"{layout}-checkpoint", made / layout
+def test_explain(made: Path, tmp_path: Path, capsys: Any) -> None:
+    checkpoint, store = made / "tsv-checkpoint", made / "tsv"
     ids = ["explain", checkpoint, "7", "12", "--features", store]
     status, out, _ = run(capsys, *ids, "--occlusion", "mean", "--json")
     first = json.loads(out)[0]
@@ -180,9 +169,9 @@ def test_explain(layout: str, made: Path, tmp_path: Path, capsys: Any) -> None:
     assert status == 0 and all(one["references"] for one in json.loads(out))
 
 
-def test_grounding_doctor_and_evaluate_need_no_photos(layout: str, made: Path, capsys: Any) -> None:
-    checkpoint, data = made / f"{layout}-checkpoint", made / "data"
-    features = ["--features", made / layout, "--json"]
+def test_grounding_doctor_and_evaluate_need_no_photos(made: Path, capsys: Any) -> None:
+    checkpoint, data = made / "tsv-checkpoint", made / "data"
+    features = ["--features", made / "tsv", "--json"]
     status, out, _ = run(capsys, "grounding", checkpoint, data, "--split", "val", *features)
     numbers = json.loads(out)["numbers"]
     assert status == 0 and numbers["overlap"] is not None and numbers["occlusion_pointing"] is not None

@@ -175,7 +175,7 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     ((*ONE, "--per-image", "."), ". is a folder; --per-image needs the name of a"),
     ((*ONE, "--per-image", "predictions.json"), "would replace what is read"),
     ((*ONE, "--document-frequency", "nan.json"), "nan.json is not a dataset: it is JSON without"),
-    (("predictions.json", *ONE), "predictions.json is named twice; each system is a file of its own."),
+    (("predictions.json", *ONE), "A file of predictions is named twice; each system is a file of its own."),
     (("predictions.json", "partial.json", *ONE[1:], "--bootstrap", "0"), "give --bootstrap at least 1 draw"),
     (("partial.json", *ONE[1:]), "1 image(s) have no prediction: 2"),
     (("surrogate.json", *ONE[1:]), r"surrogate.json holds \ud800 at line 1, which is no character"),

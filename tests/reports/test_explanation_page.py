@@ -147,7 +147,6 @@ def test_occlusion_is_told_in_plain_words():
     assert first[1:] == ["Without row 2, column 1 its probability is 25.0% instead of 50.0%."]  # exp(-log 2)
     assert second[1:] == last[1:] == ["Hiding any one region hardly changes its probability."]
     content = page([explain("x.jpg", by)])
-    assert "Where it looked and what the words needed mostly agree." in content
     assert not re.search("Spearman|nats|log-prob", content.partition("<main>")[2].partition("<script>")[0])
 
 
@@ -330,7 +329,7 @@ def test_values_of_words_are_lines_above_the_words(show):
     browser = show(explain("x.jpg", ModelExplanation("hacap", (caption,), grid(3, 4), (3, 4))))
     assert browser.ask("[...document.querySelectorAll('.word-values svg')].map(one => one.ariaLabel)") == [
         "gate at each word: a 0.20, dog 1.00, runs 0.60, end 0.20",
-        "subgoal at each word: 2 lines; at dog half of them or more turn",
+        "subgoal at each word: 2 lines",
     ]
     titles = browser.ask("[...document.querySelectorAll('.word-values figcaption')].map(one => one.textContent)")
     assert titles == ["gate, 0.00 to 1.00", "subgoal, -1.00 to 4.00"]

@@ -55,11 +55,11 @@ def test_captioners_and_stages_are_rows_with_their_names():
     nic = ModelExplanation("nic", (caption(word("cat"), attention=None),), QUARTERS, (2, 2))
     figure = draw(explanation(ModelExplanation("stack", stages, QUARTERS, (2, 2)), nic))
     assert [text.get_text() for text in figure.texts] == [
-        "stack, stage 1 of 2: dog", "stack, stage 2 of 2: dog", "nic: cat", "cat\N{NO-BREAK SPACE}50%"
+        "stack, stage 1 of 2: dog", "stack, stage 2 of 2: dog", "nic: cat",
     ]  # fmt: skip
-    assert len(figure.axes) == 2 + 2 + 1
+    assert len(figure.axes) == 2 + 2 + 2
     bottoms = [axes.get_position().y0 for axes in figure.axes]
-    assert bottoms[0] == bottoms[1] > bottoms[2] == bottoms[3] > bottoms[4] > -1e-9
+    assert bottoms[0] == bottoms[1] > bottoms[2] == bottoms[3] > bottoms[4] == bottoms[5] > -1e-9
 
 
 def test_regions_are_boxes_by_weight_and_the_heaviest_is_named():

@@ -30,51 +30,29 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 (it stays open)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # what the encoding of the terminal does not have is escaped
-    sys.exit(_run(arguments))
-
-
-def _run(arguments: list[str] | None) -> int:
-    """Run one command; its exit status."""
-    from typer import TyperException
-
     try:
         from showtell.cli.app import app
 
         status = app(args=arguments, prog_name="showtell", standalone_mode=False)
         sys.stdout.flush()
-        return status or 0
     except BrokenPipeError:
         _discard_output()
-        return 1
-    except TyperException as error:
-        return _refuse(_describe_usage_error(error))
-    except ShowtellError as error:
-        return _refuse(str(error))
-    except OSError as error:  # of the machine and its files; what is known to fail has a better message
-        if error.filename is None:
-            _discard_output()
-        file = error.filename or "standard output, or a file"
-        return _refuse(f"Cannot use {file}: {error.strerror or error}.")
-    except UnicodeEncodeError as error:
-        text = error.object[max(0, error.start - 40) : error.end + 40]
-        return _refuse(f'"{text}" is not valid text (UTF-8); correct it, or rename the file.')
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not _OUT_OF_MEMORY.search(str(error)):
-            raise
-        return _refuse("There is not enough memory for these sizes; use a smaller batch, beam, image or model.")
+        status = 1
     except KeyboardInterrupt:  # while modules were loading
         sys.stderr.write("showtell: interrupted\n")
-        return 130
-
-
-def _refuse(message: str) -> int:
-    """Print a message; the exit status."""
-    lines = message.split("\n  ")  # each problem of a recipe has a line of its own
-    text = "\n  ".join(map(one_line, lines))
-    with suppress(OSError):  # nobody can be told
-        sys.stderr.write(f"showtell: {text}\n" if message else "")
-        sys.stderr.flush()
-    return 2
+        status = 130
+    except Exception as error:
+        message = _describe(error)
+        if message is None:
+            raise
+        if isinstance(error, OSError) and error.filename is None:
+            _discard_output()
+        text = "\n  ".join(map(one_line, message.split("\n  ")))  # each problem of a recipe has a line of its own
+        with suppress(OSError):  # nobody can be told
+            sys.stderr.write(f"showtell: {text}\n" if message else "")
+            sys.stderr.flush()
+        status = 2
+    sys.exit(status or 0)
 
 
 def _discard_output() -> None:
@@ -83,6 +61,25 @@ def _discard_output() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+def _describe(error: Exception) -> str | None:
+    """A sentence about a mistake of a person or a limit of the machine; None for a mistake of the program."""
+    from typer import TyperException
+
+    match error:
+        case TyperException():
+            return _describe_usage_error(error)
+        case ShowtellError():
+            return str(error)
+        case OSError():  # of the machine and its files; what is known to fail has a better message
+            return f"Cannot use {error.filename or 'standard output, or a file'}: {error.strerror or error}."
+        case UnicodeEncodeError():
+            text = error.object[max(0, error.start - 40) : error.end + 40]
+            return f'"{text}" is not valid text (UTF-8); correct it, or rename the file.'
+        case MemoryError() | RuntimeError() if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
+            return "There is not enough memory for these sizes; use a smaller batch, beam, image or model."
+    return None
 
 
 def _describe_usage_error(error: Exception) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -56,56 +56,48 @@ def function_of(verb: str) -> Callable[..., None]:
     return made
 
 
-class _Verb(TyperCommand):
-    """A verb as the list of verbs shows it; its options are made once it is called."""
+def command_of(verb: str) -> Any:
+    """A verb with its options, as typer makes it from the function's signature."""
+    function = function_of(verb)
+    run = with_settings_options(function)
+    module = inspect.getmodule(function)
 
-    def __init__(self, verb: str) -> None:
-        self._verb = verb
-        self._function = function_of(verb)
-        help = inspect.getdoc(self._function) or ""
-        first, *_ = re.split(r"(?<=[.])\s", help, maxsplit=1)
-        super().__init__(verb.split()[-1], help=help, short_help=first)
+    @functools.wraps(run)
+    def call(**arguments: Any) -> None:
+        from showtell.files import is_named_pipe
+        from showtell.processes import is_first_process
+        from showtell.progress import working
 
-    def with_options(self) -> Any:
-        """The verb as typer makes it from the function's signature."""
-        verb = with_settings_options(self._function)
-        module = inspect.getmodule(self._function)
+        for argument in arguments.values():  # a writer of a pipe may never come; lists of photos check each item
+            if isinstance(argument, (str, Path)) and is_named_pipe(Path(argument)):
+                raise UsageError(f"{argument} is a named pipe; give a regular file or a folder.")
+        is_told = is_first_process() and not getattr(module, "RUNS_UNTIL_STOPPED", False)
+        try:
+            with working(verb) if is_told else nullcontext():
+                run(**arguments)
+        except KeyboardInterrupt as error:
+            notify(f"interrupted; {getattr(module, 'IF_INTERRUPTED', _IF_INTERRUPTED)}.")
+            raise typer.Exit(130) from error
 
-        @functools.wraps(verb)
-        def call(**arguments: Any) -> None:
-            from showtell.processes import is_first_process
-            from showtell.progress import working
-
-            _refuse_named_pipes(arguments.values())
-            is_told = is_first_process() and not getattr(module, "RUNS_UNTIL_STOPPED", False)
-            try:
-                with working(self._verb) if is_told else nullcontext():
-                    verb(**arguments)
-            except KeyboardInterrupt as error:
-                notify(f"interrupted; {getattr(module, 'IF_INTERRUPTED', _IF_INTERRUPTED)}.")
-                raise typer.Exit(130) from error
-
-        made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        made.command(self.name)(call)
-        return typer.main.get_command(made)
-
-
-def _refuse_named_pipes(arguments: Iterable[object]) -> None:
-    """Reading a named pipe would wait for a writer that may never come. Lists, such as photos, check each item."""
-    from showtell.files import is_named_pipe
-
-    for argument in arguments:
-        if isinstance(argument, (str, Path)) and is_named_pipe(Path(argument)):
-            raise UsageError(f"{argument} is a named pipe; give a regular file or a folder.")
+    made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    made.command(verb.split()[-1])(call)
+    return typer.main.get_command(made)
 
 
 class _Group(TyperGroup):
-    """Verbs by their names."""
+    """Verbs by their names: each as a line of the help until it is called, and then with its options."""
+
+    def add_verb(self, verb: str) -> None:
+        """Add a verb to be listed."""
+        help = inspect.getdoc(function_of(verb)) or ""
+        first, *_ = re.split(r"(?<=[.])\s", help, maxsplit=1)
+        self.add_command(TyperCommand(verb.split()[-1], help=help, short_help=first))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb that the arguments name, with its options."""
-        name, verb, rest = super().resolve_command(ctx, args)
-        return name, verb.with_options() if isinstance(verb, _Verb) else verb, rest
+        name, command, rest = super().resolve_command(ctx, args)
+        verb = name if self.name == "showtell" else f"{self.name} {name}"
+        return name, command_of(verb) if verb in VERBS else command, rest
 
 
 class _Root(_Group):
@@ -113,14 +105,13 @@ class _Root(_Group):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        groups = {name: _Group(name=name, help=help, no_args_is_help=True) for name, help in GROUPS.items()}
         for verb in VERBS:
-            group, _, name = verb.rpartition(" ")
-            if group:
-                groups[group].add_command(_Verb(verb))
-                self.commands.setdefault(group, groups[group])
-            else:
-                self.add_command(_Verb(name))
+            group, _, _ = verb.rpartition(" ")
+            if group and group not in self.commands:
+                self.add_command(_Group(name=group, help=GROUPS[group], no_args_is_help=True))
+            home = self.commands[group] if group else self
+            assert isinstance(home, _Group)
+            home.add_verb(verb)
 
 
 app = typer.Typer(

@@ -5,14 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from showtell.errors import DataError, UsageError, notify, summarise
-
-if TYPE_CHECKING:
-    from showtell.features.stored_images import ChosenImages
+from showtell.errors import DataError, UsageError, summarise
 
 MANY = 100  # photos from which on a line says how they are worked on
 CHECKPOINT_HELP = (
@@ -90,18 +87,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 
 
 def standard_input(photos: Sequence[str]) -> BinaryIO | None:
-    """Standard input, where `-` stands for the paths in it.
-
-    Raises:
-        UsageError: it is closed, or an argument is empty.
-    """
+    """Standard input, where `-` stands for the paths in it."""
     if "" in photos:
         raise UsageError("A photo has an empty name; is a variable of the shell not set?")
-    if "-" not in photos:
-        return None
-    if sys.stdin is None:
-        raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
-    return sys.stdin.buffer
+    return sys.stdin.buffer if "-" in photos and sys.stdin is not None else None
 
 
 def require_photos(photos: Sequence[str] | None, features: Path | None, metavar: str, verb: str) -> list[str]:
@@ -116,21 +105,6 @@ def require_photos(photos: Sequence[str] | None, features: Path | None, metavar:
             f"out, for all images of the store. See showtell {verb} --help."
         )
     return list(photos or ())
-
-
-def open_stored_images(store: Path, arguments: Sequence[str], stdin: BinaryIO | None) -> ChosenImages:
-    """The images of a store that arguments name, with a word on how photos were matched to ids.
-
-    Raises:
-        DataError: there is no such store, or it has none of them.
-    """
-    from showtell.features.store import FeatureStore
-    from showtell.features.stored_images import choose_images
-
-    chosen = choose_images(FeatureStore(store), arguments, stdin)
-    if chosen.note is not None:
-        notify(chosen.note)
-    return chosen
 
 
 def raise_failures(failures: Sequence[object], outcome: str) -> None:
@@ -164,9 +138,9 @@ def out_folder(help: str, default: str | bool = True) -> Any:
     return _out(help, "FOLDER", default, "require_writable_folder")
 
 
-def out_path(help: str, metavar: str = "FILE|FOLDER", default: str | bool = "not written") -> Any:
-    """An option that names what to write where other options decide whether that is a file or a folder."""
-    return _out(help, metavar, default, "require_output_name")
+def out_path(help: str, default: str | bool) -> Any:
+    """An option that names a file or a folder to write."""
+    return _out(help, "FILE|FOLDER", default, "require_output_name")
 
 
 def _out(help: str, metavar: str, default: str | bool, check: str) -> Any:
@@ -177,10 +151,9 @@ def _out(help: str, metavar: str, default: str | bool, check: str) -> Any:
             getattr(files, check)(path, parameter.opts[0])
         return path
 
-    return typer.Option(help=help, metavar=metavar, show_default=default, parser=_named_path, callback=checked)
+    def parse(name: str) -> Path:
+        if not name:
+            raise typer.BadParameter("the name is empty; is a variable of the shell not set?")
+        return Path(name)
 
-
-def _named_path(name: str) -> Path:
-    if not name:
-        raise typer.BadParameter("the name is empty; is a variable of the shell not set?")
-    return Path(name)
+    return typer.Option(help=help, metavar=metavar, show_default=default, parser=parse, callback=checked)

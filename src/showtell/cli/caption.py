@@ -18,8 +18,7 @@ from showtell.cli.arguments import (
     Ensemble,
     FeatureStore,
     Photos,
-    open_stored_images,
-    out_path,
+    out_file,
     raise_failures,
     require_photos,
     standard_input,
@@ -32,12 +31,14 @@ if TYPE_CHECKING:
     from showtell.errors import ImageError
     from showtell.features.store import StoredImage
 
-    Formatter = Callable[[Iterable[CaptionResult]], Iterator[str]]
+    Writer = Callable[[Iterable[CaptionResult]], Iterator[str]]
     CaptionPhotos = Callable[..., Iterator[tuple[Any, list[Caption] | ImageError]]]
+
+IF_INTERRUPTED = "with --out or --format sidecar the same command resumes"
 
 
 class Format(StrEnum):
-    """How captions are written; `caption_formats.FORMATS` has the writers."""
+    """How captions are written; `caption_formats.py` has the writers."""
 
     text = "text"
     json = "json"
@@ -45,6 +46,15 @@ class Format(StrEnum):
     csv = "csv"
     corrections = "corrections"
     sidecar = "sidecar"
+
+
+_TO_TRAIN_ON = (Format.corrections, Format.sidecar)  # a person reads them before a model does
+_FORMATS_OF = {
+    "--attention": (Format.json, Format.jsonl),
+    "--least-sure-first": (Format.corrections,),
+    "--overwrite": (Format.sidecar,),
+    "--accept-above": _TO_TRAIN_ON,
+}
 
 
 def caption(
@@ -66,9 +76,8 @@ def caption(
     ] = None,
     out: Annotated[
         Path | None,
-        out_path(
+        out_file(
             "Write the captions to a file once all are there; the same command resumes after an interruption.",
-            "FILE",
             default="standard output",
         ),
     ] = None,
@@ -100,19 +109,20 @@ def caption(
     """
     from functools import partial
 
-    from showtell.cli.caption_formats import FORMATS, TO_TRAIN_ON, FormatOptions, SidecarFormat, require_options
+    from showtell.cli.caption_formats import WRITERS, FormatOptions
     from showtell.cli.caption_journal import made_with_of
     from showtell.cli.caption_sidecars import write_sidecars
     from showtell.cores import describe_threads
 
     arguments = require_photos(photos, features, "IMAGE|FOLDER|GLOB|-...", "caption")
     style = format or _format_of(out)
-    given = {"--attention": attention, "--least-sure-first": least_sure_first, "--overwrite": overwrite}
-    require_options(style, {**given, "--accept-above": accept_above is not None})
+    options = FormatOptions(out, calibrated, least_sure_first, accept_above, overwrite)
+    _check_options(style, options, attention=attention)
     images, missing = _images(arguments, features)
-    _check_out(style, out, images, [checkpoint, *(ensemble or ())], features)
+    inputs = [checkpoint, *(ensemble or ()), *([str(features)] if features else ())]
+    _check_out(style, out, images, inputs)
     captioner = open_captioner(checkpoint, ensemble, dtype)
-    if style in TO_TRAIN_ON and not calibrated and "no_unknown" in captioner.abilities.settings:
+    if style in _TO_TRAIN_ON and not calibrated and "no_unknown" in captioner.abilities.settings:
         decoding = {"no_unknown": True, **decoding}  # nobody wants to train on it; a calibration has its own search
     settings = settings_of(captioner, decoding)
     if calibrated:
@@ -120,27 +130,25 @@ def caption(
     if len(images) >= MANY:
         notify(f"captioning {len(images):,} photos on {captioner.device}, {describe_threads()}.")
     caption_photos = partial(captioner.caption_photos, settings=settings, batch_size=batch_size, attention=attention)
-    options = FormatOptions(calibrated, out or Path(), least_sure_first, accept_above, overwrite)
-    writer = FORMATS[style]
-    if isinstance(writer, SidecarFormat):
-        failures = write_sidecars(caption_photos, [Path(str(image)) for image in images], writer, options)
+
+    def write(results: Iterable[CaptionResult]) -> Iterator[str]:
+        return WRITERS[style](results, options)
+
+    if style == Format.sidecar:
+        failures = write_sidecars(caption_photos, [Path(str(image)) for image in images], options)
     elif out is None:
-        failures = _print(caption_photos, images, writer.writing(options), is_table=style == Format.csv)
+        failures = _print(caption_photos, images, write)
     else:
-        made_with = made_with_of(captioner, settings, attention=attention) | _store_of(images)
-        failures = _write(caption_photos, images, writer.writing(options), out, made_with, batch_size)
-        if accept_above is not None:
-            notify(_describe_splits(out))
+        made_with = made_with_of(captioner, settings, attention=attention)
+        if images and not isinstance(images[0], Path):
+            made_with["features"] = images[0].store.info.model_dump(mode="json", include={"fingerprint", "dtype"})
+        failures = _write(caption_photos, images, write, out, made_with, batch_size)
     raise_failures([*failures, *missing], f"of {len(images) + len(missing)} files could not be captioned")
 
 
 def _format_of(out: Path | None) -> Format:
-    """The format that the suffix of --out names; standard output and devices get text.
-
-    Raises:
-        UsageError: there is no such format.
-    """
-    if out is None or (out.exists() and not out.is_file()):  # a folder is refused by whoever writes
+    """The format that the suffix of --out names; standard output and devices get text."""
+    if out is None or (out.exists() and not out.is_file()):
         return Format.text
     suffix = out.suffix.lower()
     formats = {".txt": Format.text, ".json": Format.json, ".jsonl": Format.jsonl, ".csv": Format.csv}
@@ -151,65 +159,52 @@ def _format_of(out: Path | None) -> Format:
     return formats[suffix]
 
 
+def _check_options(style: Format, options: Any, *, attention: bool) -> None:
+    """Refuse options that have no effect on the format."""
+    given = {
+        "--attention": attention,
+        "--least-sure-first": options.least_sure_first,
+        "--overwrite": options.overwrite,
+        "--accept-above": options.accept_above is not None,
+    }
+    for option, is_given in given.items():
+        if is_given and style not in _FORMATS_OF[option]:
+            raise UsageError(f"{option} goes with --format {' or '.join(_FORMATS_OF[option])}, not with {style}.")
+    if style == Format.sidecar and options.out is not None:
+        raise UsageError("--format sidecar writes beside the photos; leave --out out.")
+    if style == Format.corrections and (options.out is None or options.out.suffix.lower() != ".csv"):
+        raise UsageError("--format corrections writes a table; name it with --out FILE.csv.")
+
+
 def _images(arguments: Sequence[str], features: Path | None) -> tuple[Sequence[Path | StoredImage], Sequence[str]]:
     """The images that arguments name, and a sentence for each that the feature store lacks."""
+    from showtell.features.store import FeatureStore
+    from showtell.features.stored_images import choose_images
     from showtell.images.photo_files import find_photos
 
     stdin = standard_input(arguments)
     if features is None:
         return find_photos(arguments, stdin), ()
-    chosen = open_stored_images(features, arguments, stdin)
+    chosen = choose_images(FeatureStore(features), arguments, stdin)
+    if chosen.note is not None:
+        notify(chosen.note)
     return chosen.images, chosen.missing
 
 
-def _check_out(
-    style: Format,
-    out: Path | None,
-    images: Sequence[Path | StoredImage],
-    checkpoints: Sequence[str],
-    features: Path | None,
-) -> None:
-    """Make sure, before any work, that the captions can be written where they should be.
-
-    Raises:
-        UsageError: they cannot.
-    """
-    from showtell.cli.caption_formats import TO_TRAIN_ON, require_inside, require_replaceable
+def _check_out(style: Format, out: Path | None, images: Sequence[Path | StoredImage], inputs: Sequence[str]) -> None:
+    """Make sure, before any work, that the captions can be written where they should be."""
+    from showtell.cli.caption_formats import require_inside, require_replaceable
     from showtell.files import refuse_overwriting
-    from showtell.hub import find_checkpoint
 
-    if style == Format.sidecar and out is not None:
-        raise UsageError("--format sidecar writes beside the photos; leave --out out.")
-    if style == Format.corrections and (out is None or out.suffix.lower() != ".csv"):
-        raise UsageError("--format corrections writes a table; name it with --out FILE.csv.")
     paths = [image if isinstance(image, Path) else image.path for image in images]
     files = [path for path in paths if path is not None]
-    if style in TO_TRAIN_ON and len(files) < len(images):
+    if style in _TO_TRAIN_ON and len(files) < len(images):
         raise UsageError(f"--format {style} needs photos; name photos, which are matched to ids of the store.")
     if out is not None:
-        inputs = [*files, *map(find_checkpoint, checkpoints), *([features] if features is not None else [])]
-        refuse_overwriting(out, "--out", inputs)
+        refuse_overwriting(out, "--out", [*files, *map(Path, inputs)])
         require_replaceable(style, out)
         if style == Format.corrections:
             require_inside(files, out)
-
-
-def _store_of(images: Sequence[Path | StoredImage]) -> dict[str, Any]:
-    """What the journal keeps of the store that images are from."""
-    if not images or isinstance(images[0], Path):
-        return {}
-    return {"features": images[0].store.info.model_dump(mode="json", include={"fingerprint", "dtype"})}
-
-
-def _describe_splits(table: Path) -> str:
-    """How many rows of a table of corrections are in which split, a sentence."""
-    import csv
-    from collections import Counter
-
-    with table.open(encoding="utf-8-sig", newline="") as stream:
-        counts = Counter(row["split"] for row in csv.DictReader(stream))
-    rows = ", ".join(f"{count} {name}" for name, count in counts.items())
-    return f"the table has {rows or 'no'} rows; a lower --accept-above accepts more."
 
 
 def _watch(results: Iterable[CaptionResult], failures: list[str]) -> Iterator[CaptionResult]:
@@ -230,40 +225,29 @@ def _watch(results: Iterable[CaptionResult], failures: list[str]) -> Iterator[Ca
         )
 
 
-def _print(
-    caption_photos: CaptionPhotos, images: Sequence[Path | StoredImage], formatter: Formatter, *, is_table: bool
-) -> list[str]:
+def _print(caption_photos: CaptionPhotos, images: Sequence[Path | StoredImage], writer: Writer) -> list[str]:
     """Print captions as they come; returns the sentences about photos without any."""
     from showtell.captions import caption_result
-    from showtell.cli.caption_formats import without_controls
     from showtell.progress import counting
 
     failures: list[str] = []
-    done = 0
-    try:
-        with counting("captioning", len(images), quiet=sys.stdout.isatty()) as progress:
+    with counting("captioning", len(images), quiet=sys.stdout.isatty()) as progress:
 
-            def results() -> Iterator[CaptionResult]:
-                nonlocal done
-                for image, captions in caption_photos(images):
-                    result = caption_result(str(image), captions)
-                    yield without_controls(result) if is_table else result
-                    done += 1
-                    progress(1)
+        def results() -> Iterator[CaptionResult]:
+            for image, captions in caption_photos(images):
+                yield caption_result(str(image), captions)
+                progress(1)
 
-            for text in formatter(_watch(results(), failures)):
-                sys.stdout.write(text)
-                sys.stdout.flush()
-    except KeyboardInterrupt as error:
-        notify(f"interrupted after {done} of {len(images)} photos; with --out FILE it could resume.")
-        raise typer.Exit(130) from error
+        for text in writer(_watch(results(), failures)):
+            sys.stdout.write(text)
+            sys.stdout.flush()
     return failures
 
 
 def _write(
     caption_photos: CaptionPhotos,
     images: Sequence[Path | StoredImage],
-    formatter: Formatter,
+    writer: Writer,
     file: Path,
     made_with: dict[str, Any],
     batch_size: int,
@@ -272,25 +256,20 @@ def _write(
     from itertools import islice
 
     from showtell.captions import caption_result
-    from showtell.cli.caption_journal import Journal
+    from showtell.cli.caption_journal import open_journal
     from showtell.progress import counting
 
     failures: list[str] = []
-    with Journal(file, made_with, batch_size) as journal:
-        remaining = [image for image in images if image not in journal]
+    with open_journal(file, made_with, batch_size) as journal:
+        remaining = [image for image in images if str(image) not in journal.offsets]
         if len(remaining) < len(images):
             notify(f"resuming {journal.part}: {len(images) - len(remaining)} photos are done.")
-        try:
-            with counting("captioning", len(remaining)) as progress:
-                captioned = caption_photos(remaining, first_alone=False)
-                results = (caption_result(str(image), captions) for image, captions in captioned)
-                while batch := list(islice(results, batch_size)):
-                    journal.append(batch)
-                    progress(len(batch))
-        except KeyboardInterrupt as error:
-            kept = sum(image in journal for image in images)
-            notify(f"interrupted; {kept} of {len(images)} photos are kept in {journal.part}; the same command resumes.")
-            raise typer.Exit(130) from error
-        journal.finish(images, lambda results: formatter(_watch(results, failures)))
+        with counting("captioning", len(remaining)) as progress:
+            captioned = caption_photos(remaining, first_alone=False)
+            results = (caption_result(str(image), captions) for image, captions in captioned)
+            while batch := list(islice(results, batch_size)):
+                journal.append(batch)
+                progress(len(batch))
+        journal.finish(map(str, images), lambda results: writer(_watch(results, failures)))
     notify(f"{file} has the captions of {len(images) - len(failures)} photos.")
     return failures

@@ -1,7 +1,7 @@
-"""How captions are written: one file of all captions, or one file beside each photo.
+"""How captions are written to one file, or to standard output.
 
-A format is a line in `FORMATS` and a function: of all results (`captions.caption_result`) to pieces of text, each as
-soon as its result is there, or of the result of one photo to the text of its file.
+A format is a function from all results (`captions.caption_result`) to pieces of text, each as soon as its result is
+there, and a line in `WRITERS`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,48 +17,32 @@ from pathlib import Path
 from showtell.captions import Caption, CaptionResult
 from showtell.datasets.splits import UNCHECKED, VAL_SHARE, draw_splits
 from showtell.datasets.table import as_text_cell, correction_lines, csv_line
-from showtell.errors import UsageError, printable
+from showtell.errors import UsageError, notify, printable
 from showtell.text.vocabulary import SPECIAL, Vocabulary
+
+# How each file begins that was written in a format; a table of corrections is never written over.
+_OPENINGS = {
+    "text": r"[^\n]*\t",
+    "json": r'\[\s*(\]|\{"image":)',
+    "jsonl": r'\{"image":',
+    "csv": "\ufeff?image,caption,logprob",
+    "corrections": r"(?!)",
+}
 
 
 @dataclass(frozen=True)
 class FormatOptions:
-    """What a person chose about the output; each format declares the options that it takes."""
+    """What a person chose about the output."""
 
+    out: Path | None = None  # where the file will be; None: standard output
     calibrated: bool = False  # text has a column for the confidence; other formats have it anyway
-    out: Path = Path()  # where the file will be
     least_sure_first: bool = False
     accept_above: float | None = None  # least confidence of captions to train on unseen
     overwrite: bool = False
 
 
-@dataclass(frozen=True)
-class FileFormat:
-    """All captions in one file, or on standard output."""
-
-    write: Callable[[Iterable[CaptionResult], FormatOptions], Iterator[str]]
-    opening: str  # regular expression of the beginning of each file that was written in this format
-    options: tuple[str, ...] = ()  # of the command line
-
-    def writing(self, options: FormatOptions) -> Callable[[Iterable[CaptionResult]], Iterator[str]]:
-        """The writer with its options."""
-        return lambda results: self.write(results, options)
-
-
-@dataclass(frozen=True)
-class SidecarFormat:
-    """A file beside each photo."""
-
-    suffix: str
-    write: Callable[[CaptionResult, FormatOptions], str]  # "" writes no file
-    options: tuple[str, ...] = ("--overwrite", "--accept-above")
-
-
-# --- one file ---
-
-
 def _text(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
-    for result in map(without_controls, results):
+    for result in map(_without_controls, results):
         for caption in result.get("captions", ()):
             yield "\t".join([result["image"], caption["text"], *([_confidence(caption)] * options.calibrated)]) + "\n"
 
@@ -77,7 +62,7 @@ def _json_lines(results: Iterable[CaptionResult], options: FormatOptions) -> Ite
 
 def _csv(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
     yield csv_line("image", "caption", "logprob", "confidence")
-    for result in results:
+    for result in results if options.out else map(_without_controls, results):
         for caption in result.get("captions", ()):
             cells = (as_text_cell(result["image"]), as_text_cell(caption["text"]))
             yield csv_line(*cells, f"{caption['logprob']:.4f}", _confidence(caption))
@@ -90,6 +75,7 @@ def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> It
     `accept_above`, photos whose first caption has at least this confidence are in train or, a tenth of them by their
     names, in val, with those of their captions that reach it.
     """
+    assert options.out is not None
     photos: list[tuple[str, list[Caption]]] = []
     for result in results:
         captions = [Caption.from_json(caption) for caption in result.get("captions", ())]
@@ -103,49 +89,28 @@ def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> It
         return caption.confidence >= least and not has_unknown(caption.to_json())
 
     splits = draw_splits((name for name, (best, *_) in photos if is_sure(best)), val=VAL_SHARE, test=0)
-    yield from correction_lines(
+    rows = [
         (name, caption.text, caption.confidence, splits.get(name, UNCHECKED))
         for name, captions in photos
         for caption in captions
         if name not in splits or is_sure(caption)
-    )
+    ]
+    yield from correction_lines(rows)
+    if options.accept_above is not None:
+        counts = ", ".join(f"{count} {split}" for split, count in Counter(split for *_, split in rows).items())
+        notify(f"the table has {counts or 'no'} rows; a lower --accept-above accepts more.")
 
 
-# --- a file beside each photo ---
-
-
-def _sidecar(result: CaptionResult, options: FormatOptions) -> str:
-    """A caption per line, each once, as `datasets/text_files.py` reads them."""
-    captions = [Caption.from_json(caption) for caption in result["captions"]]
-    sure = [caption for caption in captions if caption.confidence >= (options.accept_above or 0)]
-    lines = (" ".join(caption.text.split()) for caption in sure)
-    return "".join(f"{escaped(line)}\n" for line in dict.fromkeys(filter(None, lines)))
-
-
-FORMATS: dict[str, FileFormat | SidecarFormat] = {
-    "text": FileFormat(_text, r"[^\n]*\t"),
-    "json": FileFormat(_json, r'\[\s*(\]|\{"image":)', ("--attention",)),
-    "jsonl": FileFormat(_json_lines, r'\{"image":', ("--attention",)),
-    "csv": FileFormat(_csv, "\ufeff?image,caption,logprob"),
-    "corrections": FileFormat(_corrections, r"(?!)", ("--least-sure-first", "--accept-above")),  # never written over
-    "sidecar": SidecarFormat(".txt", _sidecar),
+WRITERS: dict[str, Callable[[Iterable[CaptionResult], FormatOptions], Iterator[str]]] = {
+    "text": _text,
+    "json": _json,
+    "jsonl": _json_lines,
+    "csv": _csv,
+    "corrections": _corrections,
 }
-TO_TRAIN_ON = ("corrections", "sidecar")  # a person reads them before a model does
 
 
 # --- checks ---
-
-
-def require_options(format: str, given: dict[str, object]) -> None:
-    """Make sure that each option that was given has an effect on the format.
-
-    Raises:
-        UsageError: one has none.
-    """
-    for option, value in given.items():
-        if value and option not in FORMATS[format].options:
-            others = [name for name, other in FORMATS.items() if option in other.options]
-            raise UsageError(f"{option} goes with --format {' or '.join(others)}, not with {format}.")
 
 
 def require_replaceable(format: str, file: Path) -> None:
@@ -154,12 +119,11 @@ def require_replaceable(format: str, file: Path) -> None:
     Raises:
         UsageError: it holds something else, such as captions that people wrote or corrected.
     """
-    style = FORMATS[format]
-    if not isinstance(style, FileFormat) or not file.is_file() or not file.stat().st_size:
+    if not file.is_file() or not file.stat().st_size:
         return
     with file.open(encoding="utf-8", errors="replace") as stream:
         start = stream.read(4096)
-    if not re.match(style.opening, start):
+    if not re.match(_OPENINGS[format], start):
         what = "may hold corrections" if format == "corrections" else "was not written by showtell caption"
         raise UsageError(f"{file} is there already and {what}; choose another name for --out, or move that file away.")
 
@@ -171,12 +135,10 @@ def require_inside(photos: Iterable[Path], table: Path) -> None:
         UsageError: one lies elsewhere.
     """
     folder = os.path.abspath(table.parent)  # noqa: PTH100 (resolve() would follow links)
-    paths = [os.path.abspath(photo) for photo in photos]  # noqa: PTH100
-    outside = next((path for path in paths if os.path.commonpath([path, folder]) != folder), None)
-    if outside is not None:
-        above = os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120
+    above = os.path.commonpath([os.path.dirname(os.path.abspath(photo)) for photo in photos])  # noqa: PTH100, PTH120
+    if os.path.commonpath([folder, above]) != folder:
         raise UsageError(
-            f"{outside} lies outside the folder of {table}, and a dataset names its images from its own folder; write "
+            f"Not all photos lie in the folder of {table}, and a dataset names its images from its own folder; write "
             f"the corrections to a folder that holds all the photos: --out {Path(above, table.name)}."
         )
 
@@ -190,10 +152,10 @@ def has_unknown(caption: dict[str, object]) -> bool:
     return any(word["word"] == SPECIAL[Vocabulary.unknown] for word in words)
 
 
-def without_controls(result: CaptionResult) -> CaptionResult:
+def _without_controls(result: CaptionResult) -> CaptionResult:
     """A result whose names and words fill no second line or cell, and do nothing to a terminal."""
     captions = [{**caption, "text": escaped(caption["text"])} for caption in result.get("captions", ())]
-    return {**result, "image": escaped(result["image"]), **({"captions": captions} if captions else {})}
+    return {**result, "image": escaped(result["image"]), "captions": captions}
 
 
 def escaped(text: str) -> str:

@@ -10,25 +10,24 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager
+from io import RawIOBase
 from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
 from showtell.config import differences, flat
-from showtell.errors import DataError, UsageError, summarise
-from showtell.files import parse_json, write_whole, writing
+from showtell.errors import DataError, summarise
+from showtell.files import write_whole, writing
 
 if TYPE_CHECKING:
     from showtell.captioners import Captioner
     from showtell.captions import CaptionResult
     from showtell.decoding import DecodingConfig
 
-_KIND = "showtell captions"
-_OPENING = f'{{"kind": "{_KIND}"'.encode()  # of every journal
+_OPENING = b'{"kind": "showtell captions"'  # of every journal
 
 
 def made_with_of(captioner: Captioner, settings: DecodingConfig, *, attention: bool = False) -> dict[str, Any]:
@@ -42,63 +41,67 @@ def made_with_of(captioner: Captioner, settings: DecodingConfig, *, attention: b
     return made_with
 
 
-class Journal:
-    """The captions so far. Enter it to lock the file; leaving it keeps what there is.
+@contextmanager
+def open_journal(out: Path, made_with: dict[str, Any], batch_size: int) -> Iterator[Journal]:
+    """The journal of a file that shall be written in the end, for this program alone.
 
     Args:
-        out: the file that shall be written in the end.
+        out: the file.
         made_with: whatever the captions depend on; anything that JSON can hold.
         batch_size: records of a whole batch.
+
+    Raises:
+        DataError: another program has it open, or it was begun with other settings.
     """
-
-    def __init__(self, out: Path, made_with: dict[str, Any], batch_size: int) -> None:
-        if out.is_dir():
-            raise UsageError(f"{out} is a folder; --out needs the name of a file.")
-        self.part = out.with_name(out.name + ".part")
-        if self.part.exists() and not self.part.is_file():  # to open a pipe would wait for ever
-            raise DataError(f"{self.part} is in the way: it is no file; move it, or choose another --out.")
-        self._out = out
-        self._head = {"kind": _KIND, "batch_size": batch_size, **json.loads(json.dumps(made_with))}
-        self._batch_size = batch_size
-        self._offsets: dict[str, int] = {}  # name of a photo: where its line begins, in bytes
-        self._is_ours = False
-        self._lock = FileLock(out.with_name(f".{out.name}.lock"))
-
-    def __enter__(self) -> Self:
-        with ExitStack() as opened:
+    part = out.with_name(out.name + ".part")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(out.with_name(f".{out.name}.lock"), timeout=0)
+    try:  # not buffered, so that a write that failed is not tried again on closing
+        with lock, part.open("ab", buffering=0) as writer, part.open("rb") as reader:
+            journal = Journal(out, part, writer, reader)
+            journal.begin(_line({"kind": "showtell captions", "batch_size": batch_size, **made_with}), batch_size)
             try:
-                self._out.parent.mkdir(parents=True, exist_ok=True)
-                opened.enter_context(self._lock.acquire(timeout=0))
-                opened.callback(self._remove_empty)
-                # Not buffered, so that a write that failed is not tried again on closing.
-                self._writer = opened.enter_context(self.part.open("ab", buffering=0))
-                self._reader = opened.enter_context(self.part.open("rb"))
-                self._read()
-                self._is_ours = True
-            except Timeout as error:
-                raise DataError(
-                    f"Another program is writing {self._out}; wait for it, or choose another --out."
-                ) from error
-            except OSError as error:
-                raise self._cannot_write(error) from error
-            self._opened = opened.pop_all()
-        return self
+                yield journal
+            finally:
+                if not journal.offsets:
+                    part.unlink(missing_ok=True)
+    except Timeout as error:
+        raise DataError(f"Another program is writing {out}; wait for it, or choose another --out.") from error
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._opened.close()
 
-    def _remove_empty(self) -> None:
-        """Take a journal without captions away: nothing is to be resumed."""
-        if self._is_ours and not self._offsets:
-            self.part.unlink(missing_ok=True)
+class Journal:
+    """The captions so far; see `open_journal`."""
 
-    def __contains__(self, name: object) -> bool:
-        return str(name) in self._offsets
+    def __init__(self, out: Path, part: Path, writer: RawIOBase, reader: BinaryIO) -> None:
+        self.part = part
+        self.offsets: dict[str, int] = {}  # name of a photo: where its line begins, in bytes
+        self._out = out
+        self._writer = writer
+        self._reader = reader
 
-    def __len__(self) -> int:
-        return len(self._offsets)
+    def begin(self, head: bytes, batch_size: int) -> None:
+        """Write the first line, or find the whole batches that are there already and cut off whatever is behind them.
+
+        Raises:
+            DataError: the file is not of showtell, or was begun with another first line.
+        """
+        before = self._reader.readline()
+        if not before.endswith(b"\n") and before[: len(_OPENING)] == _OPENING[: len(before)]:  # new, or killed at once
+            self._writer.truncate(0)
+            self._write(head)
+            return
+        self._require_same(before, head)
+        names: list[str] = []
+        offsets = [len(before)]
+        for line in self._reader:
+            try:
+                names.append(json.loads(line)["image"])
+            except ValueError:  # killed while it was written
+                break
+            offsets.append(offsets[-1] + len(line))
+        whole = len(names) // batch_size * batch_size
+        self.offsets = dict(zip(names[:whole], offsets, strict=False))
+        self._writer.truncate(offsets[whole])
 
     def append(self, records: Sequence[CaptionResult]) -> None:
         """Keep one batch.
@@ -111,52 +114,33 @@ class Journal:
         try:
             self._write(b"".join(lines))
         except OSError as error:
-            raise self._cannot_write(error) from error
-        self._offsets |= {record["image"]: offset for record, offset in zip(records, offsets, strict=False)}
+            kept = f"{len(self.offsets)} photos are kept in {self.part}"
+            raise DataError(f"Cannot write {self._out}: {error.strerror or error}; {kept}.") from error
+        self.offsets |= {record["image"]: offset for record, offset in zip(records, offsets, strict=False)}
 
-    def finish(self, photos: Iterable[object], style: Callable[[Iterable[CaptionResult]], Iterator[str]]) -> None:
+    def finish(self, photos: Iterable[str], writer: Callable[[Iterable[CaptionResult]], Iterator[str]]) -> None:
         """Write the file whole, in the order of the photos, and take the journal away.
 
         Raises:
             DataError: it cannot be written; the journal is still there.
         """
         with writing(self._out) as stream:
-            for text in style(self._records(photos)):
+            for text in writer(map(self._record, photos)):
                 stream.write(text.encode("utf-8", "surrogateescape"))
         self.part.unlink()
 
-    def _records(self, photos: Iterable[object]) -> Iterator[CaptionResult]:
-        for photo in photos:
-            self._reader.seek(self._offsets[str(photo)])
-            yield json.loads(self._reader.readline())
+    def _record(self, photo: str) -> CaptionResult:
+        self._reader.seek(self.offsets[photo])
+        record: CaptionResult = json.loads(self._reader.readline())
+        return record
 
-    def _read(self) -> None:
-        """Find the whole batches that are there already, and cut off what comes behind them."""
-        head = self._reader.readline()
-        if not head.endswith(b"\n") and head[: len(_OPENING)] == _OPENING[: len(head)]:  # new, or killed at once
-            self._writer.truncate(0)
-            self._write(_line(self._head))
-            return
-        self._compare(head)
-        names: list[str] = []
-        offsets = [self._reader.tell()]
-        for line in self._reader:
-            if not line.endswith(b"\n"):  # killed while it was written
-                break
-            names.append(self._name_of(line, len(names)))
-            offsets.append(offsets[-1] + len(line))
-        whole = len(names) // self._batch_size * self._batch_size
-        self._offsets = dict(zip(names[:whole], offsets, strict=False))
-        self._writer.truncate(offsets[whole])
-
-    def _compare(self, line: bytes) -> None:
+    def _require_same(self, before: bytes, now: bytes) -> None:
         """Make sure that what is there was made with the same settings."""
-        if not line.startswith(_OPENING):
+        if not before.startswith(_OPENING):
             raise DataError(f"{self.part} is in the way: it is not of showtell; move it, or choose another --out.")
-        before = parse_json(line.decode(errors="replace"), f"The first line of {self.part}")
         changed = [
             f"{key} (was {json.dumps(old)}, now {json.dumps(new)})"
-            for key, (old, new) in differences(flat(before), flat(self._head)).items()
+            for key, (old, new) in differences(flat(json.loads(before)), flat(json.loads(now))).items()
         ]
         if changed:
             raise DataError(
@@ -167,25 +151,6 @@ class Journal:
     def _write(self, content: bytes) -> None:
         write_whole(self._writer, content)
         os.fsync(self._writer.fileno())
-
-    def _cannot_write(self, error: OSError) -> DataError:
-        kept = f"; {len(self)} photos are kept in {self.part}" if len(self) else ""
-        return DataError(f"Cannot write {self._out}: {error.strerror or error}{kept}.")
-
-    def _name_of(self, line: bytes, number: int) -> str:
-        """The photo of a line, after this number of others.
-
-        Raises:
-            DataError: the line is damaged.
-        """
-        try:
-            return str(json.loads(line)["image"])
-        except (ValueError, TypeError, LookupError, RecursionError) as error:
-            whole = number // self._batch_size * self._batch_size
-            rest = f"it and all lines behind it to keep {whole} photos, or " if whole else ""
-            raise DataError(
-                f"Line {number + 2} of {self.part} is damaged: delete {rest}the file to begin anew."
-            ) from error
 
 
 def _line(content: dict[str, Any]) -> bytes:

@@ -19,24 +19,22 @@ from showtell.cli.arguments import (
     Split,
     out_file,
 )
-from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, settings_of
-from showtell.cli.explain import short_names
+from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, settings_of, short_names
 from showtell.cli.score import (
     DocumentFrequencyFile,
     Metrics,
     ObjectsFile,
+    ScoreModelChoice,
     SynonymsFile,
+    how_to_score,
     metric_names,
     show_scores,
     with_object_files,
 )
-from showtell.cli.score_model_options import ScoreModelChoice, open_score_models
 from showtell.errors import UsageError, notify
 
 if TYPE_CHECKING:
-    from showtell.decoding import DecodingConfig
     from showtell.evaluation import Evaluation
-    from showtell.scores import ScoreReport
 
 PERFECT = 0.999  # BLEU-4 that captions reach against themselves alone
 FEW = 30  # images, below which scores depend mostly on which images were chosen
@@ -76,21 +74,16 @@ def evaluate(
     from showtell.progress import counting
     from showtell.scores import image_facts
     from showtell.scores.bootstrap import SAMPLES
-    from showtell.scores.files import read_document_frequency, training_captions
+    from showtell.scores.files import training_captions
 
     if len(checkpoints) > 1 and (ensemble or out):
-        given = " and ".join(name for name, value in {"--ensemble": ensemble, "--out": out}.items() if value)
-        raise UsageError(f"{given} is for one captioner and {len(checkpoints)} are named; evaluate that one alone.")
+        raise UsageError("--ensemble and --out are for one captioner, and several are named; evaluate that one alone.")
     if out is not None:
         refuse_overwriting(out, "--out", [*map(Path, checkpoints), dataset])
     opened = open_dataset(dataset, with_photos=features is None)
     records = opened.limited(limit).split(split)
-    scoring: dict[str, Any] = {
-        "metrics": metric_names(metrics),
-        "document_frequency": None if document_frequency is None else read_document_frequency(document_frequency),
-        "models": open_score_models(score_models),
-        "facts": with_object_files(image_facts(opened, records), objects, synonyms),
-    }
+    scoring = {"metrics": metric_names(metrics), **how_to_score(document_frequency, score_models)}
+    scoring["facts"] = with_object_files(image_facts(opened, records), objects, synonyms)
     store = None if features is None else FeatureStore(features)
     for name in checkpoints[1:]:
         find_checkpoint(name)  # a misspelt one is named before the first captions
@@ -100,7 +93,8 @@ def evaluate(
     for title, name in titles.items():
         captioner = open_captioner(name, ensemble, dtype)
         settings = settings_of(captioner, {**decoding, "num_return_sequences": 1})
-        about[title] = _describe_search(settings, split, decoding)
+        prompt = {} if settings.prompt is None else {"prompt": settings.prompt}
+        about[title] = {"split": split, "search": settings.kind, "num_beams": settings.num_beams, **prompt, **decoding}
         own = None if evaluations and looks_at_photos(captioner, title, store) else store
         with counting("captioning" if len(titles) == 1 else f"captioning with {title}", len(records)) as progress:
             evaluations[title] = run(
@@ -109,33 +103,22 @@ def evaluate(
     if out is not None:
         write_json(out, next(iter(evaluations.values())).results())
     reports = {title: evaluation.report for title, evaluation in evaluations.items()}
-    _warn(next(iter(reports.values())))
-    if not as_json:
-        for title, facts in about.items():
-            told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
-            typer.echo(f"{title}: {told}")
+    first = next(iter(reports.values()))
+    if (first.scores.get("bleu_4") or 0.0) > PERFECT:
+        notify(
+            "every caption equals a reference: if the references are captions of this captioner, the scores say "
+            "nothing; take references that people wrote."
+        )
+    if first.images < FEW:
+        notify(
+            f"{first.images} images are too few to judge a captioner by: on as many others the scores would be "
+            "others; mind the intervals."
+        )
+    for title, facts in ({} if as_json else about).items():
+        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
+        typer.echo(f"{title}: {told}")
     captions = {
         title: {image: caption.text for image, caption in evaluation.captions.items()}
         for title, evaluation in evaluations.items()
     }
     show_scores(reports, captions, training_captions(opened), samples=SAMPLES, as_json=as_json, about=about)
-
-
-def _describe_search(settings: DecodingConfig, split: str, decoding: dict[str, Any]) -> dict[str, Any]:
-    """How captions were made, as it stands above their scores."""
-    prompt = {} if settings.prompt is None else {"prompt": settings.prompt}
-    return {"split": split, "search": settings.kind, "num_beams": settings.num_beams, **prompt, **decoding}
-
-
-def _warn(report: ScoreReport) -> None:
-    """Say what scores do not say."""
-    if (report.scores.get("bleu_4") or 0.0) > PERFECT:
-        notify(
-            "every caption equals a reference: if the references are captions of this captioner, the scores say "
-            "nothing; take references that people wrote."
-        )
-    if report.images < FEW:
-        notify(
-            f"{report.images} images are too few to judge a captioner by: on as many others the scores would be "
-            "others; mind the intervals."
-        )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,15 +21,13 @@ from showtell.cli.arguments import (
     require_photos,
     standard_input,
 )
-from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, settings_of
-from showtell.cli.score_model_options import ScoreModelChoice, open_score_models
+from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, settings_of, short_names
+from showtell.cli.score import ScoreModelChoice, open_score_models
 from showtell.errors import DataError, UsageError, notify, summarise
 
 if TYPE_CHECKING:
-    from showtell.errors import ImageError
     from showtell.explanations import Explanation
     from showtell.explanations.photo_set import PhotoSet
-    from showtell.features.store import StoredImage
 
 
 class Format(StrEnum):
@@ -73,9 +71,7 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
     out: Annotated[
         Path | None,
-        out_path(
-            "Write the page, figure or JSON to a file, several figures to a folder.", default="standard output for JSON"
-        ),
+        out_path("Write the page, figure or JSON to a file, several figures to a folder.", "standard output for JSON"),
     ] = None,
     split: Split = "test",
     limit: Annotated[
@@ -100,8 +96,12 @@ def explain(
 
     With references the worst captions come first. Unreadable photos are reported at the end and skipped.
     """
+    import json
+
+    from showtell.explanations.explanation import display_name
     from showtell.explanations.photo_set import add_references, choose_photos
     from showtell.features.store import FeatureStore as FeatureStoreReader
+    from showtell.files import write_json
     from showtell.grounding.judging import explain_and_judge
     from showtell.progress import counting
 
@@ -118,10 +118,11 @@ def explain(
     if references is not None:
         photo_set = add_references(photo_set, references)
     paths = [photo.path for photo in photo_set.photos]
-    if store is None and not any(map(_exists, paths)):
+    if store is None and not any(os.path.exists(path) for path in paths):  # noqa: PTH110 (any name)
         raise DataError(f"There is no photo to explain: {summarise(paths)} cannot be found; check the path.")
     names = [checkpoint, *(against or ())]
-    files = _files_to_write(photo_set, output, out, names, [one for one in (references, features) if one is not None])
+    inputs = [*paths, *map(Path, names), *filter(None, (references, features))]
+    files = {} if out is None else _files_to_write(photo_set, output, out, inputs)
     models = open_score_models(score_models)
     opened = [open_captioner(name, dtype=dtype) for name in names]
     captioners = dict(zip(short_names(names), opened, strict=True))
@@ -138,8 +139,15 @@ def explain(
             score_models=models,
             progress=progress,
         )
-    if explanations or output is Format.json:
-        _write(explanations, failures, output, out, files)
+    if output is Format.json:
+        errors = [{"image": display_name(path), "error": str(error)} for path, error in failures.items()]
+        content = [*(one.to_json() for one in explanations), *errors]
+        if out is not None:
+            write_json(out, content)
+        typer.echo(json.dumps(content, ensure_ascii=False) if out is None else out)
+    elif explanations:
+        _draw(explanations, output, files)
+        typer.echo(out)
     if photo_set.num_skipped:
         of = f"split {split}" if arguments else "store"
         notify(f"{photo_set.num_skipped} more photos of the {of} were skipped; --limit includes more.")
@@ -147,118 +155,52 @@ def explain(
     raise_failures(unexplained, f"of {len(paths) + len(photo_set.missing)} files could not be explained")
 
 
-def short_names(checkpoints: Sequence[str]) -> list[str]:
-    """Short names of checkpoints: as many last parts of their paths as distinguish them.
-
-    `best` and `last` of a run are left out if the run's name suffices.
-
-    >>> short_names(["runs/soft/best", "runs/hard/best"])
-    ['soft', 'hard']
-    >>> short_names(["runs/soft/0/best", "runs/hard/0/best"])
-    ['soft/0', 'hard/0']
-    >>> short_names(["runs/soft/best", "runs/soft/last"])
-    ['soft/best', 'soft/last']
-    >>> short_names(["owner/blip@refs/pr/7", "owner/git"])
-    ['blip', 'git']
-    >>> short_names(["runs/soft/best", "runs/soft/best"])
-    ['soft (1)', 'soft (2)']
-    """
-    from showtell.explanations.explanation import unique_titles
-
-    distinct = list(dict.fromkeys(checkpoints))
-    # of a name on the hub, its revision, which may have slashes, is no part of a path
-    whole = [Path(name if Path(name).exists() else name.partition("@")[0]).parts for name in distinct]
-    runs = [parts[:-1] if parts[-1:] in (("best",), ("last",)) and len(parts) > 1 else parts for parts in whole]
-    least, ends = (1, runs) if len(set(runs)) == len(runs) else (2, whole)
-    tails = [["/".join(end[-parts:]) for end in ends] for parts in range(least, max(map(len, ends)) + 1)]
-    titles = next((tail for tail in tails if len(set(tail)) == len(tail)), distinct)
-    return unique_titles([titles[distinct.index(name)] for name in checkpoints])
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # such as a name that is too long
-        return False
-
-
 def _format_of(out: Path | None) -> Format:
     suffix = "" if out is None else out.suffix.lower().removeprefix(".")
     return Format(suffix) if suffix in set(Format) else Format.html
 
 
-def _files_to_write(
-    photo_set: PhotoSet, output: Format, out: Path | None, checkpoints: Sequence[str], inputs: Sequence[Path]
-) -> dict[str, Path]:
+def _files_to_write(photo_set: PhotoSet, output: Format, out: Path, inputs: Iterable[Path]) -> dict[str, Path]:
     """The file of each photo, by the photo's name; of a page or of JSON one for all of them, by the empty name.
 
     Raises:
         UsageError: one of them is an input, or a file that is not of showtell; or there is one name for several files.
     """
+    from showtell.explanations.explanation import display_name
     from showtell.files import refuse_overwriting, require_writable_file
-    from showtell.hub import find_checkpoint
     from showtell.reports.base import refuse_foreign
 
-    folders = [find_checkpoint(name) for name in checkpoints]
-    if out is None:
-        return {}
-    files = _pictures([photo.source for photo in photo_set.photos], out) if output is Format.png else {"": out}
+    sources = [photo.source for photo in photo_set.photos]
+    files = {"": out}
+    if output is Format.png and len(sources) == 1 and out.suffix:
+        files = {display_name(sources[0]): out}
+    elif output is Format.png:
+        if out.suffix or out.is_file():
+            raise UsageError(
+                f"--out {out} is one file and there are {len(sources)} photos, each of which gets a picture; name a "
+                "folder, or use --format html."
+            )
+        stems = [Path(str(source)).stem for source in sources]
+        files = {
+            display_name(source): out / f"{stem}{f'-{number + 1}' if (number := stems[:index].count(stem)) else ''}.png"
+            for index, (source, stem) in enumerate(zip(sources, stems, strict=True))
+        }
+    inputs = list(inputs)
     for file in files.values():
         require_writable_file(file, "--out")
-        refuse_overwriting(file, "--out", [*(photo.path for photo in photo_set.photos), *folders, *inputs])
+        refuse_overwriting(file, "--out", inputs)
         refuse_foreign(file, "--out")
     return files
 
 
-def _pictures(photos: Sequence[Path | StoredImage], out: Path) -> dict[str, Path]:
-    """The PNG file of each photo, by the photo's name: `out` itself, or a file in that folder.
-
-    Raises:
-        UsageError: `out` is a file, and there are several photos.
-    """
-    from showtell.explanations.explanation import display_name
-
-    if len(photos) == 1 and out.suffix:
-        return {display_name(photos[0]): out}
-    if out.suffix or out.is_file():
-        raise UsageError(
-            f"--out {out} is one file and there are {len(photos)} photos, each of which gets a picture; name a folder, "
-            "or use --format html."
-        )
-    pictures = {}
-    taken: Counter[str] = Counter()
-    for photo in photos:
-        stem = Path(str(photo)).stem
-        taken[stem] += 1
-        pictures[display_name(photo)] = out / f"{stem if taken[stem] == 1 else f'{stem}-{taken[stem]}'}.png"
-    return pictures
-
-
-def _write(
-    explanations: Sequence[Explanation],
-    failures: Mapping[Path | StoredImage, ImageError],
-    output: Format,
-    out: Path | None,
-    files: Mapping[str, Path],
-) -> None:
-    """Write the explanations, each file whole or not at all."""
-    import json
-
-    from showtell.explanations.explanation import display_name
-    from showtell.files import write_bytes, write_json
+def _draw(explanations: Sequence[Explanation], output: Format, files: dict[str, Path]) -> None:
+    """Write explanations as a page, or each as a picture; each file whole or not at all."""
+    from showtell.files import write_bytes
     from showtell.reports.explanation_page import write_page
     from showtell.reports.figure import to_png
 
-    if output is Format.json:
-        errors = [{"image": display_name(path), "error": str(error)} for path, error in failures.items()]
-        content = [*(one.to_json() for one in explanations), *errors]
-        if out is None:
-            typer.echo(json.dumps(content, ensure_ascii=False))
-            return
-        write_json(out, content)
-    elif output is Format.html:
+    if output is Format.html:
         write_page(files[""], explanations)
-    else:
-        for one in explanations:
-            write_bytes(files[one.image], to_png(one))
-    typer.echo(out)
+        return
+    for one in explanations:
+        write_bytes(files[one.image], to_png(one))

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from showtell.cli.arguments import MANY, AsJson, out_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from showtell.features import Encoder
-    from showtell.features.extraction import Extraction
     from showtell.features.store import Precision
-
-ValueT = TypeVar("ValueT")
+    from showtell.training import Recipe
 
 IF_INTERRUPTED = "extracted features are kept, and the same command resumes"
 
@@ -75,29 +70,46 @@ def features(
     import json
 
     from showtell.errors import DataError, UsageError, summarise
+    from showtell.features.foreign import convert
     from showtell.features.store import FeatureStore, precision
+    from showtell.progress import counting
+    from showtell.training.recipe_loading import load_recipe
 
     kind = precision(dtype)
-    dataset, settings = _split_arguments(arguments or [])
+    given = arguments or []
+    dataset = given.pop(0) if given and ("=" not in given[0] or Path(given[0]).exists()) else None
+    planned = None if recipe is None else load_recipe(recipe)
+    if out is None and planned is not None and planned.data.features is not None:
+        out = Path(planned.data.features)
+    if out is None:
+        raise UsageError("--out STORE is missing: showtell features DATASET --encoder NAME --out STORE.")
     unreadable: tuple[Exception, ...] = ()
     if foreign is not None:
-        if arguments or encoder or recipe or weights or split or seed is not None:
+        if arguments or dataset or encoder or recipe or weights or split or seed is not None:
             raise UsageError("--from converts what is on disk: it goes with --out, --source and --dtype alone.")
-        store = _convert(foreign, _given(out, "--out STORE"), kind, source)
+        with counting("converting features", None) as progress:
+            convert(foreign, out, source=source or foreign.name, dtype=kind, progress=progress)
+    elif (encoder is None) == (planned is None):
+        raise UsageError("Name the encoder with --encoder NAME, or a recipe that has one with --recipe RECIPE.")
     else:
-        store, done = _extract(dataset, settings, encoder, out, recipe, weights, seed, split or [], kind, batch_size)
-        unreadable = done.unreadable
-    kept = FeatureStore(store)
+        wanted = {"weights": weights, "seed": seed}
+        unreadable = _extract(out, dataset, planned, encoder, given, wanted, split or [], kind, batch_size)
+    kept = FeatureStore(out)
     if as_json:
         facts = {
-            "store": str(store), "images": len(kept), "bytes": kept.bytes, "encoder": kept.info.encoder,
-            "fingerprint": kept.info.fingerprint, "feature_size": kept.info.feature_size, "dtype": kept.info.dtype,
+            "store": str(out),
+            "images": len(kept),
+            "bytes": kept.bytes,
+            "encoder": kept.info.encoder,
+            "fingerprint": kept.info.fingerprint,
+            "feature_size": kept.info.feature_size,
+            "dtype": kept.info.dtype,
             "unreadable": [str(error) for error in unreadable],
-        }  # fmt: skip
+        }
         typer.echo(json.dumps(facts, ensure_ascii=False))
     else:
         typer.echo(
-            f"{store}: {len(kept)} images, {kept.info.feature_size} numbers to a vector in {kept.info.dtype}, "
+            f"{out}: {len(kept)} images, {kept.info.feature_size} numbers to a vector in {kept.info.dtype}, "
             f"{kept.bytes / 1e6:.1f} MB, by {kept.info.made_by}"
         )
     if unreadable:
@@ -105,93 +117,59 @@ def features(
         raise DataError(f"{count} could not be read, all others are done: {summarise(unreadable)}")
 
 
-def _split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The dataset, if one is named, and the settings behind it."""
-    if arguments and ("=" not in arguments[0] or Path(arguments[0]).exists()):
-        return arguments[0], list(arguments[1:])
-    return None, list(arguments)
-
-
-def _given(value: ValueT | None, what: str) -> ValueT:
-    from showtell.errors import UsageError
-
-    if value is None:
-        raise UsageError(f"{what} is missing: showtell features DATASET --encoder NAME --out STORE.")
-    return value
-
-
 def _extract(
+    store: Path,
     dataset: str | None,
-    settings: Sequence[str],
+    recipe: Recipe | None,
     encoder: str | None,
-    out: Path | None,
-    recipe: Path | None,
-    weights: str | None,
-    seed: int | None,
-    splits: Sequence[str],
+    settings: list[str],
+    wanted: dict[str, Any],
+    splits: list[str],
     dtype: Precision,
     batch_size: int,
-) -> tuple[Path, Extraction]:
-    """Extract what the options ask for. The encoder has the weights that training by the same recipe would give it."""
+) -> tuple[Exception, ...]:
+    """Extract what the options ask for; the encoder has the weights that training by the same recipe would give it.
+
+    Returns:
+        The errors of photos that cannot be read.
+    """
+    import torch
+
     from showtell import counter_rng
     from showtell.cores import describe_threads
     from showtell.datasets import open_dataset
     from showtell.errors import UsageError, notify
+    from showtell.features import build_encoder
     from showtell.features.extraction import extract
     from showtell.progress import counting
     from showtell.training.data import open_dataset_of
-    from showtell.training.recipe_loading import load_recipe
-
-    if (encoder is None) == (recipe is None):
-        raise UsageError("Name the encoder with --encoder NAME, or a recipe that has one with --recipe RECIPE.")
-    if recipe is not None:
-        planned = load_recipe(recipe)
-        content = planned.encoder.model_dump(mode="json")
-        if out is None and planned.data.features is not None:
-            out = Path(planned.data.features)
-        weights_seed = counter_rng.key_of(planned.training.seed, "weights") if seed is None else seed
-    else:
-        planned, content, weights_seed = None, {"name": encoder}, seed or 0
-    store = _given(out, "--out STORE")
-    if planned is not None and dataset is None:
-        opened = open_dataset_of(planned.data)
-    else:
-        opened = open_dataset(_given(dataset, "DATASET"))
-    records = [record for name in splits for record in opened.split(name)] if splits else list(opened.records)
-    built = _build(content, settings, weights, seed, weights_seed)
-    device = next(built.parameters()).device
-    if len(records) >= MANY:
-        notify(f"extracting features of {len(records):,} photos on {device}, {describe_threads()}.")
-    with counting("extracting features", len(records)) as progress:
-        return store, extract(built, records, store, dtype=dtype, batch_size=batch_size, progress=progress)
-
-
-def _build(
-    content: dict[str, Any], settings: Sequence[str], weights: str | None, seed: int | None, weights_seed: int
-) -> Encoder:
-    import torch
-
-    from showtell.features import build_encoder
     from showtell.training.recipe_checks import make_encoder_config
     from showtell.training.recipe_loading import apply_overrides
 
-    wanted: dict[str, Any] = {"encoder": dict(content)}
-    apply_overrides(wanted, [f"encoder.{setting}" for setting in settings])
-    config = make_encoder_config(wanted["encoder"], "the encoder")
-    has = type(config).model_fields
-    if weights is not None and ("weights" in has or weights != "random"):  # without a choice they are random
-        wanted["encoder"]["weights"] = weights
-    if seed is not None and "seed" in has:
-        wanted["encoder"]["seed"] = seed
-    config = make_encoder_config(wanted["encoder"], "the encoder")
-    torch.manual_seed(weights_seed)
-    return build_encoder(config).to("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _convert(path: Path, store: Path, dtype: Precision, source: str | None) -> Path:
-    from showtell.features.foreign import convert
-    from showtell.progress import counting
-
-    with counting("converting features", None) as progress:
-        convert(path, store, source=source or path.name, dtype=dtype, progress=progress)
-    return store
+    if dataset is not None:
+        opened = open_dataset(dataset)
+    elif recipe is not None:
+        opened = open_dataset_of(recipe.data)
+    else:
+        raise UsageError("DATASET is missing: showtell features DATASET --encoder NAME --out STORE.")
+    records = [record for name in splits for record in opened.split(name)] if splits else list(opened.records)
+    content = {"encoder": {"name": encoder} if recipe is None else recipe.encoder.model_dump(mode="json")}
+    apply_overrides(content, [f"encoder.{setting}" for setting in settings])
+    known = type(make_encoder_config(content["encoder"], "the encoder")).model_fields
+    if wanted["weights"] == "random" and "weights" not in known:
+        wanted["weights"] = None  # without a choice they are random
+    for name, value in wanted.items():
+        if value is not None and (name != "seed" or name in known):
+            content["encoder"][name] = value
+    config = make_encoder_config(content["encoder"], "the encoder")
+    seed = wanted["seed"]
+    if seed is None:
+        seed = 0 if recipe is None else counter_rng.key_of(recipe.training.seed, "weights")
+    torch.manual_seed(seed)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if len(records) >= MANY:
+        notify(f"extracting features of {len(records):,} photos on {device}, {describe_threads()}.")
+    with counting("extracting features", len(records)) as progress:
+        built = build_encoder(config).to(device)
+        done = extract(built, records, store, dtype=dtype, batch_size=batch_size, progress=progress)
+    return done.unreadable

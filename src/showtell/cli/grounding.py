@@ -87,7 +87,7 @@ def describe(content: dict[str, Any]) -> str:
     """The numbers as text: with their intervals, beside those of maps that do not depend on the words."""
 
     def cell(name: str) -> str:
-        number = content["numbers"][name]
+        number = content["numbers"].get(name)
         return "-" if number is None else f"{number['value']:.3f} [{number['low']:.3f}, {number['high']:.3f}]"
 
     lines = [
@@ -96,13 +96,9 @@ def describe(content: dict[str, Any]) -> str:
         "",
         f"{'':10}{'pointing':24}{'mass in the box':24}{'overlap of 1/2':24}",
     ]
-    for title, names in {
-        "attention": ("pointing", "mass", "overlap"),
-        "occlusion": ("occlusion_pointing", "occlusion_mass", None),
-        "chance": ("chance_pointing", "chance_mass", "chance_overlap"),
-        "centre": ("centre_pointing", "centre_mass", None),
-    }.items():
-        lines.append(f"{title:10}" + "".join(f"{cell(name) if name else '':24}" for name in names).rstrip())
+    for title, prefix in (("attention", ""), ("occlusion", "occlusion_"), ("chance", "chance_"), ("centre", "centre_")):
+        cells = [cell(f"{prefix}{name}") for name in ("pointing", "mass", "overlap")]
+        lines.append(f"{title:10}" + "".join(f"{one:24}" for one in cells).rstrip())
     lines += ["", f"rank correlation of attention with occlusion: {cell('correlation')}"]
     lines += [f"of mentions of objects alone: {cell('correlation_named')}"]
     return "\n".join(lines)

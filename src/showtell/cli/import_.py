@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from showtell.cli.arguments import AsJson, out_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from showtell.features import Encoder
 
 
 def import_(
@@ -69,30 +64,28 @@ def import_(
     import json
 
     from showtell.errors import UsageError, notify
-    from showtell.features import ENCODERS
+    from showtell.features import ENCODERS, build_encoder
     from showtell.features.store import FeatureStore
     from showtell.importing import import_checkpoint, require_replaceable
+    from showtell.training.recipe_checks import make_encoder_config
+    from showtell.training.recipe_loading import apply_overrides
 
     if out is None and not dry_run:
         raise UsageError("Missing option --out FOLDER, for the checkpoint; --dry-run prints what would be imported.")
     if out is not None:
         require_replaceable(out, overwrite)
-    encoder: Encoder | None = None
-    store = None
-    if features_from is None:
-        if settings:
-            raise UsageError(f"{settings[0]} is a setting of an encoder; name the encoder with --features-from.")
-    elif Path(features_from).is_dir() and features_from not in ENCODERS:
-        if settings:
-            raise UsageError(
-                f"--features-from {features_from} is a store, which has no settings; leave {settings[0]} out."
-            )
-        store = FeatureStore(features_from).info
-    else:
-        encoder = _build(features_from, settings or [])
+    has_store = features_from is not None and Path(features_from).is_dir() and features_from not in ENCODERS
+    if settings and (features_from is None or has_store):
+        raise UsageError(f"{settings[0]} is a setting of an encoder; name the encoder with --features-from.")
+    encoder, store = None, None
+    if has_store:
+        store = FeatureStore(str(features_from)).info
+    elif features_from is not None:
+        wanted: dict[str, Any] = {"encoder": {"name": features_from, "trained": False}}
+        apply_overrides(wanted, [f"encoder.{setting.removeprefix('encoder.')}" for setting in settings or ()])
+        encoder = build_encoder(make_encoder_config(wanted["encoder"], "the encoder of --features-from"))
     imported = import_checkpoint(source, infos=infos, wordmap=wordmap, encoder=encoder, store=store)
-    if not dry_run:
-        assert out is not None
+    if out is not None and not dry_run:
         imported.save(out)
     if warning := imported.report.warning():
         notify(warning)
@@ -102,18 +95,3 @@ def import_(
         return
     typer.echo(imported.report.describe())
     typer.echo("\nnothing was written (--dry-run)" if dry_run else f"\n{out}")
-
-
-def _build(name: str, settings: Sequence[str]) -> Encoder:
-    """The encoder of that name with its weights.
-
-    Raises:
-        RecipeError: there is none, or a setting is wrong.
-    """
-    from showtell.features import build_encoder
-    from showtell.training.recipe_checks import make_encoder_config
-    from showtell.training.recipe_loading import apply_overrides
-
-    wanted: dict[str, Any] = {"encoder": {"name": name, "trained": False}}
-    apply_overrides(wanted, [f"encoder.{setting.removeprefix('encoder.')}" for setting in settings])
-    return build_encoder(make_encoder_config(wanted["encoder"], "the encoder of --features-from"))

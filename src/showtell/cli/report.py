@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from showtell.cli.arguments import out_file
-from showtell.cli.score_model_options import ScoreModelChoice, open_score_models
+from showtell.cli.score import ScoreModelChoice, open_score_models
 
 if TYPE_CHECKING:
     from showtell.explanations import Explanation
-    from showtell.features.store import FeatureStore
-    from showtell.reports.run import Run
 
 
 def report(
@@ -52,6 +50,7 @@ def report(
     from showtell.datasets import open_dataset
     from showtell.errors import DataError
     from showtell.explanations.photo_set import choose_photos
+    from showtell.features.store import FeatureStore
     from showtell.files import refuse_overwriting
     from showtell.grounding.judging import explain_and_judge
     from showtell.progress import counting
@@ -67,41 +66,34 @@ def report(
     card = None
     explanations: list[Explanation] = []
     note = None
-    if record.checkpoint is not None and (score or photos):
-        store = _store_of(record, features, with_own=data is None)
-        path = data or record.recipe["data"]["path"]
-        needs_store = record.recipe["encoder"]["name"] == "precomputed"
-        if store is None and needs_store:
-            note = (
-                f"There are no scores and no captions: the run reads features of other tools, and their store "
-                f"{record.recipe['data']['features']} is not there; name it with --features STORE."
-            )
-        elif data is None and not path.startswith("hf:") and not Path(path).exists():
-            raise DataError(
-                f"The run was trained on {path}, which is not there; give its dataset with --data, or skip what needs "
-                "it: --no-score --photos 0."
-            )
-        else:
-            captioner = Captioner.from_pretrained(record.checkpoint)
-            dataset = open_dataset(path, with_photos=store is None).limited(limit)
-            if score:
-                with counting("captioning", len(dataset.split(chosen))) as progress:
-                    card = score_run(captioner, dataset, chosen, score_models=models, store=store, progress=progress)
-            if photos:
-                photo_set = choose_photos([path], chosen, photos, store=store)
-                with counting("explaining", len(photo_set.photos)) as progress:  # unreadable photos are skipped
-                    explanations, _ = explain_and_judge(
-                        {record.title: captioner}, photo_set, score_models=models, progress=progress
-                    )
-    write_run_page(out, record, card, explanations, note)
-    typer.echo(out)
-
-
-def _store_of(record: Run, features: Path | None, *, with_own: bool) -> FeatureStore | None:
-    """The store that an option names, or else the run's own where it is there."""
-    from showtell.features.store import FeatureStore
-
-    own = record.recipe["data"].get("features") if with_own else None
+    own = record.recipe["data"].get("features") if data is None else None
     if features is None and own is not None and Path(own).exists():
         features = Path(own)
-    return None if features is None else FeatureStore(features)
+    store = None if features is None else FeatureStore(features)
+    path = data or record.recipe["data"]["path"]
+    if record.checkpoint is None or not (score or photos):
+        pass
+    elif store is None and record.recipe["encoder"]["name"] == "precomputed":
+        note = (
+            "There are no scores and no captions: the run reads features of other tools, and their store "
+            f"{record.recipe['data']['features']} is not there; name it with --features STORE."
+        )
+    elif data is None and not path.startswith("hf:") and not Path(path).exists():
+        raise DataError(
+            f"The run was trained on {path}, which is not there; give its dataset with --data, or skip what needs it: "
+            "--no-score --photos 0."
+        )
+    else:
+        captioner = Captioner.from_pretrained(record.checkpoint)
+        dataset = open_dataset(path, with_photos=store is None).limited(limit)
+        if score:
+            with counting("captioning", len(dataset.split(chosen))) as progress:
+                card = score_run(captioner, dataset, chosen, score_models=models, store=store, progress=progress)
+        if photos:
+            photo_set = choose_photos([path], chosen, photos, store=store)
+            with counting("explaining", len(photo_set.photos)) as progress:  # unreadable photos are skipped
+                explanations, _ = explain_and_judge(
+                    {record.title: captioner}, photo_set, score_models=models, progress=progress
+                )
+    write_run_page(out, record, card, explanations, note)
+    typer.echo(out)

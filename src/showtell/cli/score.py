@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from showtell.cli.arguments import AsJson, Split, out_file
-from showtell.cli.score_model_options import ScoreModelChoice, open_score_models
+from showtell.cli.settings_options import SettingsOptions
 from showtell.errors import DataError, UsageError, notify
 
 if TYPE_CHECKING:
-    from showtell.scores import ImageFacts, ScoreReport
-    from showtell.scores.files import ScoredImages
+    from showtell.scores import ImageFacts, ScoreModels, ScoreReport
 
 Metrics = Annotated[
     str | None,
@@ -52,6 +50,8 @@ SynonymsFile = Annotated[
         show_default="those for COCO's 80",
     ),
 ]
+_MODELS = SettingsOptions("showtell.scores.model_settings:ScoreModelSettings", "Models of learned scores")
+ScoreModelChoice = Annotated[dict[str, Any], _MODELS]
 
 
 def score(
@@ -103,10 +103,15 @@ def score(
     Of several systems it also prints the differences of each pair, with intervals and corrected p-values.
     """
     from showtell.files import refuse_overwriting, write_json
-    from showtell.scores.files import read_document_frequency, read_scored_images
+    from showtell.progress import counting
+    from showtell.scores import chosen_metrics
+    from showtell.scores import score as score_captions
+    from showtell.scores.files import read_prediction_file, read_scored_images
 
     if references is None:
-        raise UsageError(_without_references(predictions))
+        *systems, last = predictions if len(predictions) > 1 else (*predictions, Path("REFERENCES"))
+        command = f"showtell score {' '.join(map(str, systems))} --references {last}"
+        raise UsageError(f"Name the references with --references: {command}.")
     if bootstrap == 0 and len(predictions) > 1:
         raise UsageError(
             "A comparison draws images to tell a difference from chance; give --bootstrap at least 1 draw."
@@ -115,22 +120,63 @@ def score(
         given = [*predictions, references, *([document_frequency] if document_frequency else [])]
         refuse_overwriting(per_image, "--per-image", given)
     names = metric_names(metrics)
-    frequency = None if document_frequency is None else read_document_frequency(document_frequency)
-    models = open_score_models(score_models)
+    scoring = how_to_score(document_frequency, score_models)
     images = read_scored_images(references, split, limit)
     facts = with_object_files(images.facts, objects, synonyms)
-    captions, facts = _read_systems(predictions, replace(images, facts=facts), common=common)
-    reports = _score_all(captions, facts, metrics=names, document_frequency=frequency, models=models)
+    captions: dict[str, dict[str, str]] = {}
+    has_own_name = len({file.name for file in predictions}) == len(predictions)
+    for file in predictions:
+        captions[file.name if has_own_name else str(file)], notes = read_prediction_file(file, images)
+        for note in notes:
+            notify(note)
+    if len(captions) < len(predictions):
+        raise UsageError("A file of predictions is named twice; each system is a file of its own.")
+    if common:
+        captions, facts = _shared(captions, facts)
+    chosen = chosen_metrics(names, facts.values(), scoring["models"])
+    with counting("scoring by metrics", len(chosen) * len(captions)) as progress:
+        reports = {
+            name: score_captions(own, facts, chosen, **scoring, progress=progress) for name, own in captions.items()
+        }
     if per_image is not None:
         of_images = {name: report.per_image for name, report in reports.items()}
         write_json(per_image, of_images if len(of_images) > 1 else next(iter(of_images.values())))
     show_scores(reports, captions, images.training, samples=bootstrap, as_json=as_json)
 
 
-def _without_references(predictions: Sequence[Path]) -> str:
-    """What to write instead of files alone."""
-    *systems, last = predictions if len(predictions) > 1 else (*predictions, Path("REFERENCES"))
-    return f"Name the references with --references: showtell score {' '.join(map(str, systems))} --references {last}."
+def _shared(
+    captions: dict[str, dict[str, str]], facts: dict[str, ImageFacts]
+) -> tuple[dict[str, dict[str, str]], dict[str, ImageFacts]]:
+    """The captions and facts of the images that all systems have."""
+    shared = [image for image in facts if all(image in own for own in captions.values())]
+    if not shared:
+        raise DataError("No image has both a prediction and references, so there is nothing to score.")
+    predicted = set().union(*captions.values())
+    notify(
+        f"{len(shared)} images are scored; {len(facts) - len(shared)} images with references and "
+        f"{len(predicted - set(shared))} with predictions are left out."
+    )
+    kept = {name: {image: own[image] for image in shared} for name, own in captions.items()}
+    return kept, {image: facts[image] for image in shared}
+
+
+# --- shared with evaluate and other verbs ---
+
+
+def open_score_models(given: Mapping[str, Any]) -> ScoreModels | None:
+    """The models that options name, opened before any work; None where there are none."""
+    from showtell.progress import reporting
+    from showtell.scores import ScoreModels
+
+    return ScoreModels(reporting=reporting, **given).open() if given else None
+
+
+def how_to_score(document_frequency: Path | None, score_models: Mapping[str, Any]) -> dict[str, Any]:
+    """The document frequencies and models of `scores.score` that options name."""
+    from showtell.scores.files import read_document_frequency
+
+    frequency = None if document_frequency is None else read_document_frequency(document_frequency)
+    return {"document_frequency": frequency, "models": open_score_models(score_models)}
 
 
 def with_object_files(
@@ -147,58 +193,14 @@ def with_object_files(
     return facts
 
 
-def _read_systems(
-    files: Sequence[Path], images: ScoredImages, *, common: bool
-) -> tuple[dict[str, dict[str, str]], dict[str, ImageFacts]]:
-    """The captions of systems by the names of their files, and the images: with `common` those that all have.
-
-    Raises:
-        UsageError: a file is named twice.
-        DataError: a file cannot be read, or the systems have no image in common.
-    """
-    from showtell.scores.files import read_prediction_file
-
-    systems: dict[str, dict[str, str]] = {}
-    facts = images.facts
-    has_own_name = len({file.name for file in files}) == len(files)
-    for file in files:
-        name = file.name if has_own_name else str(file)
-        if name in systems:
-            raise UsageError(f"{file} is named twice; each system is a file of its own.")
-        systems[name], notes = read_prediction_file(file, images)
-        for note in notes:
-            notify(note)
-    if not common:
-        return systems, facts
-    shared = [image for image in facts if all(image in captions for captions in systems.values())]
-    if not shared:
-        raise DataError("No image has both a prediction and references, so there is nothing to score.")
-    predicted = set().union(*systems.values())
-    notify(
-        f"{len(shared)} images are scored; {len(facts) - len(shared)} images with references and "
-        f"{len(predicted - set(shared))} with predictions are left out."
-    )
-    kept = {name: {image: captions[image] for image in shared} for name, captions in systems.items()}
-    return kept, {image: facts[image] for image in shared}
-
-
-def _score_all(
-    captions: Mapping[str, Mapping[str, str]],
-    facts: Mapping[str, ImageFacts],
-    *,
-    metrics: Sequence[str] | None,
-    **scoring: Any,
-) -> dict[str, ScoreReport]:
-    """The scores of each system; the progress counts metrics."""
-    from showtell.progress import counting
-    from showtell.scores import chosen_metrics
-    from showtell.scores import score as score_captions
-
-    chosen = chosen_metrics(metrics, facts.values(), scoring["models"])
-    with counting("scoring by metrics", len(chosen) * len(captions)) as progress:
-        return {
-            name: score_captions(own, facts, chosen, **scoring, progress=progress) for name, own in captions.items()
-        }
+def metric_names(option: str | None) -> list[str] | None:
+    """The names in a --metrics option, separated by commas; None, all whose needs are met, where it was not given."""
+    if option is None:
+        return None
+    names = [name.strip() for name in option.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--metrics names no metric; leave it out for all that can run, or give some: bleu,cider.")
+    return names
 
 
 def show_scores(
@@ -231,13 +233,3 @@ def show_scores(
     rates = {name: diagnose(own.values(), training=training) for name, own in captions.items()}
     table = ScoreTable.of(reports, rates, samples)
     typer.echo(json.dumps(table.to_json(about), ensure_ascii=False) if as_json else str(table))
-
-
-def metric_names(option: str | None) -> list[str] | None:
-    """The names in a --metrics option, separated by commas; None, all whose needs are met, where it was not given."""
-    if option is None:
-        return None
-    names = [name.strip() for name in option.split(",") if name.strip()]
-    if not names:
-        raise UsageError("--metrics names no metric; leave it out for all that can run, or give some: bleu,cider.")
-    return names

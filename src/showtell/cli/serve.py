@@ -67,8 +67,7 @@ def serve(
 def _open(checkpoints: Sequence[str], dtype: str | None) -> dict[str, Captioner]:
     """The captioners by short names, with their calibrations where they have one."""
     from showtell.checkpoint import CALIBRATION
-    from showtell.cli.decoding_options import open_captioner
-    from showtell.cli.explain import short_names
+    from showtell.cli.decoding_options import open_captioner, short_names
     from showtell.cores import describe_threads
     from showtell.errors import CheckpointError
 

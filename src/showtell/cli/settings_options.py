@@ -29,29 +29,21 @@ class SettingsOptions:
     shows_defaults: bool = True  # in the help, where they are not those of a checkpoint
     variables: Mapping[str, str] = field(default_factory=dict)  # settings that the environment has, too
 
-    def config(self) -> type[Config]:
-        """The class of the settings."""
-        module, name = self.settings.split(":")
-        config: type[Config] = getattr(import_module(module), name)
-        return config
-
     def fields(self) -> dict[str, FieldInfo]:
         """The settings that get an option."""
-        return {name: field for name, field in self.config().model_fields.items() if name not in self.without}
+        module, name = self.settings.split(":")
+        config: type[Config] = getattr(import_module(module), name)
+        return {name: field for name, field in config.model_fields.items() if name not in self.without}
 
 
 def with_settings_options(verb: Callable[..., None]) -> Callable[..., None]:
     """A verb with an option for each setting in place of the parameters that `SettingsOptions` marks.
 
-    The verb gets dictionaries of the settings that were given. A verb without such a parameter is returned as it is.
+    The verb gets dictionaries of the settings that were given.
     """
     hints = get_type_hints(verb, include_extras=True)
-    parameters = [
-        parameter.replace(annotation=hints[name]) for name, parameter in inspect.signature(verb).parameters.items()
-    ]
-    marked = {one.name: mark for one in parameters if (mark := _mark(one.annotation))}
-    if not marked:
-        return verb
+    marks = {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
+    marked = {name: mark for name, mark in marks.items() if isinstance(mark, SettingsOptions)}
 
     @functools.wraps(verb)
     def call(**arguments: Any) -> None:
@@ -60,17 +52,15 @@ def with_settings_options(verb: Callable[..., None]) -> Callable[..., None]:
             arguments[parameter] = {name: value for name, value in given.items() if value not in (None, [], ())}
         verb(**arguments)
 
-    kept = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters if one.name not in marked]
-    made = [_parameter(name, field, mark) for mark in marked.values() for name, field in mark.fields().items()]
-    signature = inspect.Signature([*kept, *made])
-    call.__signature__ = signature  # type: ignore[attr-defined]  # what typer reads
-    call.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    parameters = [
+        parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(verb).parameters.items()
+        if name not in marked
+    ]
+    parameters += [_parameter(name, field, mark) for mark in marked.values() for name, field in mark.fields().items()]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call
-
-
-def _mark(annotation: Any) -> SettingsOptions | None:
-    parts = get_args(annotation) if get_origin(annotation) is Annotated else ()
-    return next((part for part in parts if isinstance(part, SettingsOptions)), None)
 
 
 def option_name(name: str, setting: FieldInfo) -> str:
@@ -90,13 +80,12 @@ def option_name(name: str, setting: FieldInfo) -> str:
 
 
 def _parameter(name: str, setting: FieldInfo, options: SettingsOptions) -> inspect.Parameter:
+    """A setting as a parameter that typer makes an option of."""
     kind: Any = setting.annotation
-    config = options.config()
-    help = re.sub(r"`(\w+)`", lambda match: _option_of(match, config), setting.description or "")
-    metavar = None
-    if get_origin(kind) is tuple:
-        kind, metavar = list[get_args(kind)[0]], "WORDS"  # type: ignore[misc]
-        help += " Can be repeated."
+    help = re.sub(r"`(\w+)`", lambda named: f"--{named[1].replace('_', '-')}", setting.description or "")
+    is_list = get_origin(kind) is tuple
+    if is_list:
+        kind = list[get_args(kind)[0]]  # type: ignore[misc]
     if NoneType in get_args(kind):
         (kind,) = (one for one in get_args(kind) if one is not NoneType)
     if get_origin(kind) is Annotated:
@@ -104,17 +93,12 @@ def _parameter(name: str, setting: FieldInfo, options: SettingsOptions) -> inspe
     default = "none" if setting.default is None else str(setting.default)
     option = typer.Option(
         option_name(name, setting),
-        help=help,
-        metavar=metavar,
+        help=f"{help} Can be repeated." if is_list else help,
+        metavar="WORDS" if is_list else None,
         show_default=default if options.shows_defaults and kind is not bool else False,
         rich_help_panel=options.panel,
         envvar=options.variables.get(name),
     )
-    annotation = Annotated[kind | None, option]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-
-
-def _option_of(match: re.Match[str], config: type[Config]) -> str:
-    """A setting that a description names, as the command line has it."""
-    named = config.model_fields.get(match[1])
-    return match[0] if named is None else option_name(match[1], named)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+    )

@@ -13,12 +13,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from showtell.captioners.occlusion import agreement
 from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
 from showtell.explanations.explanation import Explanation
 from showtell.explanations.geometry import attention_map
-from showtell.explanations.segments import segments
-from showtell.images.boxes import Floats, scale_boxes
+from showtell.images.boxes import scale_boxes
 from showtell.reports.base import data_url
 
 SAMPLES = 160  # of a smoothed map along each side
@@ -29,7 +27,6 @@ NINTHS = ("upper left", "top", "upper right", "left", "middle", "right", "lower 
 MIN_PEAK = 2  # times the mean weight that the peak of attention must have for its location to be named
 MIN_COLLAPSED_WORDS = 3  # of a caption whose words all look at one region, for its attention to have collapsed
 MAX_DROP, MIN_DROP = 2.0, 0.05  # nats by occlusion at which a colour is full, and below which there is none
-AGREEMENTS = ((0.5, "mostly agree"), (0.2, "agree in part"), (-1.0, "hardly agree"))  # from which rank correlation on
 
 
 def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, Any]:
@@ -117,8 +114,7 @@ def _view_values(word_values: WordValues, caption: ExplainedCaption) -> dict[str
     if values.shape[1] == 1:
         text = ", ".join(f"{word} {value:.2f}" for word, value in zip(words, values[:, 0].tolist(), strict=True))
     else:
-        turning = ", ".join(words[first] for first, _ in segments(values.double().numpy())[1:])
-        text = f"{values.shape[1]} lines; at {turning or 'no word'} half of them or more turn"
+        text = f"{values.shape[1]} lines"
     return {
         "title": word_values.title,
         "low": f"{low:.2f}",
@@ -138,13 +134,7 @@ def _hint(model: ModelExplanation, caption: ExplainedCaption) -> str:
             "The features came without boxes, so it is not known where in the photo the regions are: there are no "
             "maps. Choose a word to see the alternatives."
         )
-    hint = f"Choose a word to see where the model looked. {model.attention_note or ''}".strip()
-    drops = [word.logprob_drop for word in caption.words if word.logprob_drop is not None]
-    if len(drops) == len(caption.words):
-        mean = float(agreement(caption.attention, torch.stack(drops)).nanmean())
-        agrees = next((text for least, text in AGREEMENTS if mean >= least), None)  # None: attention is even everywhere
-        hint += f" Where it looked and what the words needed {agrees}." if agrees else ""
-    return hint
+    return f"Choose a word to see where the model looked. {model.attention_note or ''}".strip()
 
 
 def _label(word: ExplainedWord, location: str | None) -> str:
@@ -232,28 +222,23 @@ def _region_name(model: ModelExplanation, region: int) -> str:
 
 
 def _regions(model: ModelExplanation, size: tuple[int, int]) -> dict[str, Any]:
-    """The regions of a model: boxes as shares of the photo's sides, and how the cells of a grid spread."""
+    """The regions of a model: boxes as shares of the photo's sides, and how the cells of a grid spread.
+
+    A smoothed map is the product of how its columns and its rows spread, so that it can be drawn from a few weights:
+    they are the maps of the first row and of the first column of cells, two bytes for each of `SAMPLES` pixels.
+    """
     if model.boxes is None:
         return {"grid": None, "boxes": []}
-    return {
-        "grid": None if model.grid is None else _grid_spread(model.boxes, model.grid, size),
-        "boxes": ((1e4 * scale_boxes(model.boxes.double(), size, (1, 1))).round() / 1e4).tolist(),
-    }
-
-
-def _grid_spread(boxes: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> dict[str, Any]:
-    """How the columns and the rows of a grid spread over a smoothed map, two bytes for each of `SAMPLES` pixels.
-
-    A map is the product of the two, so that it can be drawn from a few weights: they are the maps of the first row and
-    of the first column of cells, in a picture one pixel high and in one a pixel wide.
-    """
-    rows, columns = grid
+    boxes = ((1e4 * scale_boxes(model.boxes.double(), size, (1, 1))).round() / 1e4).tolist()
+    if model.grid is None:
+        return {"grid": None, "boxes": boxes}
+    rows, columns = model.grid
     cells = torch.eye(rows * columns)
-    flat, narrow = (SAMPLES, 1), (1, SAMPLES)
-    across = attention_map(cells[:columns], scale_boxes(boxes, size, flat), flat, grid=grid, style="smooth")
-    down = attention_map(cells[::columns], scale_boxes(boxes, size, narrow), narrow, grid=grid, style="smooth")
-    spread = {"across": _shorts(across), "down": _shorts(down)}
-    return {"rows": rows, "columns": columns, "samples": SAMPLES, **spread}
+    spread = {}
+    for name, some, shape in (("across", cells[:columns], (SAMPLES, 1)), ("down", cells[::columns], (1, SAMPLES))):
+        drawn = attention_map(some, scale_boxes(model.boxes, size, shape), shape, grid=model.grid, style="smooth")
+        spread[name] = _encode((drawn * (65_535 / drawn.max())).round().astype("<u2"))
+    return {"grid": {"rows": rows, "columns": columns, "samples": SAMPLES, **spread}, "boxes": boxes}
 
 
 def _word_data(model: ModelExplanation, word: ExplainedWord, weights: Tensor | None) -> dict[str, Any]:
@@ -287,11 +272,6 @@ def _bytes(values: Tensor) -> str:
     """Non-negative values as bytes, the highest of them 255, in base 64."""
     highest = values.max().clamp(min=torch.finfo(values.dtype).tiny)
     return _encode((values * (255 / highest)).round().to(torch.uint8).numpy())
-
-
-def _shorts(values: Floats) -> str:
-    """Non-negative values as numbers of two bytes, the highest of them 65,535, in base 64."""
-    return _encode((values * (65_535 / values.max())).round().astype("<u2"))
 
 
 def _signed_bytes(drops: Tensor) -> str:

@@ -5,7 +5,7 @@ below each other. Grids light the photo by their map, the brightest pixel of a w
 at half of it; regions light their boxes by their weights, the heavier one where they overlap, and the heaviest has its
 outline and its class. A cross marks the region that hard attention sampled. Below a caption are the values that its
 model has at each word, such as a gate or subgoals, as lines. Of models without attention, and of features without
-boxes, the words stand beside the photo.
+boxes, each word stands above the photo as it is.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ TITLE, HEADING = 0.2, 0.25  # inches above a panel for its word, and above a row
 PIXELS = 320  # of a panel's longer side
 DARK = 0.45  # of a photo's brightness is left where the attention is 0
 CONTOUR = 0.5  # share of the map's maximum at which a line is drawn
-# Inches that a letter is wide: of a heading, of a panel's word, of a word below values.
-LETTER, TITLE_LETTER, TICK_LETTER = 0.088, 0.068, 0.065
-WORDS_LINE, LETTERS_BESIDE = 0.18, 13 / PANEL  # inches of a line of words beside a photo, and letters of it in an inch
+LETTER, TITLE_LETTER = 0.088, 0.068  # inches that a letter is wide: of a heading, of a panel's word
 MAX_WORD, MAX_HEADING = 40, 300  # characters; longer texts are shortened
 MARK, RED = "#e8710a", "#b3261e"  # of regions, and of hallucinated words
 
@@ -57,51 +55,37 @@ def draw(explanation: Explanation, *, columns: int | None = None, panel: float =
     photo = explanation.photo.copy()
     photo.thumbnail((PIXELS, PIXELS))
     rows = [(model, caption) for model in explanation.models for caption in model.captions]
-    panels = [1 + (len(row[1].words) if _has_maps(*row) else 0) for row in rows]
+    panels = [1 + len(caption.words) for _, caption in rows]
     across = columns or min(MAX_COLUMNS, max(MIN_COLUMNS, *panels))
     tall = panel * photo.height / photo.width
-    lines = [math.ceil(count / across) for count in panels]
     width = across * panel
     headings = [_heading(model, caption, width, several=len(rows) > 1) for model, caption in rows]
-    words_beside = [None if _has_maps(*row) else _words_beside(row[1], width - panel) for row in rows]
-    heights = [
-        max(count * (TITLE + tall), TITLE + WORDS_LINE * len(words or ()))
-        for count, words in zip(lines, words_beside, strict=True)
-    ]
-    height = sum(
-        HEADING * len(heading) + below + len(caption.word_values) * VALUES
-        for (_, caption), heading, below in zip(rows, headings, heights, strict=True)
-    )
+    lines = sum(math.ceil(count / across) for count in panels)
+    plots = sum(len(caption.word_values) for _, caption in rows)
+    height = HEADING * sum(map(len, headings)) + (TITLE + tall) * lines + VALUES * plots
     figure = Figure(figsize=(width, height), facecolor="white")
-    top = height
-    for (model, caption), heading, words, below in zip(rows, headings, words_beside, heights, strict=True):
-        middle = top - HEADING * len(heading) / 2
-        figure.text(0.01, middle / height, "\n".join(heading), va="center", fontsize=9, weight="bold", parse_math=False)
-        top -= HEADING * len(heading)
-        for index in range(1 + (len(caption.words) if _has_maps(model, caption) else 0)):
+
+    def axes_at(left: float, top: float, wide: float, high: float) -> Axes:
+        return figure.add_axes((left / width, 1 - (top + high) / height, wide / width, high / height))
+
+    top = 0.0  # inches from the upper edge
+    for (model, caption), heading, count in zip(rows, headings, panels, strict=True):
+        middle = 1 - (top + HEADING * len(heading) / 2) / height
+        figure.text(0.01, middle, "\n".join(heading), va="center", fontsize=9, weight="bold", parse_math=False)
+        top += HEADING * len(heading)
+        for index in range(count):
             line, column = divmod(index, across)
-            bottom = top - (line + 1) * (TITLE + tall)
-            axes = figure.add_axes(
-                (column / across + 0.02 / width, bottom / height, (panel - 0.04) / width, (tall - 0.02) / height)
-            )
+            axes = axes_at(column * panel + 0.02, top + line * (TITLE + tall) + TITLE, panel - 0.04, tall - 0.02)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_color("0.8")
             if index == 0:
                 axes.imshow(np.asarray(photo), aspect="auto")
             else:
                 _draw_word(axes, photo, explanation.size, model, caption, index - 1)
-        if words is not None:
-            position = ((panel + 0.1) / width, (top - TITLE) / height)
-            figure.text(*position, "\n".join(words), va="top", fontsize=8, linespacing=1.6, parse_math=False)
-        top -= below
+        top += math.ceil(count / across) * (TITLE + tall)
         for values in caption.word_values:
-            top -= VALUES
-            if _has_maps(model, caption) and len(caption.words) < across:  # under the panels of the words
-                left, wide = panel, len(caption.words) * panel
-            else:
-                left, wide = MARGIN, width - 2 * MARGIN
-            frame = (left / width, (top + 0.4) / height, wide / width, (VALUES - 0.5) / height)
-            _plot_values(figure.add_axes(frame), values, caption, wide)
+            _plot_values(axes_at(MARGIN, top + 0.1, width - 2 * MARGIN, VALUES - 0.5), values, caption)
+            top += VALUES
     return figure
 
 
@@ -114,22 +98,11 @@ def to_png(explanation: Explanation, dots: int = 150) -> bytes:
     return stream.getvalue()
 
 
-def _has_maps(model: ModelExplanation, caption: ExplainedCaption) -> bool:
-    """Whether it is known where the model looked, and where that is in the photo."""
-    return caption.attention is not None and model.boxes is not None
-
-
 def _heading(model: ModelExplanation, caption: ExplainedCaption, width: float, several: bool) -> list[str]:
     """The lines above a row: the caption, after the model and stage if there are several rows."""
     title = ", ".join(part for part in (model.model, caption.title) if part) if several else caption.title
     text = _shown(f"{title}: {caption.text}" if title else caption.text, MAX_HEADING)
     return textwrap.wrap(text, width=round(width / LETTER)) or [""]
-
-
-def _words_beside(caption: ExplainedCaption, width: float) -> list[str]:
-    """The lines of the words of a caption without attention, each with its probability."""
-    words = "   ".join(_word_title(word).replace(" ", "\N{NO-BREAK SPACE}") for word in caption.words)
-    return textwrap.wrap(words, width=round(width * LETTERS_BESIDE))
 
 
 def _draw_word(
@@ -141,20 +114,22 @@ def _draw_word(
     position: int,
 ) -> None:
     """The panel of one word: where the model looked, under the word and its probability."""
-    assert caption.attention is not None and model.boxes is not None
-    boxes = scale_boxes(model.boxes, size, photo.size)
-    weights = caption.attention[position]
-    light_photo(axes, photo, weights, boxes, model.grid)
-    if model.grid is None:
-        _outline(axes, boxes, int(weights.argmax()), model.labels)
     word = caption.words[position]
-    if word.sampled_region is not None:
-        left, top, right, bottom = boxes[word.sampled_region].tolist()
-        (mark,) = axes.plot((left + right) / 2, (top + bottom) / 2, "+", color=MARK, markersize=10, markeredgewidth=1.5)
-        mark.set_path_effects([withStroke(linewidth=3.5, foreground="white")])
-    colour = "black" if word.hallucinated is None else RED
+    if caption.attention is None or model.boxes is None:
+        axes.imshow(np.asarray(photo), aspect="auto")
+    else:
+        boxes = scale_boxes(model.boxes, size, photo.size)
+        weights = caption.attention[position]
+        light_photo(axes, photo, weights, boxes, model.grid)
+        if model.grid is None:
+            _outline(axes, boxes, int(weights.argmax()), model.labels)
+        if word.sampled_region is not None:
+            left, top, right, bottom = boxes[word.sampled_region].tolist()
+            (mark,) = axes.plot((left + right) / 2, (top + bottom) / 2, "+", color=MARK, markersize=10)
+            mark.set_path_effects([withStroke(linewidth=3.5, foreground="white")])
     title = _word_title(word)
     room = axes.bbox.width / axes.figure.dpi / (TITLE_LETTER * len(title))
+    colour = "black" if word.hallucinated is None else RED
     axes.set_title(title, fontsize=8 * min(1, max(0.5, room)), pad=2, color=colour, parse_math=False)
 
 
@@ -181,16 +156,14 @@ def _shown(text: str, limit: int = MAX_WORD) -> str:
     return printable(shorten(text, limit))
 
 
-def _plot_values(axes: Axes, values: WordValues, caption: ExplainedCaption, width: float) -> None:
-    """Plot values over the words, a line for each of the K; the axes are so many inches wide."""
+def _plot_values(axes: Axes, values: WordValues, caption: ExplainedCaption) -> None:
+    """Plot values over the words, a line for each of the K."""
     axes.plot(values.values.numpy(), marker=".", linewidth=1)
-    low, high = value_range(values.values)
-    if (low, high) == (0, 1):
+    if value_range(values.values) == (0, 1):
         axes.set_ylim(-0.05, 1.05)
     words = [_shown(word.word) or "(end)" for word in caption.words]
     axes.set_xlim(-0.5, len(words) - 0.5)
-    is_tight = max(map(len, words)) * TICK_LETTER > width / len(words)
-    slanted: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if is_tight else {}
+    slanted: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"}
     axes.set_xticks(range(len(words)), words, parse_math=False, **slanted)
     axes.tick_params(labelsize=7)
     axes.set_ylabel(values.title, fontsize=8)
@@ -211,5 +184,5 @@ def _outline(axes: Axes, boxes: Tensor, region: int, labels: tuple[str, ...] | N
     left, top, right, bottom = boxes[region].tolist()
     axes.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=MARK, linewidth=1.2))
     if labels is not None and labels[region]:
-        axes.text(left, top, labels[region], fontsize=6, color="black", va="top", parse_math=False,
-                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        axes.text(left, top, labels[region], fontsize=6, color="black", va="top", parse_math=False, bbox=ground)

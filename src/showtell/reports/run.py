@@ -12,9 +12,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from showtell.captioners import Captioner
 from showtell.checkpoint import SETTINGS
 from showtell.datasets.records import CaptionDataset
@@ -25,59 +22,10 @@ from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log, read_text
 from showtell.scores import Interval, ScoreModels, ScoreReport, diagnose, image_facts, intervals
 from showtell.scores.files import training_captions
+from showtell.training.recipe_loading import load_recipe
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
 STATE = Path("last", "training", "state.json")
-
-
-class _Needed(BaseModel):
-    """What a report needs of a file; there may be more."""
-
-    model_config = ConfigDict(strict=True)
-
-
-class _Named(_Needed):
-    name: str
-
-
-class _Data(_Needed):
-    path: str
-    validation_split: str | None
-
-
-class _Training(_Needed):
-    epochs: int
-    batch_size: int
-    seed: int
-    learning_rate: float
-    schedule: str
-    selection_metric: str
-    optimizer: _Named
-
-
-class _Recipe(_Needed):
-    data: _Data
-    model: _Named
-    encoder: _Named
-    objective: _Named
-    training: _Training
-
-
-class _Line(_Needed):
-    step: int
-    epoch: int
-    validation: dict[str, float] = {}
-    warnings: list[str] = []
-
-
-class _Progress(_Needed):
-    step: int = 0
-    best: float | None = None
-    best_epoch: int | None = None
-
-
-class _State(_Needed):
-    progress: _Progress
 
 
 @dataclass(frozen=True)
@@ -148,39 +96,17 @@ def read_run(folder: Path) -> Run:
     """Read a run folder, without its weights.
 
     Raises:
-        DataError: it is no run folder, or one of its files is damaged.
+        DataError: it is no run folder, or a line of its log is damaged.
+        RecipeError: its recipe is damaged.
     """
     missing = [name for name in (RECIPE, LOG) if not (folder / name).is_file()]
     if missing:
         is_run = all((folder.parent / name).is_file() for name in (RECIPE, LOG))
         hint = f"name the run itself: {folder.parent}" if is_run else "showtell train writes one"
         raise DataError(f"{folder} is no run folder: there is no {' and no '.join(missing)} in it; {hint}.")
-    text = read_text(folder / RECIPE)
-    try:
-        recipe = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise DataError(f"{folder / RECIPE} is damaged: {' '.join(str(error).split())}.") from error
-    _check(_Recipe, recipe, folder / RECIPE)
-    log = read_log(folder / LOG)
-    for number, line in enumerate(log, start=1):
-        _check(_Line, line, f"Line {number} of {folder / LOG}")
-    state = read_json(folder / STATE) if (folder / STATE).is_file() else {"progress": {}}
-    _check(_State, state, folder / STATE)
-    return Run(folder, recipe, text, tuple(log), state["progress"])
-
-
-def _check(kind: type[BaseModel], content: object, where: Path | str) -> None:
-    """Check what a report needs of a file.
-
-    Raises:
-        DataError: a key is missing or of another type.
-    """
-    try:
-        kind.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "it"
-        raise DataError(f"{where} is damaged: {key}: {first['msg'].lower()}.") from error
+    recipe = load_recipe(folder / RECIPE).model_dump(mode="json")
+    saved = read_json(folder / STATE)["progress"] if (folder / STATE).is_file() else {}
+    return Run(folder, recipe, read_text(folder / RECIPE), tuple(read_log(folder / LOG)), saved)
 
 
 def _describe_epochs(numbers: set[int]) -> str:
@@ -214,15 +140,7 @@ def score_run(
     store: FeatureStore | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ScoreCard:
-    """Caption a split and score it, with the captioner's own decoding settings.
-
-    Args:
-        captioner: the run's checkpoint.
-        dataset: what it is scored on.
-        split: of the dataset.
-        score_models: those of learned scores.
-        store: features of the images to read instead of the photos.
-        progress: called with the number of images done since the last call.
+    """Caption a split and score it, with the captioner's own decoding settings; see `evaluation.evaluate`.
 
     Raises:
         DataError: there is no such split, or an image of it has no reference.

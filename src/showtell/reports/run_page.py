@@ -43,6 +43,9 @@ def write_run_page(
     Raises:
         DataError: it cannot be written.
     """
+    signatures: dict[str, list[str]] = {}  # the names of the numbers by signature
+    for name, signature in card.report.signatures.items() if card is not None else ():
+        signatures.setdefault(signature, []).append(name)
     content = render_explanations(
         "run_page.html.j2",
         explanations,
@@ -52,7 +55,7 @@ def write_run_page(
         facts=_facts(run),
         charts=draw_curves(run),
         card=card,
-        signatures=_signatures(card),
+        signatures=signatures,
         note=note,
     )
     write_text(file, content)
@@ -61,23 +64,20 @@ def write_run_page(
 def _facts(run: Run) -> dict[str, str]:
     """Facts about the run, in the order of the page."""
     recipe, training = run.recipe, run.recipe["training"]
-    facts = {"state": run.progress}
-    if run.best is not None:
-        facts["best"] = run.best
-    model = recipe["model"]
-    encoder = recipe["encoder"]
+    model, encoder = recipe["model"], recipe["encoder"]
     rest = ", ".join(f"{key} {model[key]}" for key in ("attention", "cell", "hidden_size") if key in model)
-    facts["model"] = f"{model['name']}{f' ({rest})' if rest else ''}"
-    facts["encoder"] = f"{encoder['name']}, {'trained' if encoder['trained'] else 'frozen'}"
-    facts["objective"] = recipe["objective"]["name"]
-    facts["data"] = str(recipe["data"]["path"])
-    facts["training"] = (
-        f"{training['optimizer']['name']}, learning rate {training['learning_rate']:g} ({training['schedule']}), "
-        f"batches of {training['batch_size']} images, seed {training['seed']}"
-    )
-    if training.get("start_from"):
-        facts["started from"] = training["start_from"]
-    return facts
+    facts = {
+        "state": run.progress,
+        "best": run.best,
+        "model": f"{model['name']}{f' ({rest})' if rest else ''}",
+        "encoder": f"{encoder['name']}, {'trained' if encoder['trained'] else 'frozen'}",
+        "objective": recipe["objective"]["name"],
+        "data": str(recipe["data"]["path"]),
+        "training": f"{training['optimizer']['name']}, learning rate {training['learning_rate']:g} "
+        f"({training['schedule']}), batches of {training['batch_size']} images, seed {training['seed']}",
+        "started from": training.get("start_from"),
+    }
+    return {name: fact for name, fact in facts.items() if fact}
 
 
 def draw_curves(run: Run) -> list[Markup]:
@@ -96,26 +96,13 @@ def draw_curves(run: Run) -> list[Markup]:
         return [(line["step"], line["validation"][name]) for line in run.validations if name in line["validation"]]
 
     if is_likelihood:
-        lines = {"training": trained("words"), "validation": validated("loss")}
-        losses = [curves.chart("cross-entropy per word", lines)]
-        losses += [curves.chart("training loss, all terms", {"": trained("loss")})] if has_other_terms else []
+        charts = {"cross-entropy per word": {"training": trained("words"), "validation": validated("loss")}}
+        charts |= {"training loss, all terms": {"": trained("loss")}} if has_other_terms else {}
     else:  # the loss of a reward is no likelihood, but that of validation is
-        losses = [
-            curves.chart("training loss, not a likelihood", {"": trained("loss")}),
-            curves.chart("validation loss, cross-entropy per word", {"": validated("loss")}),
-        ]
-    return [
-        *losses,
-        *(curves.chart(f"validation {name}", {"": validated(name)}) for name in scores),
-        *(curves.chart(name.replace("_", " "), {"": trained(name)}) for name in terms),
-        curves.chart("gradient norm, before it is clipped", {"": trained("gradient_norm")}),
-        curves.chart("learning rate", {"": trained("learning_rate")}),
-    ]
-
-
-def _signatures(card: ScoreCard | None) -> dict[str, list[str]]:
-    """The names of the numbers by signature."""
-    names: dict[str, list[str]] = {}
-    for name, signature in card.report.signatures.items() if card is not None else ():
-        names.setdefault(signature, []).append(name)
-    return names
+        charts = {"training loss, not a likelihood": {"": trained("loss")}}
+        charts |= {"validation loss, cross-entropy per word": {"": validated("loss")}}
+    charts |= {f"validation {name}": {"": validated(name)} for name in scores}
+    charts |= {name.replace("_", " "): {"": trained(name)} for name in terms}
+    charts |= {"gradient norm, before it is clipped": {"": trained("gradient_norm")}}
+    charts |= {"learning rate": {"": trained("learning_rate")}}
+    return [curves.chart(title, lines) for title, lines in charts.items()]
