@@ -22,7 +22,7 @@ def test_a_caption_is_its_text():
     assert str(CAPTION) == f"{CAPTION}" == "a red dog"
     assert repr([CAPTION]) == "[Caption(text='a red dog', logprob=-1.25, confidence=0.73)]"
     assert repr(replace(CAPTION, finished=False)).endswith("confidence=0.66, finished=False)")
-    assert repr(CAPTION.words[0]) == "Word('a', logprob=-0.05)"
+    assert repr(CAPTION.words[0]) == "Word(word='a', logprob=-0.051)"
     assert repr(Attention(torch.rand(3, 36), None)) == "Attention(3 words over 36 regions)"
 
 

@@ -19,9 +19,6 @@ class Word:
     word: str
     logprob: float  # natural logarithm of its probability, given the image and the words before
 
-    def __repr__(self) -> str:
-        return f"Word({self.word!r}, logprob={self.logprob:.2f})"
-
 
 @dataclass(frozen=True)
 class Token:
@@ -30,9 +27,6 @@ class Token:
     id: int  # in the model's vocabulary
     token: str
     logprob: float  # natural logarithm of its probability, given the image and the tokens before
-
-    def __repr__(self) -> str:
-        return f"Token({self.token!r}, logprob={self.logprob:.2f})"
 
 
 @dataclass(frozen=True)
@@ -52,15 +46,12 @@ class TextLogprobs:
         """Of the whole text, its end included."""
         return sum(word.logprob for word in self.words) + self.end
 
-    def __repr__(self) -> str:
-        return f"TextLogprobs(text={self.text!r}, logprob={self.logprob:.2f})"
-
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
             "text": self.text,
             "logprob": self.logprob,
-            "words": [{"word": word.word, "logprob": word.logprob} for word in self.words],
+            "words": [asdict(word) for word in self.words],
             "end": self.end,
             **({"tokens": [asdict(token) for token in self.tokens]} if self.tokens else {}),
         }
@@ -135,7 +126,7 @@ class Caption:
             "confidence": self.confidence,
             "calibrated": self.calibrated_confidence is not None,
             "finished": self.finished,
-            "words": [{"word": word.word, "logprob": word.logprob} for word in self.words],
+            "words": [asdict(word) for word in self.words],
             **({"tokens": [asdict(token) for token in self.tokens]} if self.tokens else {}),
             **({} if self.attention is None else {"attention": self.attention.to_json()}),
         }

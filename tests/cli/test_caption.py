@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -155,4 +156,4 @@ def test_options_that_do_not_go_together(capsys, tiny_checkpoint, photos, monkey
 
 
 def test_every_format_of_the_command_line_has_a_writer():
-    assert list(Format) == [*WRITERS, "sidecar"]
+    assert list(get_args(Format)) == [*WRITERS, "sidecar"]

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 from PIL import Image
@@ -14,7 +15,7 @@ from showtell import Captioner
 from showtell.captioners.occlusion import OCCLUSION_METHODS
 from showtell.cli import main
 from showtell.cli.explain import OcclusionMethod
-from showtell.cli.grounding import OcclusionChoice
+from showtell.cli.grounding import grounding
 from showtell.datasets import open_dataset
 
 
@@ -101,8 +102,8 @@ def test_models_are_put_side_by_side_in_their_order(capsys, tiny_checkpoint, pho
 
 
 def test_the_options_have_all_occlusion_methods():
-    assert tuple(OcclusionMethod) == OCCLUSION_METHODS
-    assert tuple(OcclusionChoice) == ("none", *OCCLUSION_METHODS)
+    choices = get_args(get_type_hints(grounding)["occlusion"])
+    assert get_args(OcclusionMethod) == OCCLUSION_METHODS and choices == ("none", *OCCLUSION_METHODS)
 
 
 def test_what_is_no_image_is_named_at_the_end(capsys, tiny_checkpoint, photos, tmp_path):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -37,22 +36,12 @@ if TYPE_CHECKING:
 IF_INTERRUPTED = "with --out or --format sidecar the same command resumes"
 
 
-class Format(StrEnum):
-    """How captions are written; `caption_formats.py` has the writers."""
-
-    text = "text"
-    json = "json"
-    jsonl = "jsonl"
-    csv = "csv"
-    corrections = "corrections"
-    sidecar = "sidecar"
-
-
-_TO_TRAIN_ON = (Format.corrections, Format.sidecar)  # a person reads them before a model does
-_FORMATS_OF = {
-    "--attention": (Format.json, Format.jsonl),
-    "--least-sure-first": (Format.corrections,),
-    "--overwrite": (Format.sidecar,),
+Format = Literal["text", "json", "jsonl", "csv", "corrections", "sidecar"]  # `caption_formats.py` has the writers
+_TO_TRAIN_ON: tuple[Format, ...] = ("corrections", "sidecar")  # a person reads them before a model does
+_FORMATS_OF: dict[str, tuple[Format, ...]] = {
+    "--attention": ("json", "jsonl"),
+    "--least-sure-first": ("corrections",),
+    "--overwrite": ("sidecar",),
     "--accept-above": _TO_TRAIN_ON,
 }
 
@@ -134,7 +123,7 @@ def caption(
     def write(results: Iterable[CaptionResult]) -> Iterator[str]:
         return WRITERS[style](results, options)
 
-    if style == Format.sidecar:
+    if style == "sidecar":
         failures = write_sidecars(caption_photos, [Path(str(image)) for image in images], options)
     elif out is None:
         failures = _print(caption_photos, images, write)
@@ -149,9 +138,9 @@ def caption(
 def _format_of(out: Path | None) -> Format:
     """The format that the suffix of --out names; standard output and devices get text."""
     if out is None or (out.exists() and not out.is_file()):
-        return Format.text
+        return "text"
     suffix = out.suffix.lower()
-    formats = {".txt": Format.text, ".json": Format.json, ".jsonl": Format.jsonl, ".csv": Format.csv}
+    formats: dict[str, Format] = {".txt": "text", ".json": "json", ".jsonl": "jsonl", ".csv": "csv"}
     if suffix not in formats:
         raise UsageError(
             f"The suffix of --out {out} selects no format: {nearest(suffix, formats)}; or give --format with it."
@@ -170,9 +159,9 @@ def _check_options(style: Format, options: Any, *, attention: bool) -> None:
     for option, is_given in given.items():
         if is_given and style not in _FORMATS_OF[option]:
             raise UsageError(f"{option} goes with --format {' or '.join(_FORMATS_OF[option])}, not with {style}.")
-    if style == Format.sidecar and options.out is not None:
+    if style == "sidecar" and options.out is not None:
         raise UsageError("--format sidecar writes beside the photos; leave --out out.")
-    if style == Format.corrections and (options.out is None or options.out.suffix.lower() != ".csv"):
+    if style == "corrections" and (options.out is None or options.out.suffix.lower() != ".csv"):
         raise UsageError("--format corrections writes a table; name it with --out FILE.csv.")
 
 
@@ -203,7 +192,7 @@ def _check_out(style: Format, out: Path | None, images: Sequence[Path | StoredIm
     if out is not None:
         refuse_overwriting(out, "--out", [*files, *map(Path, inputs)])
         require_replaceable(style, out)
-        if style == Format.corrections:
+        if style == "corrections":
             require_inside(files, out)
 
 

@@ -28,6 +28,8 @@ def doctor(
     Given a checkpoint, and with --data the dataset on which it is scored, each likely cause is a sentence with what to
     do. Exits with 0 whatever they are; 2 if something cannot be read at all.
     """
+    import yaml
+
     from showtell.captioners import Captioner
     from showtell.datasets import read_dataset
     from showtell.doctor import checkpoint_causes, dataset_causes, describe_captioner, inspect_machine
@@ -58,26 +60,8 @@ def doctor(
     if as_json:
         typer.echo(json.dumps({**parts, "causes": causes}, ensure_ascii=False))
         return
-    for name, facts in parts.items():
-        typer.echo("\n".join([name, *(f"  {key}: {_describe(value)}" for key, value in facts.items())]))
+    typer.echo(yaml.safe_dump(parts, sort_keys=False, allow_unicode=True, width=1000).rstrip())
     for cause in causes:
         typer.secho(f"cause: {cause}", fg="yellow")
     if checkpoint is not None and not causes:
         typer.echo("There is nothing that would keep scores low.")
-
-
-def _describe(value: object) -> str:
-    """A fact as text.
-
-    >>> _describe({"beams": 5, "validation": {"cider": 0.51234}})
-    'beams 5, validation (cider 0.512)'
-    """
-    if isinstance(value, dict):
-        inner = {
-            key: f"({_describe(entry)})" if isinstance(entry, dict) else _describe(entry)
-            for key, entry in value.items()
-        }
-        return ", ".join(f"{key} {text}" for key, text in inner.items()) or "none"
-    if isinstance(value, list | tuple):
-        return "; ".join(map(_describe, value)) or "none"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

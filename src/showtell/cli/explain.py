@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -30,20 +29,8 @@ if TYPE_CHECKING:
     from showtell.explanations.photo_set import PhotoSet
 
 
-class Format(StrEnum):
-    """Output formats."""
-
-    html = "html"
-    png = "png"
-    json = "json"
-
-
-class OcclusionMethod(StrEnum):
-    """How a region is hidden."""
-
-    mean = "mean"
-    remove = "remove"
-    pixels = "pixels"
+Format = Literal["html", "png", "json"]
+OcclusionMethod = Literal["mean", "remove", "pixels"]
 
 
 def explain(
@@ -105,10 +92,10 @@ def explain(
     from showtell.grounding.judging import explain_and_judge
     from showtell.progress import counting
 
-    output = Format.json if as_json else format or _format_of(out)
-    if out is None and output is not Format.json:
+    output = "json" if as_json else format or _format_of(out)
+    if out is None and output != "json":
         raise UsageError(f"--format {output} writes a file; name it with --out FILE, or use --format json.")
-    if occlusion is not None and output is Format.png:
+    if occlusion is not None and output == "png":
         raise UsageError("--format png does not draw --occlusion; use --format html or json, or leave --occlusion out.")
     arguments = require_photos(photos, features, "IMAGE|FOLDER|DATASET...", "explain")
     store = None if features is None else FeatureStoreReader(features)
@@ -139,7 +126,7 @@ def explain(
             score_models=models,
             progress=progress,
         )
-    if output is Format.json:
+    if output == "json":
         errors = [{"image": display_name(path), "error": str(error)} for path, error in failures.items()]
         content = [*(one.to_json() for one in explanations), *errors]
         if out is not None:
@@ -156,8 +143,8 @@ def explain(
 
 
 def _format_of(out: Path | None) -> Format:
-    suffix = "" if out is None else out.suffix.lower().removeprefix(".")
-    return Format(suffix) if suffix in set(Format) else Format.html
+    formats: dict[str, Format] = {".png": "png", ".json": "json"}
+    return formats.get("" if out is None else out.suffix.lower(), "html")
 
 
 def _files_to_write(photo_set: PhotoSet, output: Format, out: Path, inputs: Iterable[Path]) -> dict[str, Path]:
@@ -172,9 +159,9 @@ def _files_to_write(photo_set: PhotoSet, output: Format, out: Path, inputs: Iter
 
     sources = [photo.source for photo in photo_set.photos]
     files = {"": out}
-    if output is Format.png and len(sources) == 1 and out.suffix:
+    if output == "png" and len(sources) == 1 and out.suffix:
         files = {display_name(sources[0]): out}
-    elif output is Format.png:
+    elif output == "png":
         if out.suffix or out.is_file():
             raise UsageError(
                 f"--out {out} is one file and there are {len(sources)} photos, each of which gets a picture; name a "
@@ -199,7 +186,7 @@ def _draw(explanations: Sequence[Explanation], output: Format, files: dict[str, 
     from showtell.reports.explanation_page import write_page
     from showtell.reports.figure import to_png
 
-    if output is Format.html:
+    if output == "html":
         write_page(files[""], explanations)
         return
     for one in explanations:

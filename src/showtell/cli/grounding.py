@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,37 +11,21 @@ from showtell.cli.arguments import AsJson, Checkpoint, Dataset, FeatureStore, Li
 from showtell.cli.decoding_options import DecodingOfOne, settings_of
 
 
-class CaptionSource(StrEnum):
-    """Captions that are measured."""
-
-    references = "references"
-    own = "own"
-
-
-class OcclusionChoice(StrEnum):
-    """How regions are hidden."""
-
-    none = "none"
-    mean = "mean"
-    remove = "remove"
-    pixels = "pixels"
-
-
 def grounding(
     checkpoint: Checkpoint,
     dataset: Dataset,
     split: Split = "test",
     captions: Annotated[
-        CaptionSource,
+        Literal["references", "own"],
         typer.Option(help="Take the object words from the references, or from the model's own captions."),
-    ] = CaptionSource.references,
+    ] = "references",
     occlusion: Annotated[
-        OcclusionChoice,
+        Literal["none", "mean", "remove", "pixels"],
         typer.Option(
             help="How to hide each region in turn: replace its feature by the mean of the others, remove it, or paint "
             "over its pixels and encode the photo again."
         ),
-    ] = OcclusionChoice.mean,
+    ] = "mean",
     limit: Limit = None,
     features: FeatureStore = None,
     out: Annotated[Path | None, out_file("Write the scores, and those of each image, to a JSON file.")] = None,
@@ -71,8 +54,8 @@ def grounding(
         report = measure_attention(
             captioner,
             records,
-            captions=captions.value,
-            occlusion=None if occlusion is OcclusionChoice.none else occlusion.value,
+            captions=captions,
+            occlusion=None if occlusion == "none" else occlusion,
             settings=settings_of(captioner, {**decoding, "num_return_sequences": 1}),
             store=None if features is None else FeatureStoreReader(features),
             progress=progress,

@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from showtell.captioners import Captioner
 from showtell.checkpoint import SETTINGS
 from showtell.datasets.records import CaptionDataset
@@ -22,7 +24,6 @@ from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log, read_text
 from showtell.scores import Interval, ScoreModels, ScoreReport, diagnose, image_facts, intervals
 from showtell.scores.files import training_captions
-from showtell.training.recipe_loading import load_recipe
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
 STATE = Path("last", "training", "state.json")
@@ -96,17 +97,24 @@ def read_run(folder: Path) -> Run:
     """Read a run folder, without its weights.
 
     Raises:
-        DataError: it is no run folder, or a line of its log is damaged.
-        RecipeError: its recipe is damaged.
+        DataError: it is no run folder, or one of its files is damaged.
     """
     missing = [name for name in (RECIPE, LOG) if not (folder / name).is_file()]
     if missing:
         is_run = all((folder.parent / name).is_file() for name in (RECIPE, LOG))
         hint = f"name the run itself: {folder.parent}" if is_run else "showtell train writes one"
         raise DataError(f"{folder} is no run folder: there is no {' and no '.join(missing)} in it; {hint}.")
-    recipe = load_recipe(folder / RECIPE).model_dump(mode="json")
-    saved = read_json(folder / STATE)["progress"] if (folder / STATE).is_file() else {}
-    return Run(folder, recipe, read_text(folder / RECIPE), tuple(read_log(folder / LOG)), saved)
+    text, log = read_text(folder / RECIPE), read_log(folder / LOG)
+    try:
+        saved = read_json(folder / STATE)["progress"] if (folder / STATE).is_file() else {}
+        run = Run(folder, yaml.safe_load(text), text, tuple(log), saved)
+        _ = run.progress, run.best, run.warnings  # which need what a report needs
+    except (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(
+            f"{folder} is damaged: training wrote its recipe, log or state otherwise ({reason})."
+        ) from error
+    return run
 
 
 def _describe_epochs(numbers: set[int]) -> str:
