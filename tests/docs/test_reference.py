@@ -8,11 +8,9 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-import docstrings
 import pytest
 import reference
 from commands_page import commands_page
-from settings_tables import first_sentence
 
 from showtell import Captioner
 from showtell.cli.app import VERBS
@@ -53,16 +51,6 @@ def test_every_public_name_has_one_entry_under_a_path_that_imports_it():
     assert {"showtell.Captioner", "showtell.captioners.Abilities"} <= entries.keys(), "the shortest path"
 
 
-def test_a_summary_is_a_whole_sentence():
-    for text, sentence in {
-        "One (papers/002 eq. 4. No end). Two.": "One (papers/002 eq. 4. No end).",
-        "As Xu et al. do\nin eq. 5. `Two`.": "As Xu et al. do in eq. 5.",
-        "A half-open range, [0, 1). Two.": "A half-open range, [0, 1).",
-        "No end\n\nTwo.": "No end",
-    }.items():
-        assert first_sentence(text) == sentence
-
-
 # --- fields and docstrings ---
 
 
@@ -73,34 +61,6 @@ def test_fields_have_their_comments_and_settings_their_descriptions():
     shown = reference.fields_of(DecodingConfig)
     assert ":type: int\n   :value: 1\n\n   Beam width; 1 is greedy search. Values: whole number ≥ 1, ≤ 1000." in shown
     assert ":type: str | None\n   :value: None\n\n   Text that a captioner of transformers continues" in shown
-
-
-def test_docstrings_are_plain_text():
-    for text, rest in {
-        "Sums |x_i|, a_ * b and `c*d_`.": r"Sums \|x_i\|, a\_ \* b and `c*d_`.",
-        "First.\n\n    p = a * b\n    q = c": "First.\n\n.. code-block:: text\n\n   p = a * b\n   q = c",
-        "Differs:\n 1. Here *so*\n    and on.\n 2. There.": "Differs:\n\n1. Here \\*so\\*\n   and on.\n2. There.",
-        "| a | b |\n|---|---|": ".. code-block:: text\n\n   | a | b |\n   |---|---|",
-        "One.\n\n>>> f(*x)\n1": "One.\n\n>>> f(*x)\n1",
-        "One.\n\nArgs:\n    x: (B, *)\n        of y.": "One.\n\nArgs:\n    x: (B, \\*)\n        of y.",
-    }.items():
-        assert docstrings.to_rest(text) == rest
-
-
-def test_the_comment_of_a_field_is_in_its_lines_or_above(tmp_path: Path):
-    file = tmp_path / "module.py"
-    file.write_text(
-        "# no comment of SIZE\n\n# two lines\n# above\nSIZE = 3\n"
-        "class Record:\n    long: (\n        int  # behind the type\n    )\n"
-        "    many: list[int] = field(default_factory=list)  # some\n    bare: int\n"
-    )
-    assert docstrings.declarations(file)["SIZE"] == docstrings.Declaration("SIZE", None, "3", "two lines above")
-    fields = docstrings.declarations(file, "Record")
-    assert [(one.annotation, one.value, one.comment) for one in fields.values()] == [
-        ("int", None, "behind the type"),
-        ("list[int]", "list()", "some"),
-        ("int", None, ""),
-    ]
 
 
 # --- examples ---

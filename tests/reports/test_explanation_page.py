@@ -224,14 +224,6 @@ def brightness(picture: np.ndarray) -> np.ndarray:
     return 1 - picture[..., 3] / 255 / MAX_SHADE
 
 
-def away_from_edges(values: np.ndarray, margin: int = 6) -> np.ndarray:
-    """Which pixels of a map have the same value all around them, and no border of the map."""
-    padded = np.pad(values, margin, constant_values=np.nan)
-    height, width = values.shape
-    moved = [padded[y : y + height, x : x + width] for y in (0, 2 * margin) for x in (0, 2 * margin)]
-    return np.all([values == one for one in moved], axis=0)
-
-
 def word(number: int) -> str:
     return f".words button:nth-child({number + 1})"
 
@@ -240,23 +232,6 @@ def selected(browser: Chromium) -> list[int]:
     return browser.ask(
         "[...document.querySelectorAll('.words button')].flatMap((one, i) => one.ariaPressed == 'true' ? [i] : [])"
     )
-
-
-def test_a_click_lights_exactly_the_cell_that_the_word_looked_at(show):
-    browser = show(explain("x.jpg", soft()))
-    assert not pixels(browser)[..., 3].any()  # at first the bare photo
-    browser.click("button.smooth")  # cells as they are
-    browser.click(word(1))
-    picture = brightness(pixels(browser))
-    lit = np.zeros(picture.shape)
-    lit[: picture.shape[0] // 3, picture.shape[1] // 4 : picture.shape[1] // 2] = 1  # row 1, column 2 of 3 x 4
-    inside = away_from_edges(lit)
-    np.testing.assert_allclose(picture[inside], lit[inside], atol=0.01)
-    assert (
-        picture[: picture.shape[0] // 4, picture.shape[1] // 4].max() < 0.9
-    )  # the cell that sentences name is outlined
-    browser.click(word(1))  # again: the bare photo
-    assert not pixels(browser)[..., 3].any()
 
 
 def test_the_smooth_map_is_that_of_geometry(show):
