@@ -6,7 +6,7 @@ The module loads without torch, so that the command line can make its options an
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -130,81 +130,57 @@ class DecodingConfig(Config):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        for problem in (self._lengths(), self._unused_settings(), self._counts(), self._contradicting_words()):
-            if problem:
-                raise ValueError(problem)
+        for problem in (*self._problems(), *self._contradictions()):
+            raise ValueError(problem)
         return self
 
-    def _lengths(self) -> str | None:
+    def _problems(self) -> Iterator[str]:
+        """Numbers that contradict each other, and settings that the search does not use."""
         if self.min_length > self.max_length:
-            return f"min_length={self.min_length} is above max_length={self.max_length}; lower one or raise the other"
+            yield f"min_length={self.min_length} is above max_length={self.max_length}; lower one or raise the other"
         if self.length_normalisation == "none" and self.length_penalty is not None:
-            return (
-                f"length_penalty={self.length_penalty} has no effect with length_normalisation=none; use average or wu"
-            )
-        return None
-
-    def _unused_settings(self) -> str | None:
-        """Settings that the search does not use."""
+            penalty = self.length_penalty
+            yield f"length_penalty={penalty} has no effect with length_normalisation=none; use average or wu"
         searches = _searches()
         if self.num_beams > 1 and self.search and "num_beams" not in searches[self.search].settings:
-            return f"search={self.search} has one beam, not num_beams={self.num_beams}; use search=beam"
+            yield f"search={self.search} has one beam, not num_beams={self.num_beams}; use search=beam"
         for name in _search_settings():
             value = getattr(self, name)
-            if name == "seed":  # part of every call; searches without chance ignore it
+            is_default = value == type(self).model_fields[name].default
+            if is_default or name == "seed" or name in searches[self.kind].settings:  # a seed is part of every call
                 continue
-            if name not in searches[self.kind].settings and value != type(self).model_fields[name].default:
-                others = " or ".join(f"search={key}" for key, search in searches.items() if name in search.settings)
-                shown = ",".join(value) if isinstance(value, tuple) else value
-                return f"{name}={shown} has no effect with search={self.kind}; use {others}"
-        return None
-
-    def _counts(self) -> str | None:
+            others = " or ".join(f"search={key}" for key, search in searches.items() if name in search.settings)
+            shown = ",".join(value) if isinstance(value, tuple) else value
+            yield f"{name}={shown} has no effect with search={self.kind}; use {others}"
         wanted = self.num_return_sequences
         if self.kind != "sample" and wanted > self.num_beams:
-            return (
+            yield (
                 f"num_return_sequences={wanted} asks for more captions than num_beams={self.num_beams} finds; "
                 "raise num_beams, or use search=sample"
             )
         if self.num_beam_groups is not None and self.num_beams % self.num_beam_groups:
-            return (
-                f"num_beam_groups={self.num_beam_groups} does not divide num_beams={self.num_beams}; choose a divisor"
-            )
-        return None
+            yield f"num_beam_groups={self.num_beam_groups} does not divide num_beams={self.num_beams}; choose a divisor"
 
-    def _contradicting_words(self) -> str | None:
+    def _contradictions(self) -> Iterator[str]:
         """Required words that other rules forbid."""
         forced, bad = self._phrases("force_words"), self._phrases("bad_words")
-        for rule, phrases in (("must", forced), ("must not", bad)):
-            if () in phrases.values():
-                return f"a text that {rule} occur has no words in it; leave it out"
-        if self.prefix is not None:
-            begin = tuple(tokenize(self.prefix))
-            if not begin:
-                return "prefix has no words in it; leave it out"
+        begin = {} if self.prefix is None else {self.prefix: tuple(tokenize(self.prefix))}
+        for text, phrase in (forced | bad | begin).items():
+            if not phrase:
+                yield f'"{text}" has no words in it; leave it out'
+        for text, phrase in (forced | begin).items():
             for other, part in bad.items():
-                if _contains(begin, part):
-                    return f'prefix has "{other}" in it, which must not occur; leave one of them out'
+                if part and _contains(phrase, part):
+                    yield f'"{text}" must occur and has "{other}" in it, which must not; leave one of them out'
         for text, phrase in forced.items():
-            for other, part in bad.items():
-                if _contains(phrase, part):
-                    return f'"{text}" must occur and has "{other}" in it, which must not; leave one of them out'
             size = self.no_repeat_ngram_size
             grams = [phrase[start : start + size] for start in range(len(phrase) - size + 1)] if size else []
-            if len(set(grams)) < len(grams):
-                return (
-                    f'"{text}" must occur and repeats what no_repeat_ngram_size={size} forbids; raise it or change '
-                    "the text"
-                )
-            content = [word for word in phrase if word not in FUNCTION_WORDS]
-            if self.no_repeat_words and len(set(content)) < len(content):
-                return (
-                    f'"{text}" must occur and repeats a word, which no_repeat_words=true forbids; leave one of them out'
-                )
+            content = [word for word in phrase if word not in FUNCTION_WORDS] if self.no_repeat_words else []
+            if len(set(grams)) < len(grams) or len(set(content)) < len(content):
+                yield f'"{text}" must occur and repeats words, which another rule forbids; leave one of them out'
         needed = sum(map(len, forced.values()))
         if needed > self.max_length:
-            return f"what must occur needs {needed} words of room and max_length is {self.max_length}; raise it"
-        return None
+            yield f"what must occur needs {needed} words of room and max_length is {self.max_length}; raise it"
 
     def _phrases(self, name: str) -> dict[str, tuple[str, ...]]:
         return {text: tuple(tokenize(text)) for text in getattr(self, name)}

@@ -347,7 +347,9 @@ def test_a_table_holds_no_formulas_and_is_read_as_it_was_meant(tmp_path):
         (tmp_path / name).write_bytes(b"")
         results.append({"image": str(tmp_path / name), "captions": [caption_of(text)]})
     by_format = {
-        "csv": WRITERS["csv"]([{**result, "image": Path(result["image"]).name} for result in results], FormatOptions()),
+        "csv": WRITERS["csv"](
+            [{**result, "image": Path(result["image"]).name} for result in results], FormatOptions(tmp_path)
+        ),
         "corrections": WRITERS["corrections"](results, FormatOptions(out=tmp_path / "corrections.csv")),
     }
     for name, pieces in by_format.items():

@@ -216,7 +216,7 @@ WRONG = {
     ],
     "search=greedy has one beam, not num_beams=4; use search=beam": ["--search", "greedy", "--num-beams", 4],
     "force_words=red has no effect with search=sample; use search=beam": ["--search", "sample", "--force-word", "red"],
-    "a text that must not occur has no words in it; leave it out": ["--bad-word", "..."],
+    '"..." has no words in it; leave it out': ["--bad-word", "..."],
 }  # fmt: skip
 
 

@@ -28,7 +28,8 @@ def test_every_stage_of_a_trained_model_says_a_caption_of_its_own(
     capsys, tiny_recipe: dict[str, Any], tiny_scenes, photo, tmp_path
 ):
     model = {"name": "stack", "embedding_size": 8, "hidden_size": 8, "attention_size": 8}
-    train({**tiny_recipe, "model": model}, tmp_path / "run", quiet=True)
+    training = {**tiny_recipe["training"], "epochs": 1}
+    train({**tiny_recipe, "model": model, "training": training}, tmp_path / "run", quiet=True)
     checkpoint, probabilities = tmp_path / "run" / "last", []
     for stage in (0, 1, 2):
         status, out, _ = run(capsys, "caption", checkpoint, photo, "--stage", stage, "--format", "json")

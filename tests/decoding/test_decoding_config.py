@@ -33,24 +33,26 @@ REFUSED = {
     '"a red car" must occur and has "Red car." in it, which must not; leave one of them out': {
         "force_words": ["a red car"], "bad_words": ["Red car."],
     },
-    '"red red" must occur and repeats what no_repeat_ngram_size=1 forbids': {
+    '"red red" must occur and repeats words, which another rule forbids': {
         "force_words": ["red red"], "no_repeat_ngram_size": 1,
     },
-    '"a car and a car" must occur and repeats a word, which no_repeat_words=true forbids; leave one of them out': {
+    '"a car and a car" must occur and repeats words, which another rule forbids; leave one of them out': {
         "force_words": ["a car and a car"], "no_repeat_words": True,
     },
     "what must occur needs 3 words of room and max_length is 2; raise it": {
         "force_words": ["red car", "green"], "max_length": 2,
     },
-    "a text that must not occur has no words in it; leave it out": {"bad_words": ["..."]},
+    '"..." has no words in it; leave it out': {"bad_words": ["..."]},
     '"a rad car" must occur, but "rad" is none of the 9 words that the model knows; the nearest is "red"': {
         "force_words": ["a rad car"],
     },
     'captions should begin with "a dog", but "dog" is none of the 9 words': {"prefix": "a dog"},
     '"<end>" is none of the 9 words that the model knows': {"prefix": "a <end>"},
     "prefix has 3 words and max_length is 2; raise it.": {"prefix": "a red car", "max_length": 2},
-    "prefix has no words in it; leave it out.": {"prefix": " ... "},
-    'prefix has "Red car" in it, which must not occur; leave one': {"prefix": "a red car", "bad_words": ["Red car"]},
+    '" ... " has no words in it; leave it out.': {"prefix": " ... "},
+    '"a red car" must occur and has "Red car" in it, which must not; leave one': {
+        "prefix": "a red car", "bad_words": ["Red car"],
+    },
     "temperature: Input should be greater than or equal to 0.000001": {"search": "sample", "temperature": 9e-7},
     "temperature: Input should be less than or equal to 1000000": {"search": "sample", "temperature": 1.1e6},
     "top_p: Input should be greater than or equal to 0.000001": {"search": "sample", "top_p": 9e-7},
