@@ -64,7 +64,7 @@ def test_causes_beside_a_dataset(tiny_checkpoint: Path, tiny_scenes: Path) -> No
 
 def test_the_verb(tiny_checkpoint: Path, tiny_scenes: Path, capsys: Captured) -> None:
     status, out, err = run(capsys, "doctor")
-    assert (status, err) == (0, "") and out.startswith("machine\n  python: 3.") and "cause" not in out
+    assert (status, err) == (0, "") and out.startswith("machine:\n  python: 3.") and "cause" not in out
     command = ["doctor", str(tiny_checkpoint), "--data", str(tiny_scenes)]
     status, out, err = run(capsys, *command)
     assert (status, err) == (0, "") and "  split: test\n" in out and "\ncause: test has " in out

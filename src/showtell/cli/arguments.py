@@ -90,7 +90,9 @@ def standard_input(photos: Sequence[str]) -> BinaryIO | None:
     """Standard input, where `-` stands for the paths in it."""
     if "" in photos:
         raise UsageError("A photo has an empty name; is a variable of the shell not set?")
-    return sys.stdin.buffer if "-" in photos and sys.stdin is not None else None
+    if "-" in photos and sys.stdin is None:
+        raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
+    return sys.stdin.buffer if "-" in photos else None
 
 
 def require_photos(photos: Sequence[str] | None, features: Path | None, metavar: str, verb: str) -> list[str]:

@@ -54,9 +54,9 @@ def open_journal(out: Path, made_with: dict[str, Any], batch_size: int) -> Itera
         DataError: another program has it open, or it was begun with other settings.
     """
     part = out.with_name(out.name + ".part")
-    out.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(out.with_name(f".{out.name}.lock"), timeout=0)
     try:  # not buffered, so that a write that failed is not tried again on closing
+        out.parent.mkdir(parents=True, exist_ok=True)
         with lock, part.open("ab", buffering=0) as writer, part.open("rb") as reader:
             journal = Journal(out, part, writer, reader)
             journal.begin(_line({"kind": "showtell captions", "batch_size": batch_size, **made_with}), batch_size)
@@ -67,6 +67,8 @@ def open_journal(out: Path, made_with: dict[str, Any], batch_size: int) -> Itera
                     part.unlink(missing_ok=True)
     except Timeout as error:
         raise DataError(f"Another program is writing {out}; wait for it, or choose another --out.") from error
+    except OSError as error:
+        raise DataError(f"Cannot write {out}: {error.strerror or error}.") from error
 
 
 class Journal:

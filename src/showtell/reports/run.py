@@ -108,7 +108,7 @@ def read_run(folder: Path) -> Run:
     try:
         saved = read_json(folder / STATE)["progress"] if (folder / STATE).is_file() else {}
         run = Run(folder, yaml.safe_load(text), text, tuple(log), saved)
-        _ = run.progress, run.best, run.warnings  # which need what a report needs
+        _ = run.progress, run.best, run.warnings, run.recipe["data"]["path"]  # what a report needs
     except (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise DataError(
