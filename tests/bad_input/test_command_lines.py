@@ -91,7 +91,7 @@ ROWS: list[Row] = [
     ("encoder typo", "features scenes --encoder smal_cnn --out new", 'did you mean "small_cnn"?', None),
     ("encoder key", f"{FEATURES} image_sise=48", 'image_sise: no such key; did you mean "image_size"?', None),
     ("encoder too large", f"{FEATURES} image_size=99999999999", "encoder.image_size: input should be less", None),
-    ("precision", f"{FEATURES} --dtype fp8", 'There is no precision "fp8"; known are fp16, fp32.', None),
+    ("precision", f"{FEATURES} --dtype fp8", "'fp8' is not one of 'fp16', 'fp32'.", None),
     ("no such split", f"{FEATURES} --split tset", 'scenes has no split "tset": did you mean "test"?', None),
     ("store on a dataset", "features scenes --encoder small_cnn --out scenes", "scenes holds other files (", None),
     ("store of another", "features scenes --encoder small_cnn --out store", "The features in store are of sm", None),

@@ -11,7 +11,7 @@ from showtell.features.bottom_up import BottomUp
 from tests.features.resnet_by_hand import enliven
 
 SMALL = {
-    "name": "bottom_up", "weights": "random", "seed": 0, "image_size": 80, "longest": 140, "proposals": 9,
+    "name": "bottom_up", "weights": "random", "seed": 0, "image_size": 80, "longest": 140, "proposals": 7,
     "min_regions": 3, "max_regions": 7, "score_threshold": 0.5, "attribute_threshold": 0.1,
 }  # fmt: skip
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
-from torch import Tensor
+from PIL import Image
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.decoding import DecodingConfig
-from showtell.errors import WeightsError
 from showtell.features import build_encoder, encoder_config
 from showtell.features.bottom_up import BottomUp
 from showtell.features.bottom_up_detector import caffe_anchors
@@ -25,7 +25,7 @@ from showtell.images.loading import stack_photos
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, PreparedBatch
-from tests.features.lively_bottom_up import SMALL, lively_encoder, noise
+from tests.features.lively_bottom_up import SMALL, noise
 from tests.features.resnet_by_hand import stage, stem
 
 # The anchors of lib/rpn/generate_anchors.py for these scales: a ratio (height over width) after the other.
@@ -36,9 +36,9 @@ ANCHORS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def encoder() -> BottomUp:
-    return lively_encoder()
+@pytest.fixture
+def encoder(lively: BottomUp) -> BottomUp:
+    return lively
 
 
 # --- the steps, one by one ---
@@ -90,10 +90,11 @@ def tensors_of(encoder: BottomUp) -> dict[str, Tensor]:
     return {name.removeprefix("resnet."): tensor for name, tensor in encoder.detector.state_dict().items()}
 
 
-def maps_of(encoder: BottomUp, image: Tensor) -> Tensor:
-    """(1, 1024, rows, columns) of an image with red first."""
+@cache  # the tests look at one photo
+def maps_of(encoder: BottomUp, height: int, width: int) -> Tensor:
+    """(1, 1024, rows, columns) of a photo of noise."""
     tensors = tensors_of(encoder)
-    pixels = image.flip(0).float() - torch.tensor([102.9801, 115.9465, 122.7717]).view(3, 1, 1)
+    pixels = noise(height, width).flip(0).float() - torch.tensor([102.9801, 115.9465, 122.7717]).view(3, 1, 1)
     maps = stem(tensors, pixels.unsqueeze(0))
     for name, blocks, stride in (("layer1", 3, 1), ("layer2", 4, 2), ("layer3", 23, 2)):
         maps = stage(tensors, maps, name, blocks, stride)
@@ -144,7 +145,7 @@ def by_hand(encoder: BottomUp, image: Tensor, window: tuple[float, ...], refine:
     config = encoder.config
     height, width = image.shape[-2:]
     scale = width / (window[2] - window[0])
-    maps = maps_of(encoder, image)
+    maps = maps_of(encoder, 81, 117)
     proposals = propose(tensors, maps, height, width, scale)[: config.proposals]
     pooled = torch.from_numpy(np.stack([pool(maps[0].numpy(), box) for box in proposals]))
     vectors = stage(tensors, pooled, "layer4", 3, stride=1, dilation=2).mean((2, 3))
@@ -202,8 +203,7 @@ def test_anchors_are_those_of_the_release():
 
 @pytest.mark.parametrize("scale", [0.5, 3.0])
 def test_proposals_are_those_of_the_steps_by_hand(encoder, scale):
-    image = noise(81, 117)
-    maps = maps_of(encoder, image)
+    maps = maps_of(encoder, 81, 117)
     expected = propose(encoder.detector.state_dict(), maps, 81, 117, scale)
     proposals = encoder.detector.propose(maps, (81, 117), scale, 300)
     assert len(expected) == len(proposals) > 5
@@ -218,12 +218,33 @@ def test_regions_are_those_of_the_steps_by_hand(encoder, refine, monkeypatch):
     features = encoder(PreparedBatch.of([image], torch.tensor([window])))
     assert_regions(features, 0, expected, window, 117)
     assert len({found.label for found in expected}) > 1  # they tell regions apart
-    proposals = propose(tensors_of(encoder), maps_of(encoder, image), 81, 117, 0.5)
+    proposals = propose(tensors_of(encoder), maps_of(encoder, 81, 117), 81, 117, 0.5)
     assert all((found.box in proposals) != refine for found in expected)
 
 
+def test_overlaps_are_measured_in_pixels_of_the_photo(encoder, monkeypatch):
+    """Every region is of one class, and the threshold is one at which photo and image make a difference."""
+    image, window, scale = noise(81, 117), (0.0, 0.0, 39.0, 27.0), 3
+    proposals = propose(tensors_of(encoder), maps_of(encoder, 81, 117), 81, 117, scale)[: encoder.config.proposals]
+    on_photo = [[value / scale for value in box] for box in proposals]
+    ones = [1.0] * len(proposals)
+    threshold = next(
+        threshold
+        for threshold in np.arange(0.02, 0.7, 0.01)
+        if suppress(proposals, ones, threshold) != suppress(on_photo, ones, threshold)
+    )
+    changes = {"nms_threshold": float(threshold), "min_regions": 1, "max_regions": 9}
+    monkeypatch.setattr(encoder, "config", encoder.config.model_copy(update=changes))
+    bias = encoder.detector.cls_score.bias.detach().clone()
+    bias[77] += 80
+    monkeypatch.setitem(encoder.detector.cls_score._parameters, "bias", nn.Parameter(bias, requires_grad=False))
+    expected = by_hand(encoder, image, window)
+    assert_regions(encoder(PreparedBatch.of([image], torch.tensor([window]))), 0, expected, window, 117)
+    assert {found.label for found in expected} == {77} and len(expected) < len(proposals)
+
+
 def test_a_photo_does_not_depend_on_its_company(encoder):
-    images = [noise(80, 112, 1), noise(96, 80, 2), noise(80, 112, 3)]
+    images = [noise(80, 112, 1), noise(96, 80, 2)]
     together = encoder(PreparedBatch.of(images))
     for index, image in enumerate(images):
         alone = encoder(PreparedBatch.of([image]))
@@ -246,8 +267,7 @@ def test_a_photo_without_a_proposal_is_one_region(encoder):
     assert features.regions.boxes[0].tolist() == [[0, 0, 55.5, 39.5]]  # from the first to the last pixel of the image
 
 
-def test_names_are_those_of_the_release():
-    encoder = build_encoder(encoder_config(SMALL), load_weights=False)
+def test_names_are_those_of_the_release(encoder):
     assert (len(encoder.categories), len(set(encoder.categories)), len(set(encoder.attributes))) == (1601, 1601, 400)
     assert encoder.categories[:3] == ("__background__", "yolk", "goal") and encoder.categories[-1] == "buoy"
     assert encoder.attributes[:2] == ("gray", "multi colored") and encoder.attributes[-1] == "leaning"
@@ -258,57 +278,26 @@ def test_names_are_those_of_the_release():
 
 
 def test_a_store_and_an_explanation_keep_what_regions_are_called(encoder, tmp_path):
-    from PIL import Image
-
-    photos = []
-    for index in range(2):
-        pixels = noise(60, 90, index).permute(1, 2, 0).numpy()
-        Image.fromarray(pixels).save(tmp_path / f"{index}.png")
-        photos.append(encoder.prepare(tmp_path / f"{index}.png"))
-    features = encoder(stack_photos(photos))
-    info = StoreInfo.of(encoder, "fp32")
-    with StoreWriter(tmp_path / "store", info) as writer:
-        writer.write({str(i): one for i, one in enumerate(split(features, [photo.size for photo in photos]))})
+    Image.fromarray(noise(60, 90, 1).permute(1, 2, 0).numpy()).save(tmp_path / "1.png")
+    photo = encoder.prepare(tmp_path / "1.png")
+    features = encoder(stack_photos([photo]))
+    with StoreWriter(tmp_path / "store", StoreInfo.of(encoder, "fp32")) as writer:
+        writer.write({"1": split(features, [photo.size])[0]})
     store = FeatureStore(tmp_path / "store")
-    assert store.info.attributes == encoder.attributes
-
     vocabulary = Vocabulary.build([["a", "red", "car"]] * 5)
-    decoder = SatDecoder(
-        SatConfig(embedding_size=8, hidden_size=8, attention_size=8), feature_size=2048, vocabulary_size=len(vocabulary)
-    )
-    decoding = DecodingConfig(num_beams=1, max_length=3)
+    settings = SatConfig(embedding_size=8, hidden_size=8, attention_size=8)
     captioner = EncoderDecoderCaptioner(
-        encoder=encoder, decoder=decoder.eval(), vocabulary=vocabulary, decoding=decoding
+        encoder=encoder,
+        decoder=SatDecoder(settings, feature_size=2048, vocabulary_size=len(vocabulary)).eval(),
+        vocabulary=vocabulary,
+        decoding=DecodingConfig(num_beams=1, max_length=3),
     )
     from_photo = captioner.explain(tmp_path / "1.png").models[0]
     from_store = captioner.explain(StoredImage(store, "1")).models[0]
-    assert from_photo.labels == from_store.labels and len(from_photo.labels) == int(features.is_region[1].sum())
+    assert from_photo.labels == from_store.labels and len(from_photo.labels) == int(features.is_region.sum())
     torch.testing.assert_close(from_photo.boxes, from_store.boxes)
     regions = features.regions
-    for label, attribute, shown in zip(regions.labels[1], regions.attributes[1], from_photo.labels, strict=False):
+    for label, attribute, shown in zip(regions.labels[0], regions.attributes[0], from_photo.labels, strict=True):
         name = encoder.categories[label] if label >= 0 else ""
         assert shown == (f"{encoder.attributes[attribute]} {name}" if name and attribute >= 0 else name)
     assert any(" " in shown and shown not in encoder.categories for shown in from_photo.labels)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"min_regions": 8}, "min_regions=8 must not be above max_regions=7, nor that above proposals=9"),
-        ({"longest": 79}, "longest=79 is less than image_size=80, the shorter side"),
-        ({"proposals": 6001}, "less than or equal to 6000"),
-    ],
-)
-def test_settings_that_contradict_each_other(settings, message):
-    with pytest.raises(ValidationError, match=message):
-        encoder_config({**SMALL, **settings})
-
-
-def test_without_a_file_a_sentence_says_where_weights_are():
-    with pytest.raises(WeightsError) as caught:
-        build_encoder(encoder_config({"name": "bottom_up"}))
-    assert str(caught.value) == (
-        "The weights of bottom_up cannot be fetched by name: take bua-caffe-frcn-r101-k10-100.pth from the table of "
-        "https://github.com/MILVLG/bottom-up-attention.pytorch, or airsplay's "
-        "faster_rcnn_from_caffe_attr_original.pkl, and give that file as the weights (encoder.weights=FILE)."
-    )

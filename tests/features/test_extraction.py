@@ -63,14 +63,6 @@ def test_the_store_holds_what_the_encoder_sees_in_each_photo(records, encoder, t
     encoder.train()
 
 
-def test_half_precision_rounds_and_halves(records, encoder, tmp_path):
-    for dtype in ("fp16", "fp32"):
-        extract(encoder, records, tmp_path / dtype, dtype=dtype)
-    half, single = FeatureStore(tmp_path / "fp16"), FeatureStore(tmp_path / "fp32")
-    for record in records:
-        assert np.array_equal(half[record.image_id].vectors, single[record.image_id].vectors.astype("f2"))
-
-
 def test_what_is_there_is_not_made_again(records, encoder, tmp_path, monkeypatch):
     extract(encoder, records[:20], tmp_path / "store", batch_size=8)
     before = contents(tmp_path / "store")
@@ -171,13 +163,13 @@ def test_boxes_of_the_dataset_reach_encoders_that_want_them_and_come_back_withou
         assert (entry.scores.tolist(), entry.labels.tolist()) == ([1] * number, [1] * number)
 
 
-def test_killed_at_twenty_moments_the_store_is_the_same_to_the_last_byte(records, encoder, tmp_path):
+def test_killed_at_twelve_moments_the_store_is_the_same_to_the_last_byte(records, encoder, tmp_path):
     """SIGKILL somewhere between one batch and the next; a forked child starts in no time."""
     extract(encoder, records, tmp_path / "whole", batch_size=2)
     moments = random.Random(0)
     context = multiprocessing.get_context("fork")
     counts = []
-    for _ in range(20):
+    for _ in range(12):
         told = context.Semaphore(0)
         child = context.Process(target=_extract_and_tell, args=(encoder, records, tmp_path / "broken", told))
         child.start()

@@ -29,8 +29,7 @@ RECIPE = {
 @pytest.mark.parametrize(
     ("settings", "cells", "size"),
     [
-        ({"name": "vgg19", "grid": 14}, 196, 512),
-        ({"name": "resnet101", "grid": 14}, 196, 2048),
+        ({"name": "resnet18", "grid": 14}, 196, 512),
         (
             {
                 "name": "faster_rcnn",

@@ -19,7 +19,8 @@ from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, RecipeError, UsageError, WeightsError
 from showtell.evaluation import caption_records
 from showtell.features import build_encoder, encoder_config
-from showtell.features.choosing import choose_regions
+from showtell.features.choosing import DetectorConfig, choose_regions
+from showtell.features.contract import PIXELS_AT_ONCE, group_by_shape
 from showtell.features.store import FeatureStore
 from showtell.images.boxes import boxes_on_image, boxes_on_photo
 from showtell.images.loading import prepare_photo
@@ -49,7 +50,7 @@ def detector(**changes):
     encoder = build_encoder(encoder_config({**TINY, **changes})).eval()
     (image,) = noise((96, 128))
     corners = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)) * 50
-    _, hidden = by_hand(encoder, image, torch.cat([corners, corners + 40], -1))
+    hidden = by_hand(encoder, image, torch.cat([corners, corners + 40], -1))
     predictor = encoder.detector.roi_heads.box_predictor
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -61,12 +62,12 @@ def detector(**changes):
 
 
 def by_hand(encoder, image, boxes):
-    """Pooled maps and the box head's output at boxes of an image whose sides are whole multiples of 32."""
+    """The box head's output at boxes of an image whose sides are whole multiples of 32."""
     pixels = encoder.preprocessing.normalise(image).unsqueeze(0)
     with torch.no_grad():
         maps = encoder.detector.backbone(pixels)
-        pooled = encoder.detector.roi_heads.box_roi_pool(maps, [boxes], [tuple(image.shape[-2:])])
-        return pooled, encoder.detector.roi_heads.box_head(pooled)
+        heads = encoder.detector.roi_heads
+        return heads.box_head(heads.box_roi_pool(maps, [boxes], [tuple(image.shape[-2:])]))
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +107,10 @@ SCORES = torch.tensor([[0.9, 0.1], [0.8, 0.3], [0.15, 0.1], [0.5, 0.2], [0.95, 0
 )
 def test_regions_are_chosen_as_by_hand(least, most, indices):
     boxes = HAND_MADE.unsqueeze(1).expand(-1, 2, -1)
-    chosen, scores, labels = choose_regions(
-        boxes, SCORES, nms_threshold=0.3, score_threshold=0.2, minimum=least, maximum=most
-    )
+    chosen, scores, labels = choose_regions(boxes, SCORES, DetectorConfig(min_regions=least, max_regions=most))
     assert chosen.tolist() == indices
     assert scores.tolist() == pytest.approx([0.9, 0.3, 0.15, 0, 0][: len(indices)])
-    assert labels.tolist() == [0, 1, 0, -1, -1][: len(indices)]
+    assert labels.tolist() == [1, 2, 1, -1, -1][: len(indices)]
 
 
 def chosen_plainly(boxes, scores, overlap, score_threshold, least, most):
@@ -134,13 +133,13 @@ def chosen_plainly(boxes, scores, overlap, score_threshold, least, most):
                 kept.append(box)
         for box in kept:
             if scores[box, label] > best[box][0]:
-                best[box] = (scores[box, label], label)
+                best[box] = (scores[box, label], label + 1)  # 0 is the background
     order = sorted(range(count), key=lambda box: -best[box][0])
     enough = sum(score >= score_threshold for score, _ in best)
     return [(box, *best[box]) for box in order[: min(max(enough, least), most)]]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     count=st.integers(1, 14),
@@ -158,21 +157,15 @@ def test_regions_are_those_of_the_plain_procedure(seed, count, classes, overlap,
     odds = np.exp(sharpness * chance.standard_normal((count, classes + 1)))
     scores = (odds / odds.sum(-1, keepdims=True))[:, 1:]
     expected = chosen_plainly(boxes, scores, overlap, 0.2, least, least + more)
-    chosen = choose_regions(
-        torch.tensor(boxes),
-        torch.tensor(scores),
-        nms_threshold=overlap,
-        score_threshold=0.2,
-        minimum=least,
-        maximum=least + more,
-    )
+    config = DetectorConfig(nms_threshold=overlap, min_regions=least, max_regions=least + more)
+    chosen = choose_regions(torch.tensor(boxes), torch.tensor(scores), config)
     assert [part.tolist() for part in chosen] == [list(part) for part in zip(*expected, strict=True)]
 
 
 # --- geometry ---
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     photo=st.tuples(st.integers(20, 700), st.integers(20, 700)),
     resize=st.sampled_from(["squash", "crop", "fit"]),
@@ -230,7 +223,7 @@ def test_each_vector_is_the_box_heads_of_the_box_that_is_reported(refine):
     encoder = detector(refine=refine)
     (image,) = noise((96, 128))
     vectors, boxes, scores, labels = regions_of(encoder(PreparedBatch.of([image])), 0)
-    _, expected = by_hand(encoder, image, boxes)
+    expected = by_hand(encoder, image, boxes)
     assert vectors.shape == (len(boxes), encoder.feature_size) == (len(boxes), 1024)
     torch.testing.assert_close(vectors, expected, atol=1e-6, rtol=1e-4)
     assert float(vectors.std()) > 0
@@ -240,15 +233,6 @@ def test_each_vector_is_the_box_heads_of_the_box_that_is_reported(refine):
         assert all(bool((proposals - box).abs().amax(-1).min() < 1e-3) for box in boxes)
         odds = encoder.detector.roi_heads.box_predictor(expected)[0].softmax(-1)
         torch.testing.assert_close(scores, odds.gather(1, labels.unsqueeze(1)).squeeze(1), atol=1e-4, rtol=1e-3)
-
-
-def test_pooled_vectors_are_means_of_the_pooled_map():
-    encoder = detector(vector="pooled")
-    (image,) = noise((96, 128))
-    vectors, boxes, _, _ = regions_of(encoder(PreparedBatch.of([image])), 0)
-    pooled, _ = by_hand(encoder, image, boxes)
-    assert encoder.feature_size == 256
-    torch.testing.assert_close(vectors, pooled.mean((2, 3)), atol=1e-6, rtol=1e-4)
 
 
 def test_photos_of_different_shapes_in_one_batch_are_as_one_by_one(encoder):
@@ -305,6 +289,8 @@ def test_given_boxes_get_the_same_vectors_in_their_own_order():
     encoder = detector(boxes="dataset", whole_photo=True)
     assert encoder.takes_boxes
     images = noise((96, 128), (96, 128))
+    with pytest.raises(UsageError, match=r'has none: caption images .* or write "boxes": "dataset_or_detected" in'):
+        encoder(PreparedBatch.of(images))
     windows = torch.tensor([[0.0, 0, 256, 192], [0, 0, 256, 192]])
     own = torch.tensor(
         [[200.0, 100, 250, 190], [10, 10, 60, 90], [30, 0, 30, 50], [300, 10, 320, 40], [-50, 20, 900, 70]]
@@ -313,19 +299,13 @@ def test_given_boxes_get_the_same_vectors_in_their_own_order():
     vectors, boxes, scores, labels = regions_of(features, 0)
     shown = torch.tensor([[200.0, 100, 250, 190], [10, 10, 60, 90], [0, 20, 256, 70], [0, 0, 256, 192]])
     torch.testing.assert_close(boxes, shown, atol=1e-4, rtol=1e-6)
-    _, expected = by_hand(encoder, images[0], shown / 2)
+    expected = by_hand(encoder, images[0], shown / 2)
     torch.testing.assert_close(vectors, expected, atol=1e-6, rtol=1e-4)
     odds = encoder.detector.roi_heads.box_predictor(expected)[0].softmax(-1)
     torch.testing.assert_close(scores, odds[:, 1:].amax(-1), atol=1e-5, rtol=1e-3)
     assert labels.tolist() == (odds[:, 1:].argmax(-1) + 1).tolist()
     _, boxes, _, _ = regions_of(features, 1)
     assert boxes.tolist() == [[0, 0, 256, 192]]
-
-
-def test_without_boxes_a_model_that_needs_them_says_what_to_do():
-    encoder = detector(boxes="dataset")
-    with pytest.raises(UsageError, match=r'has none: caption images .* or write "boxes": "dataset_or_detected" in'):
-        encoder(PreparedBatch.of(noise((96, 128))))
 
 
 def test_dataset_or_detected_searches_where_the_dataset_has_nothing(encoder):
@@ -364,36 +344,34 @@ def test_published_weights_are_found_where_torch_keeps_them(tmp_path, monkeypatc
     assert "rpn.head.conv.weight" in tensors and "backbone.fpn.inner_blocks.0.weight" in tensors
     file = tmp_path / "hub" / "checkpoints" / Path(get_model_weights(TINY["detector"]).DEFAULT.url).name
     file.parent.mkdir(parents=True)
-    torch.save(tensors, file)
+    torch.save({**tensors, "roi_heads.mask_head.mask_fcn1.bias": torch.zeros(3)}, file)  # of a Mask R-CNN too
     loaded = build_encoder(encoder_config({**coco, "weights": "pretrained", "seed": 5}))
     assert loaded.fingerprint() == original.fingerprint()
     assert len(loaded.categories) == 91 and loaded.categories[1] == "person"
+    with pytest.raises(WeightsError, match=r"are not those of .*cls_score\.weight is \(91, 1024\) and should"):
+        build_encoder(encoder_config({**TINY, "weights": str(file)}))
 
 
-def test_weights_come_from_a_file_of_a_mask_r_cnn_too(encoder, tmp_path):
-    file = tmp_path / "mine.pth"
-    torch.save({"model": {**encoder.detector.state_dict(), "roi_heads.mask_head.mask_fcn1.bias": torch.zeros(3)}}, file)
-    loaded = build_encoder(encoder_config({**TINY, "weights": str(file)}))
-    assert loaded.fingerprint() == encoder.fingerprint()
-    with pytest.raises(WeightsError, match=r"mine\.pth are not those of .*cls_score\.weight is \(4, 1024\) and should"):
-        build_encoder(encoder_config({**TINY, "weights": str(file), "categories": ["background", "cat"]}))
-    with pytest.raises(WeightsError, match=r"nowhere\.pth: this does not exist"):
-        build_encoder(encoder_config({**TINY, "weights": str(tmp_path / "nowhere.pth")}))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_settings_that_do_not_go_together_are_refused():
+    for changes, message in (
         ({"min_regions": 50}, "min_regions=50 must not be above max_regions=40, nor that above proposals=60"),
         ({"proposals": 10}, "max_regions=40, nor that above proposals=10"),
+        ({"proposals": 6001}, "less than or equal to 6000"),
         ({"whole_photo": True}, "whole_photo goes with boxes=dataset"),
         ({"trained": True}, "Input should be False"),
         ({"detector": "yolo"}, "fasterrcnn_resnet50_fpn_v2"),
-    ],
-)
-def test_settings_that_do_not_go_together_are_refused(changes, message):
-    with pytest.raises(ValidationError, match=message):
-        encoder_config({**TINY, **changes})
+        ({"name": "bottom_up", "longest": 500}, "longest=500 is less than image_size=600, the shorter side"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            encoder_config({**(TINY if "name" not in changes else {}), **changes})
+    with pytest.raises(RecipeError, match=r"encoder\.longest=64 is less than the shorter side .*, here 96"):
+        build_encoder(encoder_config({**TINY, "longest": 64}))
+    for changes, message in (
+        ({"name": "bottom_up"}, r"fetched by name: take bua-caffe-frcn-r101-k10-100\.pth from the table of https"),
+        ({"name": "resnet_caffe"}, r"ResNet-101 cannot be fetched by name: take resnet101\.pth from the folder that"),
+    ):
+        with pytest.raises(WeightsError, match=message):
+            build_encoder(encoder_config(changes))
 
 
 # --- a grid at boxes ---
@@ -401,7 +379,7 @@ def test_settings_that_do_not_go_together_are_refused(changes, message):
 GRID = {"name": "roi_grid", "backbone": {"name": "small_cnn", "image_size": 64, "widths": [8, 8]}}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     photo=st.tuples(st.integers(30, 500), st.integers(30, 500)),
     crop=st.booleans(),
@@ -516,3 +494,22 @@ def test_foreign_features_say_why_they_cannot_look_at_a_photo(tmp_path):
     features = Features(vectors, torch.ones(1, 3, dtype=torch.bool))
     assert opened.caption_features(features)[0][0].words is not None
     assert opened.encoder.rectangles(features, torch.zeros(1, 4)) is None
+
+
+@pytest.mark.shared
+def test_real_boxes_are_the_regions(shared_data):
+    records = [record for record in open_dataset(shared_data / "coco-mini").split("val") if record.boxes][:4]
+    own = [torch.tensor([[b.x, b.y, b.x + b.width, b.y + b.height] for b in record.boxes]) for record in records]
+    encoder = detector(boxes="dataset")
+    photos = [prepare_photo(record.path, encoder.preprocessing) for record in records]
+    features = encoder(PreparedBatch.of([p.pixels for p in photos], torch.tensor([p.window for p in photos]), own))
+    for index, boxes in enumerate(own):
+        torch.testing.assert_close(regions_of(features, index)[1], boxes, atol=0.02, rtol=1e-4)
+
+
+def test_passes_hold_photos_of_one_shape_and_no_more_than_fit():
+    gpu, large = torch.device("cuda"), PIXELS_AT_ONCE // 8 // 1344
+    shapes = [(large, 1344), (large, 1088), *[(large, 1344)] * 9, (large + 32, 1344), (large, 1344, 1)]
+    assert list(group_by_shape(shapes, gpu)) == [[0, 2, 3, 4, 5, 6, 7, 8], [9, 10], [1], [11], [12]]
+    assert list(group_by_shape([(10**5, 10**5)] * 2, gpu)) == [[0], [1]]
+    assert list(group_by_shape([(64, 64), (64, 32), (64, 64)], torch.device("cpu"))) == [[0], [2], [1]]

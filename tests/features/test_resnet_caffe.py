@@ -54,9 +54,8 @@ def last_map(tensors: dict[str, Tensor], image: Tensor) -> Tensor:
     return x[0]
 
 
-@pytest.mark.parametrize(("height", "width"), [(95, 133), (64, 96)])
-def test_features_are_those_of_the_layers_written_out(height, width, weights, encoder):
-    image = noise(height, width)
+def test_features_are_those_of_the_layers_written_out(weights, encoder):
+    image = noise(95, 133)
     expected = last_map(torch.load(weights), image)
     mean = encoder_of(weights, grid=1)(PreparedBatch.of([image])).vectors
     torch.testing.assert_close(mean[0, 0], expected.mean((1, 2)), atol=1e-4, rtol=1e-4)
@@ -73,19 +72,25 @@ def test_features_are_those_of_the_layers_written_out(height, width, weights, en
             torch.testing.assert_close(cells[row, column], within.mean((1, 2)), atol=1e-4, rtol=1e-4)
 
 
-def test_a_photo_does_not_depend_on_its_company(encoder):
-    images = [noise(64, 96), noise(70, 50, 1), noise(64, 96, 2)]
+def test_a_photo_does_not_depend_on_its_company(encoder, weights):
+    images = [noise(64, 96), noise(70, 50, 1)]
     together = encoder(PreparedBatch.of(images))
-    assert together.vectors.shape == (3, 196, 2048) and bool(together.is_region.all())
+    assert together.vectors.shape == (2, 196, 2048) and bool(together.is_region.all())
     for index, image in enumerate(images):
         assert torch.equal(encoder(PreparedBatch.of([image])).vectors[0], together.vectors[index])
-    stacked = PreparedBatch.of(torch.stack([images[0], images[2]]))
-    assert torch.equal(encoder(stacked).vectors, together.vectors[[0, 2]])
+    assert bool(together.vectors.half().isfinite().all())
+    with pytest.raises(WeightsError, match=r"resnet50\.pth are not those of ResNet-101 of the Caffe kind: of \d+ tens"):
+        encoder_of(weights, depth=101)
+
+
+def test_fresh_weights_of_the_deepest_fit_into_half_precision():
+    vectors = encoder_of("random", depth=152, grid=1, seed=0)(PreparedBatch.of([noise(64, 64)])).vectors
+    assert bool(vectors.half().isfinite().all()) and float(vectors.std()) > 0.01
 
 
 def test_the_map_has_as_many_cells_as_its_rectangles_count(encoder):
     network = caffe_resnet((1, 1, 1, 1)).to("meta").eval()
-    for pixels in [*range(32, 132), 427, 480, 639, 640]:
+    for pixels in [*range(32, 66), 427, 640]:
         image = torch.empty(1, 3, 32, pixels, device="meta")
         columns = network.layer4(last_map_before_stage_4(network, image)).shape[-1]
         assert encoder.map_side(pixels, 14) == columns, pixels
@@ -120,18 +125,3 @@ def test_boxes_of_the_dataset_are_pooled_on_the_map_of_their_own_photo():
         grid = encoder.backbone(PreparedBatch.of([image])).vectors.transpose(1, 2).unflatten(2, (8, 8))
         expected = roi_align(grid, [quarter], output_size=1, sampling_ratio=8, aligned=True).flatten()
         torch.testing.assert_close(features.vectors[index, 0], expected)
-
-
-def test_without_a_file_a_sentence_says_where_it_comes_from():
-    with pytest.raises(WeightsError) as caught:
-        build_encoder(encoder_config({"name": "resnet_caffe"}))
-    assert str(caught.value) == (
-        "The Caffe weights of ResNet-101 cannot be fetched by name: take resnet101.pth from the folder that "
-        "https://github.com/ruotianluo/ImageCaptioning.pytorch links to in its data/README.md, and give that file as "
-        "the weights (encoder.weights=FILE)."
-    )
-
-
-def test_weights_of_another_depth_are_refused(weights):
-    with pytest.raises(WeightsError, match=r"resnet50\.pth are not those of ResNet-101 of the Caffe kind: of \d+ tens"):
-        encoder_of(weights, depth=101)

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load
 
-from showtell.errors import DataError, UsageError
+from showtell.errors import DataError
 from showtell.features import build_encoder, encoder_config
 from showtell.features.store import (
     METADATA,
@@ -26,7 +26,6 @@ from showtell.features.store import (
     StoreInfo,
     StoreWriter,
     collate_features,
-    precision,
 )
 
 INFO = StoreInfo(encoder={"name": "eye"}, fingerprint="0123456789ab", dtype="fp16", feature_size=3)
@@ -58,47 +57,45 @@ def stored(path: Path, key: bytes) -> bytes:
         return transaction.get(key)
 
 
-@settings(max_examples=40, deadline=None)
+ARRAYS = {"boxes": (2, "f4"), "scores": (1, "f4"), "labels": (1, "i4"), "attributes": (1, "i4")}
+
+
+@settings(max_examples=25, deadline=None)
 @given(
     regions=st.integers(1, 9),
-    size=st.integers(1, 7),
     dtype=st.sampled_from(["fp16", "fp32"]),
-    with_boxes=st.booleans(),
-    with_scores=st.booleans(),
-    with_labels=st.booleans(),
-    with_attributes=st.booleans(),
+    names=st.sets(st.sampled_from(sorted(ARRAYS))),
     photo=st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)),
-    name=st.text(min_size=1, max_size=100).filter(lambda text: "\0" not in text and text.isprintable()),
+    name=st.text(min_size=1, max_size=100).filter(lambda text: "\0" not in text and text.isprintable())
+    | st.just(os.fsdecode(b"caf\xe9.jpg")),
 )
-def test_what_was_written_is_read(
-    tmp_path_factory, regions, size, dtype, with_boxes, with_scores, with_labels, with_attributes, photo, name
-):
-    chance = np.random.default_rng(regions * 10 + size)
-    given_one = ImageFeatures(
-        chance.standard_normal((regions, size)).astype("f2"),
-        photo,
-        chance.random((regions, 4), dtype="f4") if with_boxes else None,
-        chance.random(regions, dtype="f4") if with_scores else None,
-        chance.integers(-1, 90, regions) if with_labels else None,
-        chance.integers(-1, 40, regions) if with_attributes else None,
-    )
-    info = StoreInfo(encoder={"name": "eye"}, fingerprint="f" * 12, dtype=dtype, feature_size=size)
-    store = FeatureStore(write(tmp_path_factory.mktemp("any") / "store", {name: given_one}, info))
+def test_what_was_written_is_read(tmp_path_factory, regions, dtype, names, photo, name):
+    chance = np.random.default_rng(regions)
+    arrays = {
+        array: chance.integers(-1, 90, (regions, 4)[: ARRAYS[array][0]]).astype(ARRAYS[array][1]) for array in names
+    }
+    written = ImageFeatures(chance.standard_normal((regions, 3)).astype("f2"), photo, **arrays)
+    info = INFO.model_copy(update={"dtype": dtype})
+    store = FeatureStore(write(tmp_path_factory.mktemp("any") / "store", {name: written}, info))
     assert (store.ids(), len(store), name in store) == ([name], 1, True)
     entry = store[name]
     assert (entry.size, entry.vectors.dtype) == (photo, {"fp16": np.float16, "fp32": np.float32}[dtype])
-    for array in ("vectors", "boxes", "scores", "labels", "attributes"):
-        ours, theirs = getattr(entry, array), getattr(given_one, array)
+    for array in ("vectors", *ARRAYS):
+        ours, theirs = getattr(entry, array), getattr(written, array)
         assert (ours is None) == (theirs is None)
         assert ours is None or np.array_equal(ours, theirs)
 
 
-def test_an_entry_is_a_checksum_and_safetensors(path):
+def test_the_layout_is_that_of_the_docs(path):
     one = ImageFeatures(
         np.array([[1, -2, 0.5]], "f2"), (640, 480), np.array([[1, 2, 3, 4]], "f4"), labels=np.array([7])
     )
-    write(path, {"42": one})
-    value = stored(path, b"42")
+    write(path, {"é": one})
+    with lmdb.open(str(path), readonly=True, lock=False) as environment, environment.begin() as transaction:
+        content = dict(transaction.cursor())
+    assert set(content) == {"é".encode(), METADATA}
+    assert json.loads(content[METADATA]) == INFO.model_dump(mode="json") and INFO.format == 3
+    value = content["é".encode()]
     assert zlib.crc32(value[8:]) == int.from_bytes(value[:8], "little")
     arrays = load(value[8:])
     assert {name: (array.dtype.str, array.tolist()) for name, array in arrays.items()} == {
@@ -106,23 +103,6 @@ def test_an_entry_is_a_checksum_and_safetensors(path):
         "boxes": ("<f4", [[1, 2, 3, 4]]),
         "labels": ("<i4", [7]),
         "size": ("<i8", [640, 480]),
-    }
-
-
-def test_one_key_an_image_and_one_of_metadata_in_the_main_database(path):
-    write(path, {"a": image(2), "b/c.jpg": image(3), "é": image(1)})
-    with lmdb.open(str(path), readonly=True, lock=False) as environment, environment.begin() as transaction:
-        content = dict(transaction.cursor())
-    assert set(content) == {b"a", b"b/c.jpg", "é".encode(), METADATA}
-    assert json.loads(content[METADATA]) == {
-        "format": 3,
-        "encoder": {"name": "eye"},
-        "fingerprint": "0123456789ab",
-        "preprocessing": None,
-        "dtype": "fp16",
-        "feature_size": 3,
-        "categories": [],
-        "attributes": [],
     }
 
 
@@ -165,12 +145,11 @@ def _read(store: FeatureStore, answers: multiprocessing.SimpleQueue[list[float]]
     answers.put([*store["a"].vectors.astype(float).ravel().tolist(), len(FeatureStore(store.path))])
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # torch has threads; the child starts none
-def test_other_processes_read_the_same(path, method):
+def test_a_forked_process_reads_the_same(path):
     store = FeatureStore(write(path, {"a": image(2)}))
     expected = [*store["a"].vectors.astype(float).ravel().tolist(), 1]
-    context = multiprocessing.get_context(method)
+    context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
     child = context.Process(target=_read, args=(store, answers))
     child.start()
@@ -187,57 +166,47 @@ def test_threads_read_the_same(path):
     with ThreadPoolExecutor(4) as pool:
         for name, entry in zip(images, pool.map(store.__getitem__, images), strict=True):
             assert np.array_equal(entry.vectors, images[name].vectors)
+    assert store.missing(["200", "7", "\0showtell", "x" * 600, ""]) == ["200", "\0showtell", "x" * 600, ""]
+    with pytest.raises(DataError, match="store has no features of image 200; add them with showtell features"):
+        store["200"]
 
 
-def test_a_damaged_entry_is_named_and_no_longer_counts_when_writing(path):
+def test_a_damaged_entry_is_named_and_repaired_where_checksums_are_compared(path):
     write(path, {"7": image(3), "8": image(3)})
     good = stored(path, b"7")
     for value in (b"", b"nonsense" * 8, good[:-1], good[:40] + bytes([good[40] ^ 1]) + good[41:]):
         change(path, b"7", value)
         store = FeatureStore(path)
         assert store["8"].vectors.shape == (3, 3)
-        with pytest.raises(
-            DataError, match=r"The features of image 7 in .*store are damaged; run the showtell features"
-        ):
+        with pytest.raises(DataError, match=r"features of image 7 in .*store are damaged; repair .* and --check\."):
             store["7"]
         del store
         with StoreWriter(path, INFO) as writer:
+            assert "7" in writer  # going on after an interruption reads no entry
+        with StoreWriter(path, INFO, check=True) as writer:
             assert "7" not in writer and "8" in writer
             writer.write({"7": image(3)})
         assert stored(path, b"7") == good
 
 
-def test_an_image_that_is_not_there_is_named(path):
-    store = FeatureStore(write(path, {"7": image(3)}))
-    assert store.missing(["6", "7", "\0showtell"]) == ["6", "\0showtell"]
-    for name in ("6", "\0showtell", "x" * 600, ""):
-        assert name not in store
-    with pytest.raises(DataError, match="store has no features of image 6; add them with showtell features"):
-        store["6"]
-
-
 def test_what_is_no_store_is_refused(tmp_path, path):
-    with pytest.raises(
-        DataError, match=r"There is no feature store .*store; write one with: showtell features DATASET"
-    ):
+    with pytest.raises(DataError, match=r"There is no feature store .*store; write one with: showtell features DATA"):
         FeatureStore(path)
     path.mkdir()
-    (path / "data.mdb").write_bytes(b"x" * 10_000)
-    with pytest.raises(DataError, match=r"is not a feature store, or a damaged one \(.*not an LMDB file"):
-        FeatureStore(path)
-    (path / "data.mdb").write_bytes(b"")
-    with pytest.raises(DataError, match="is not a feature store, or a damaged one"):
-        FeatureStore(path)
+    for content in (b"x" * 10_000, b""):
+        (path / "data.mdb").write_bytes(content)
+        with pytest.raises(DataError, match="is not a feature store, or a damaged one"):
+            FeatureStore(path)
     with lmdb.open(str(tmp_path / "other"), lock=False) as environment, environment.begin(write=True) as transaction:
         transaction.put(b"a", b"b")
-    with pytest.raises(DataError, match="is an LMDB database, and no feature store"):
-        FeatureStore(tmp_path / "other")
-    with pytest.raises(DataError, match="is an LMDB database, and no feature store"):
-        StoreWriter(tmp_path / "other", INFO)
-    file = tmp_path / "file"
-    file.write_text("")
-    with pytest.raises(DataError, match="file is a file; a feature store is a folder"):
-        StoreWriter(file, INFO)
+    for opening in (lambda: FeatureStore(tmp_path / "other"), lambda: StoreWriter(tmp_path / "other", INFO)):
+        with pytest.raises(DataError, match="is an LMDB database, and no feature store"):
+            opening()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").touch()
+    for folder, message in (("notes", r"holds other files \(mine\.txt\) and no"), ("notes/mine.txt", "Cannot write")):
+        with pytest.raises(DataError, match=message):
+            StoreWriter(tmp_path / folder, INFO)
 
 
 def test_a_file_that_lost_its_end_is_refused_before_it_is_read(path):
@@ -251,76 +220,18 @@ def test_a_file_that_lost_its_end_is_refused_before_it_is_read(path):
             opening()
 
 
-def test_a_damaged_tree_of_pages_is_a_sentence(path):
-    """Every inverted page of the file: a value of old, or a sentence of reader and writer, and never a traceback."""
-    write(path, {str(number): image(2, number) for number in range(300)})
-    whole = (path / "data.mdb").read_bytes()
-    names = list(map(str, range(300)))
-    refused = 0
-
-    def look_up_as_writer() -> None:
-        with StoreWriter(path, INFO) as writer:
-            assert all(isinstance(name in writer, bool) for name in names)
-
-    for first in range(2 * 4096, len(whole), 4096):
-        page = bytes(byte ^ 0xFF for byte in whole[first : first + 4096])
-        (path / "data.mdb").write_bytes(whole[:first] + page + whole[first + 4096 :])
-        for look_up in (lambda: FeatureStore(path).missing(names), look_up_as_writer):
-            try:
-                look_up()
-            except DataError:
-                refused += 1
-    assert refused > 0
-
-
 def test_damaged_metadata_and_other_formats_are_refused(path):
     write(path, {"7": image(3)})
     whole = INFO.model_dump(mode="json")
-    damaged = [b"", b"{", b"[1]", b"null", b"7", b"\xff\xfe", b"[" * 100_000]
-    damaged += [json.dumps({**whole, key: 7}).encode() for key in ("encoder", "fingerprint", "dtype", "preprocessing")]
-    damaged += [json.dumps({**whole, "feature_size": value}).encode() for value in ("x", None, 0, -3, 2**40)]
+    damaged = [b"", b"[1]", b"\xff\xfe", json.dumps({**whole, "feature_size": 0}).encode()]
     for value in damaged:
         change(path, METADATA, value)
         for opening in (lambda: FeatureStore(path), lambda: StoreWriter(path, INFO)):
-            with pytest.raises(DataError) as caught:
+            with pytest.raises(DataError, match="store is damaged: its metadata cannot be read; delete it and extract"):
                 opening()
-            assert str(caught.value) == (
-                f"The feature store {path} is damaged: its metadata cannot be read; delete it and extract anew."
-            )
     change(path, METADATA, json.dumps({**whole, "format": 2}).encode())
-    with pytest.raises(
-        DataError, match=r"is of another version of showtell \(format 2, here 3\); delete it and extract"
-    ):
+    with pytest.raises(DataError, match=r"is of another version of showtell \(format 2, here 3\); delete it and"):
         FeatureStore(path)
-
-
-def test_an_id_that_is_no_utf_8_is_stored_and_read(path):
-    name = os.fsdecode(b"caf\xe9.jpg")
-    write(path, {name: image(2), "b": image(1)})
-    store = FeatureStore(path)
-    assert store.ids() == ["b", name] and name in store
-    assert np.array_equal(store[name].vectors, image(2).vectors)
-    with StoreWriter(path.with_name("other"), INFO) as writer, pytest.raises(DataError, match="cannot be stored"):
-        writer.write({"\ud800": image(1)})
-
-
-def test_a_store_whose_creation_failed_is_begun_anew(path):
-    """What a full disk leaves: the beginning of the file, or zeros."""
-    write(path, {})
-    whole = (path / "data.mdb").read_bytes()
-    for left in (0, 1, 16, 100, 4096, 5000):
-        for content in (whole[:left], bytes(left)):
-            (path / "data.mdb").write_bytes(content)
-            write(path, {"7": image(3)})
-            assert FeatureStore(path).ids() == ["7"]
-
-
-def test_a_short_file_of_somebody_else_is_left_alone(path):
-    path.mkdir()
-    (path / "data.mdb").write_text("my notes")
-    with pytest.raises(DataError, match=r"store is not a feature store, or a damaged one"):
-        write(path, {"7": image(3)})
-    assert (path / "data.mdb").read_text() == "my notes"
 
 
 def test_only_one_program_writes(path):
@@ -337,7 +248,7 @@ def test_only_one_program_writes(path):
 def test_a_store_of_other_features_is_not_written_to(path):
     write(path, {"7": image(3)})
     other = INFO.model_copy(update={"encoder": {"name": "ear"}, "fingerprint": "ba9876543210"})
-    message = r"of eye \(fingerprint 0123456789ab\), not of ear \(fingerprint ba9876543210\); use the encoder that made"
+    message = r"of eye \(fingerprint 0123456789ab\), not of ear \(fingerprint ba9876543210\): name 'eye' instead"
     with pytest.raises(DataError, match=message):
         StoreWriter(path, other)
     with pytest.raises(DataError, match=r"The features in .*store are fp16, not fp32: use fp16"):
@@ -351,15 +262,12 @@ def test_features_that_do_not_fit_are_refused_and_nothing_is_written(path):
         for bad, message in (
             (np.full((1, 3), 1e5, "f4"), "image bad hold values beyond 65,504, the most that fp16 can hold: use fp32"),
             (np.full((1, 3), np.nan, "f4"), "image bad hold values that are no numbers"),
-            (
-                np.zeros((0, 3), "f4"),
-                r"image bad have the shape \(0, 3\); a store of 3 numbers has \(R, 3\), with one vector",
-            ),
+            (np.zeros((0, 3), "f4"), r"image bad have the shape \(0, 3\); a store of 3 numbers has \(R, 3\), with one"),
             (np.zeros((1, 4), "f4"), r"image bad have the shape \(1, 4\); a store of 3 numbers has \(R, 3\)"),
         ):
             with pytest.raises(DataError, match=message):
                 writer.write({"good": image(2), "bad": ImageFeatures(bad)})
-        for name in ("", "a\0b", "x" * 512):
+        for name in ("", "a\0b", "x" * 512, "\ud800"):
             with pytest.raises(DataError, match="cannot be stored: an id has 1 to 511 bytes and no null byte"):
                 writer.write({name: image(2)})
     assert FeatureStore(path).ids() == []
@@ -382,12 +290,6 @@ def test_a_full_disk_keeps_what_was_written(path):
     store = FeatureStore(path)
     assert store.ids() == ["0", "1", "2"]  # of half a megabyte each
     assert all(np.array_equal(store[name].vectors, np.ones((256, 1024))) for name in store.ids())
-
-
-def test_precisions_have_names():
-    assert precision("fp16") == "fp16"
-    with pytest.raises(UsageError, match='There is no precision "float16"; known are fp16, fp32'):
-        precision("float16")
 
 
 def test_a_fingerprint_is_of_the_weights_and_not_of_where_they_came_from():

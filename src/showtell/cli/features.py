@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -50,7 +50,7 @@ def features(
     split: Annotated[
         list[str] | None, typer.Option(help="Split to extract; can be repeated.", show_default="all")
     ] = None,
-    dtype: Annotated[str, typer.Option(metavar="fp16|fp32", help="Precision of the stored numbers.")] = "fp16",
+    dtype: Annotated[Literal["fp16", "fp32"], typer.Option(help="Precision of the stored numbers.")] = "fp16",
     batch_size: Annotated[int, typer.Option(min=1, help="Number of photos in a batch.")] = 16,
     foreign: Annotated[
         Path | None,
@@ -64,6 +64,9 @@ def features(
     source: Annotated[
         str | None, typer.Option(help="With --from: name of the features.", show_default="the name of the file")
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read what the store has, and extract damaged features anew.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Extract features of photos into a store that training reads. The same command resumes after an interruption."""
@@ -71,11 +74,10 @@ def features(
 
     from showtell.errors import DataError, UsageError, summarise
     from showtell.features.foreign import convert
-    from showtell.features.store import FeatureStore, precision
+    from showtell.features.store import FeatureStore
     from showtell.progress import counting
     from showtell.training.recipe_loading import load_recipe
 
-    kind = precision(dtype)
     given = arguments or []
     dataset = given.pop(0) if given and ("=" not in given[0] or Path(given[0]).exists()) else None
     planned = None if recipe is None else load_recipe(recipe)
@@ -88,12 +90,12 @@ def features(
         if arguments or dataset or encoder or recipe or weights or split or seed is not None:
             raise UsageError("--from converts what is on disk: it goes with --out, --source and --dtype alone.")
         with counting("converting features", None) as progress:
-            convert(foreign, out, source=source or foreign.name, dtype=kind, progress=progress)
+            convert(foreign, out, source=source or foreign.name, dtype=dtype, progress=progress)
     elif (encoder is None) == (planned is None):
         raise UsageError("Name the encoder with --encoder NAME, or a recipe that has one with --recipe RECIPE.")
     else:
         wanted = {"weights": weights, "seed": seed}
-        unreadable = _extract(out, dataset, planned, encoder, given, wanted, split or [], kind, batch_size)
+        unreadable = _extract(out, dataset, planned, encoder, given, wanted, split or [], dtype, batch_size, check)
     kept = FeatureStore(out)
     if as_json:
         facts = {
@@ -127,6 +129,7 @@ def _extract(
     splits: list[str],
     dtype: Precision,
     batch_size: int,
+    check: bool,
 ) -> tuple[Exception, ...]:
     """Extract what the options ask for; the encoder has the weights that training by the same recipe would give it.
 
@@ -171,5 +174,5 @@ def _extract(
         notify(f"extracting features of {len(records):,} photos on {device}, {describe_threads()}.")
     with counting("extracting features", len(records)) as progress:
         built = build_encoder(config).to(device)
-        done = extract(built, records, store, dtype=dtype, batch_size=batch_size, progress=progress)
+        done = extract(built, records, store, dtype=dtype, batch_size=batch_size, check=check, progress=progress)
     return done.unreadable

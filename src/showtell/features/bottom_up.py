@@ -26,10 +26,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from showtell.config import Pixels, Size
+from showtell.config import Pixels
 from showtell.errors import WeightsError
 from showtell.features.bottom_up_detector import (
-    CANDIDATES,
     FEATURE_SIZE,
     STRIDE,
     BottomUpDetector,
@@ -38,9 +37,8 @@ from showtell.features.bottom_up_detector import (
     move_boxes,
 )
 from showtell.features.bottom_up_weights import load_detector
-from showtell.features.choosing import choose_regions
-from showtell.features.contract import EncoderConfig
-from showtell.features.passes import group_by_shape
+from showtell.features.choosing import DetectorConfig, boxes_of, choose_regions
+from showtell.features.contract import group_by_shape
 from showtell.features.regions import ImageRegions, RegionEncoder, collect_regions
 from showtell.features.weights import weights_path
 from showtell.images.boxes import boxes_on_photo
@@ -52,11 +50,10 @@ Side = Annotated[Pixels, Field(ge=STRIDE)]
 _PIXEL_MEANS = (122.7717, 115.9465, 102.9801)  # red, green, blue
 
 
-class BottomUpConfig(EncoderConfig):
+class BottomUpConfig(DetectorConfig):
     """The detector of bottom-up attention and which of its regions are kept."""
 
     name: Literal["bottom_up"] = "bottom_up"
-    trained: Literal[False] = Field(False, description="A detector is always frozen, as in the paper.")
     weights: str = Field(
         "pretrained",
         min_length=1,
@@ -68,30 +65,12 @@ class BottomUpConfig(EncoderConfig):
     )
     image_size: Side = Field(600, description="Pixels of the shorter side.")
     longest: Side = Field(1000, description="Maximum number of pixels of the longer side.")
-    min_regions: Size = Field(
-        10, description="Minimum number of regions; equal to `max_regions` for a fixed number (release: 36)."
-    )
-    max_regions: Size = Field(100, description="Maximum number of regions.")
-    score_threshold: float = Field(
-        0.2, ge=0, le=1, description="Minimum class probability of regions beyond `min_regions`."
-    )
-    nms_threshold: float = Field(
-        0.3, gt=0, le=1, description="Intersection over union above which non-maximum suppression drops a box."
-    )
     refine: bool = Field(
         False, description="Report boxes after regression for their class; vectors stay those of the proposals."
     )
-    proposals: Annotated[Size, Field(le=CANDIDATES)] = Field(
-        300, description="Number of proposals that are classified."
-    )
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if not self.min_regions <= self.max_regions <= self.proposals:
-            raise ValueError(
-                f"min_regions={self.min_regions} must not be above max_regions={self.max_regions}, "
-                f"nor that above proposals={self.proposals}"
-            )
+    def _has_sides(self) -> Self:
         if self.longest < self.image_size:
             raise ValueError(f"longest={self.longest} is less than image_size={self.image_size}, the shorter side")
         return self
@@ -160,17 +139,9 @@ class BottomUp(RegionEncoder):
         if self.config.refine:
             deltas = self.detector.bbox_pred(vectors).unflatten(-1, (-1, 4))[:, 1:]
             by_class = clip_to_pixels(move_boxes(by_class, deltas), size)
-        chosen, best, labels = choose_regions(
-            cover_pixels(boxes_on_photo(by_class, window, size)),  # in pixels of the photo, as in the release
-            scores,
-            nms_threshold=self.config.nms_threshold,
-            score_threshold=self.config.score_threshold,
-            minimum=self.config.min_regions,
-            maximum=self.config.max_regions,
-        )
-        is_named = labels >= 0
-        boxes = torch.where(is_named.unsqueeze(-1), by_class[chosen, labels], proposals[chosen])
-        labels = torch.where(is_named, labels + 1, labels)  # 0 is the background
+        on_photo = cover_pixels(boxes_on_photo(by_class, window, size))  # where the release measures overlaps
+        chosen, best, labels = choose_regions(on_photo, scores, self.config)
+        boxes = boxes_of(by_class, proposals, chosen, labels)
         return ImageRegions(vectors[chosen], boxes, best, labels, self._attributes(vectors[chosen], logits[chosen]))
 
     def _attributes(self, vectors: Tensor, logits: Tensor) -> Tensor | None:

@@ -92,12 +92,11 @@ def _name(name: str) -> str:
 
 def _from_detectron(name: str, tensor: Tensor) -> Tensor:
     """A tensor of the layout whose background comes last."""
-    layer = name.partition(".")[0]
-    rows = len(tensor) if tensor.dim() else 0
+    layer, rows = name.partition(".")[0], len(tensor) if tensor.dim() else 0
     if layer == "rpn_cls_score":
         return torch.cat([torch.zeros_like(tensor), tensor])
-    if (layer in ("cls_score", "cls_embedding") and rows == CLASSES) or (layer == "attr_score" and rows == ATTRIBUTES):
-        return torch.cat([tensor[-1:], tensor[:-1]])
+    if (layer, rows) in {("cls_score", CLASSES), ("cls_embedding", CLASSES), ("attr_score", ATTRIBUTES)}:
+        return tensor.roll(1, 0)
     if layer == "bbox_pred" and rows == 4 * (CLASSES - 1):
         factors = tensor.new_tensor(_DELTA_FACTORS).repeat(CLASSES - 1)
         scaled = tensor / factors.view(-1, *[1] * (tensor.dim() - 1))

@@ -10,43 +10,77 @@ come best first.
 
 from __future__ import annotations
 
+from typing import Annotated, Literal, Self
+
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from showtell.config import Size
+from showtell.features.contract import EncoderConfig
 from showtell.images.boxes import MIN_SIDE
 
 
-def choose_regions(
-    boxes: Tensor, scores: Tensor, *, nms_threshold: float, score_threshold: float, minimum: int, maximum: int
-) -> tuple[Tensor, Tensor, Tensor]:
+class DetectorConfig(EncoderConfig):
+    """Which regions of a detector are kept."""
+
+    trained: Literal[False] = Field(False, description="A detector is always frozen, as in the paper.")
+    min_regions: Size = Field(
+        10, description="Minimum number of regions; equal to `max_regions` for a fixed number (release: 36)."
+    )
+    max_regions: Size = Field(100, description="Maximum number of regions.")
+    score_threshold: float = Field(
+        0.2, ge=0, le=1, description="Minimum class probability of regions beyond `min_regions`."
+    )
+    nms_threshold: float = Field(
+        0.3, gt=0, le=1, description="Intersection over union above which non-maximum suppression drops a box."
+    )
+    proposals: Annotated[Size, Field(le=6000)] = Field(
+        300, description="Number of proposals that are classified (torchvision: up to 1,000)."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if not self.min_regions <= self.max_regions <= self.proposals:
+            raise ValueError(
+                f"min_regions={self.min_regions} must not be above max_regions={self.max_regions}, "
+                f"nor that above proposals={self.proposals}"
+            )
+        return self
+
+
+def choose_regions(boxes: Tensor, scores: Tensor, config: DetectorConfig) -> tuple[Tensor, Tensor, Tensor]:
     """The regions among a detector's boxes.
 
     Args:
         boxes: (n, C, 4) corners of n boxes, as they are for each of C classes.
         scores: (n, C) probability of each class, without the background.
-        nms_threshold: intersection over union above which non-maximum suppression drops the weaker box of a class.
-        score_threshold: of regions beyond the minimum number.
-        minimum: number of regions, whatever their scores; all n if there are fewer.
-        maximum: number of regions.
+        config: how many there are, and from which score and up to which overlap.
 
     Returns:
-        Of the regions, best first: (r,) indices of the n boxes, (r,) scores, (r,) classes; a box that every class
-        dropped has score 0 and class -1, and comes last.
+        Of the regions, best first: (r,) indices of the n boxes, (r,) scores, (r,) labels, which count the background
+        as 0; a box that every class dropped has score 0 and label -1, and comes last.
     """
     from torchvision.ops import batched_nms  # slow to import
 
     is_box = ((boxes[..., 2:] - boxes[..., :2]) >= MIN_SIDE).all(-1)
     # Weaker boxes never drop stronger ones, so those below a floor need no suppression as long as enough stand above.
-    for floor in (score_threshold, score_threshold / 20, 0.0):
+    for floor in (config.score_threshold, config.score_threshold / 20, 0.0):
         index, label = torch.where(is_box & (scores >= floor))
         # In double precision: torchvision moves the boxes of class c aside by c times the largest coordinate.
-        kept = batched_nms(boxes[index, label].double(), scores[index, label].double(), label, nms_threshold)
+        kept = batched_nms(boxes[index, label].double(), scores[index, label].double(), label, config.nms_threshold)
         remaining = torch.zeros_like(scores)
         remaining[index[kept], label[kept]] = scores[index[kept], label[kept]]
         best, best_label = remaining.max(-1)
-        if int((best > 0).sum()) >= minimum:
+        if int((best > 0).sum()) >= config.min_regions:
             break
     regions = best.argsort(descending=True, stable=True)
-    regions = regions[: min(max(int((best >= score_threshold).sum()), minimum), maximum)]
+    enough = int((best >= config.score_threshold).sum())
+    regions = regions[: min(max(enough, config.min_regions), config.max_regions)]
     best, best_label = best[regions], best_label[regions]
-    return regions, best, torch.where(best > 0, best_label, -1)
+    return regions, best, torch.where(best > 0, best_label + 1, -1)
+
+
+def boxes_of(by_class: Tensor, proposals: Tensor, regions: Tensor, labels: Tensor) -> Tensor:
+    """The boxes (r, 4) of chosen regions: those (n, C, 4) for their classes, else their proposals (n, 4)."""
+    return torch.where((labels > 0).unsqueeze(-1), by_class[regions, labels - 1], proposals[regions])

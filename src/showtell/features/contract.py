@@ -11,6 +11,7 @@ import abc
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,14 +26,7 @@ from showtell.types import Features, PreparedBatch
 
 # Settings that say how the weights came about or change; the fingerprint has the weights themselves.
 _NO_PART_OF_FEATURES = {"trained", "start_epoch", "learning_rate", "weights", "seed", "position_slope"}
-# Settings and tensors by the names that fingerprints were first made with, so that older stores still fit.
-_FINGERPRINT_NAMES = {
-    "position_embedding": "places",
-    "min_regions": "least_regions",
-    "max_regions": "most_regions",
-    "score_threshold": "least_score",
-    "nms_threshold": "overlap",
-}
+PIXELS_AT_ONCE = 8 * 800 * 1344  # of one pass on a GPU, whatever the batch: it bounds the memory
 
 
 class EncoderConfig(Config):
@@ -48,23 +42,8 @@ class EncoderConfig(Config):
     seed: Seed | None = Field(None, description="Random seed of fresh weights (default: `training.seed`).")
 
     def feature_settings(self) -> dict[str, Any]:
-        """The settings on which features depend, as JSON has them; those of an encoder within this one too."""
-        return _without(self.model_dump(mode="json"), _NO_PART_OF_FEATURES)
-
-
-def _fingerprint_names(content: dict[str, Any]) -> dict[str, Any]:
-    return {
-        _FINGERPRINT_NAMES.get(key, key): _fingerprint_names(value) if isinstance(value, dict) else value
-        for key, value in content.items()
-    }
-
-
-def _without(content: dict[str, Any], keys: set[str]) -> dict[str, Any]:
-    return {
-        key: _without(value, keys) if isinstance(value, dict) else value
-        for key, value in content.items()
-        if key not in keys
-    }
+        """The settings on which features depend, as JSON has them."""
+        return self.model_dump(mode="json", exclude=_NO_PART_OF_FEATURES)
 
 
 class Encoder(nn.Module, abc.ABC):
@@ -130,11 +109,29 @@ class Encoder(nn.Module, abc.ABC):
     def fingerprint(self) -> str:
         """12 hexadecimal digits of what it sees: its settings, its preprocessing and its weights."""
         digest = hashlib.sha256()
-        settings = json.dumps(_fingerprint_names(self.config.feature_settings()))
-        digest.update(f"{settings}{self.preprocessing.model_dump_json()}".encode())
+        digest.update(f"{json.dumps(self.config.feature_settings())}{self.preprocessing.model_dump_json()}".encode())
         for name, tensor in sorted(self.state_dict().items()):
-            own = name.rpartition(".")[2]
-            name = name.removesuffix(own) + _FINGERPRINT_NAMES.get(own, own)
             digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
         return digest.hexdigest()[:12]
+
+
+def group_by_shape(shapes: Sequence[tuple[int, ...]], device: torch.device) -> Iterator[list[int]]:
+    """Which photos of a batch go through a network together; on a CPU every photo goes alone, which is no slower there.
+
+    Photos of different shapes do not share a pass: the zeros that fill up the smaller ones would reach into them
+    through the convolutions, so that the features of a photo would depend on its company.
+
+    Args:
+        shapes: of each photo: height, width, and whatever else has to be equal within a pass.
+        device: that computes.
+
+    Yields:
+        Indices of the photos of a pass.
+    """
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for index, shape in enumerate(shapes):
+        groups.setdefault(shape, []).append(index)
+    for (height, width, *_), indices in groups.items():
+        count = 1 if device.type == "cpu" else max(1, PIXELS_AT_ONCE // (height * width))
+        yield from (indices[first : first + count] for first in range(0, len(indices), count))

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import DataError, ImageError, summarise
@@ -44,7 +43,8 @@ def extract(
     *,
     dtype: Precision = "fp16",
     batch_size: int = BATCH_SIZE,
-    progress: Callable[[int], None] | None = None,
+    check: bool = False,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> Extraction:
     """Put the features of the photos that a store does not have into it.
 
@@ -54,42 +54,36 @@ def extract(
         path: the store; made if it is not there.
         dtype: the precision in which features are kept.
         batch_size: photos that are encoded together, and kept or lost together when the program is killed.
+        check: compare the checksums of what is there, and make damaged features anew.
         progress: called with the number of images done since the last call.
 
     Raises:
         DataError: the store is of another encoder, or cannot be written. What was done is kept.
     """
-    tell = progress or (lambda done: None)
     unreadable: list[ImageError] = []
-    written = already = 0
-    with StoreWriter(path, StoreInfo.of(encoder, dtype)) as writer, ThreadPoolExecutor(1) as keeper:
+    written = 0
+    with StoreWriter(path, StoreInfo.of(encoder, dtype), check) as writer, ThreadPoolExecutor(1) as keeper:
         missing = {record.image_id for record in records if record.image_id not in writer}
         every = [records[first : first + batch_size] for first in range(0, len(records), batch_size)]
         batches = [batch for batch in every if any(record.image_id in missing for record in batch)]
-        already = len(records) - len(missing)
-        tell(len(records) - sum(map(len, batches)))
+        progress(len(records) - sum(map(len, batches)))
         in_order = (record for batch in batches for record in batch)
-        photos = prepare_batches(
-            in_order, lambda record: encoder.prepare(record.path, corners(record.boxes)), batch_size
-        )
         keeping: Future[None] | None = None
-        for batch, chunk in zip(batches, photos, strict=True):
-            readable: list[tuple[CaptionRecord, PreparedPhoto]] = []
-            for record, photo in chunk:
-                if not isinstance(photo, ImageError):
-                    readable.append((record, photo))
-                elif record.image_id in missing:
-                    unreadable.append(photo)
+        for chunk in prepare_batches(in_order, lambda one: encoder.prepare(one.path, corners(one.boxes)), batch_size):
+            readable = [(record, photo) for record, photo in chunk if not isinstance(photo, ImageError)]
+            unreadable += [
+                error for record, error in chunk if isinstance(error, ImageError) and record.image_id in missing
+            ]
             encoded = _encode(encoder, readable) if readable else {}
             new = {image_id: entry for image_id, entry in encoded.items() if image_id in missing}
             if keeping is not None:
                 keeping.result()  # the last batch was written while this one was encoded
             keeping = keeper.submit(writer.write, new)
             written += len(new)
-            tell(len(batch))
+            progress(len(chunk))
         if keeping is not None:
             keeping.result()
-    return Extraction(written, already, tuple(unreadable))
+    return Extraction(written, len(records) - len(missing), tuple(unreadable))
 
 
 def fill_store(
@@ -97,7 +91,7 @@ def fill_store(
     encoder: Encoder,
     records: Sequence[CaptionRecord],
     *,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Make sure that a store has the features of some photos, extracting those that it lacks.
 
@@ -107,9 +101,20 @@ def fill_store(
         DataError: the store is of another encoder, lacks images that cannot be extracted, or cannot be written.
         ImageError: a photo cannot be read; the others are done.
     """
-    lacking, dtype = _lacking(Path(path), encoder, [record.image_id for record in records])
-    if not lacking:
-        return
+    lacking: Sequence[str] = [record.image_id for record in records]
+    dtype: Precision = "fp16"
+    if (Path(path) / "data.mdb").exists():
+        store = FeatureStore(path)
+        store.require(encoder)
+        lacking, dtype = store.missing(lacking), store.info.dtype
+        del store  # a writer opens the file anew
+        if not lacking:
+            return
+    elif isinstance(encoder, Precomputed):
+        raise DataError(
+            f"There is no feature store {path}; convert the features with: showtell features --from PATH --source "
+            f"{shlex.quote(encoder.config.source)} --out {path}"
+        )
     if isinstance(encoder, Precomputed):
         raise DataError(
             f"{path} has no features of {len(lacking)} of {len(records)} images: {summarise(lacking)}; only the "
@@ -121,30 +126,15 @@ def fill_store(
         raise ImageError(f"{count} cannot be read: {summarise(unreadable)}")
 
 
-def _lacking(path: Path, encoder: Encoder, image_ids: Sequence[str]) -> tuple[Sequence[str], Precision]:
-    """What a store lacks, and its precision. It is closed again, because LMDB has a file open once in a process."""
-    if not (path / "data.mdb").exists() and not isinstance(encoder, Precomputed):
-        return image_ids, "fp16"
-    if isinstance(encoder, Precomputed) and not (path / "data.mdb").exists():
-        raise DataError(
-            f"There is no feature store {path}; convert the features with: showtell features --from PATH --source "
-            f"{shlex.quote(encoder.config.source)} --out {path}"
-        )
-    store = FeatureStore(path)
-    store.require(encoder)
-    return store.missing(image_ids), store.info.dtype
-
-
 @torch.inference_mode()
 def _encode(encoder: Encoder, photos: Sequence[tuple[CaptionRecord, PreparedPhoto]]) -> dict[str, ImageFeatures]:
     """One batch, in eval mode, on the encoder's device."""
     device = next(encoder.parameters()).device
     was_training = encoder.training
     encoder.eval()
-    batch = stack_photos([photo for _, photo in photos]).to(device)
-    features = encoder(batch)
-    entries = split(features, [photo.size for _, photo in photos])
+    features = encoder(stack_photos([photo for _, photo in photos]).to(device))
     encoder.train(was_training)
+    entries = split(features, [photo.size for _, photo in photos])
     return {record.image_id: entry for (record, _), entry in zip(photos, entries, strict=True)}
 
 
@@ -155,19 +145,13 @@ def split(features: Features, sizes: Sequence[tuple[int, int]]) -> list[ImageFea
         features: of the photos.
         sizes: (width, height) of each upright photo.
     """
-    regions = features.regions
     entries = []
     for image, size in enumerate(sizes):
         is_region = features.is_region[image]
-
-        def of(tensor: Tensor | None, image: int = image, is_region: Tensor = is_region) -> Tensor | None:
-            return None if tensor is None else tensor[image][is_region].cpu()
-
-        vectors = of(features.vectors)
-        assert vectors is not None
-        kept: list[Tensor | None] = [None] * 4
-        if regions is not None:
-            kept = [of(tensor) for tensor in (regions.boxes, regions.scores, regions.labels, regions.attributes)]
-        arrays = (None if tensor is None else tensor.numpy() for tensor in kept)
-        entries.append(ImageFeatures(vectors.float().numpy(), size, *arrays))
+        arrays = {
+            name: tensor[image][is_region].cpu().numpy()
+            for name in ("boxes", "scores", "labels", "attributes")
+            if (tensor := getattr(features.regions, name, None)) is not None
+        }
+        entries.append(ImageFeatures(features.vectors[image][is_region].float().cpu().numpy(), size, **arrays))
     return entries

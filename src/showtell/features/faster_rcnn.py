@@ -11,7 +11,7 @@ Where we differ:
    the release). Two proposals of one object then fall together before regions are chosen, and overlays show the
    object's outline.
 2. A vector is the box head's output (1,024 numbers, what the detector itself decides by) where theirs is the mean of a
-   convolution's 2,048 channels over the region; `vector: pooled` is that mean over the pyramid's map (256).
+   convolution's 2,048 channels over the region.
 3. Vectors are pooled at the very boxes that are reported, so that each vector saw what its box shows.
 """
 
@@ -28,13 +28,11 @@ from torch.nn import functional as F
 
 from showtell.config import Pixels, Size
 from showtell.errors import RecipeError, UsageError
-from showtell.features.choosing import choose_regions
-from showtell.features.contract import EncoderConfig
-from showtell.features.passes import group_by_shape
+from showtell.features.choosing import DetectorConfig, boxes_of, choose_regions
+from showtell.features.contract import group_by_shape
 from showtell.features.quick_import import without_compiler
 from showtell.features.regions import ImageRegions, RegionEncoder, collect_regions
-from showtell.features.weights import from_url, read_weights, weights_path
-from showtell.features.weights import load_weights as fit_weights
+from showtell.features.weights import from_url, load_weights, read_weights, weights_path
 from showtell.images.boxes import boxes_on_image
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, PreparedBatch
@@ -55,11 +53,10 @@ _STRIDE = 32  # pixels of a prepared photo to a cell of a detector's coarsest ma
 Side = Annotated[Pixels, Field(ge=_STRIDE)]
 
 
-class FasterRcnnConfig(EncoderConfig):
+class FasterRcnnConfig(DetectorConfig):
     """A detector of torchvision and which of its regions are kept."""
 
     name: Literal["faster_rcnn"] = "faster_rcnn"
-    trained: Literal[False] = Field(False, description="A detector is always frozen, as in the paper.")
     detector: Detector = Field("fasterrcnn_resnet50_fpn_v2", description="Name of the detector in torchvision.")
     weights: str = Field(
         "pretrained", description="`pretrained` (on COCO), `random`, or a file with the detector's state dict."
@@ -81,27 +78,12 @@ class FasterRcnnConfig(EncoderConfig):
         36, description="Minimum number of regions; equal to `max_regions` for a fixed number (paper, adaptive: 10)."
     )
     max_regions: Size = Field(36, description="Maximum number of regions (paper, adaptive: 100).")
-    score_threshold: float = Field(
-        0.2, ge=0, le=1, description="Minimum class probability of regions beyond `min_regions`."
-    )
-    nms_threshold: float = Field(
-        0.3, gt=0, le=1, description="Intersection over union above which non-maximum suppression drops a box."
-    )
     refine: bool = Field(
         True, description="Refine boxes by the box head; if false, regions are the proposals, as in the release."
     )
-    proposals: Size = Field(300, description="Number of proposals that are classified (torchvision: up to 1,000).")
-    vector: Literal["box_head", "pooled"] = Field(
-        "box_head", description="Feature vector of a region: output of the box head, or mean of its pooled feature map."
-    )
 
     @model_validator(mode="after")
-    def _counts(self) -> Self:
-        if not self.min_regions <= self.max_regions <= self.proposals:
-            raise ValueError(
-                f"min_regions={self.min_regions} must not be above max_regions={self.max_regions}, "
-                f"nor that above proposals={self.proposals}"
-            )
+    def _needs_boxes_of_the_dataset(self) -> Self:
         if self.whole_photo and self.boxes == "detected":
             raise ValueError("whole_photo goes with boxes=dataset or boxes=dataset_or_detected")
         return self
@@ -125,7 +107,7 @@ class FasterRcnn(RegionEncoder):
         self.takes_boxes = config.boxes != "detected"
         self.categories = config.categories or tuple(get_model_weights(config.detector).DEFAULT.meta["categories"])
         self.detector = _build_detector(config, len(self.categories))
-        if load_weights:
+        if load_weights and config.weights != "random":
             _load_detector(self.detector, config)
         self.detector.eval()
         self.detector.backbone.to(memory_format=torch.channels_last)  # on a CPU a third faster than rows of pixels
@@ -144,8 +126,7 @@ class FasterRcnn(RegionEncoder):
             mean=transform.image_mean,
             deviation=transform.image_std,
         )
-        hidden = self.detector.roi_heads.box_predictor.cls_score.in_features
-        self.feature_size = hidden if config.vector == "box_head" else self.detector.backbone.out_channels
+        self.feature_size = self.detector.roi_heads.box_predictor.cls_score.in_features
 
     @torch.no_grad()
     def forward(self, batch: PreparedBatch) -> Features:
@@ -174,81 +155,66 @@ class FasterRcnn(RegionEncoder):
         # a pass is either searched or has its boxes given
         shapes = [(*_padded_size(size), int(own is None)) for size, own in zip(sizes, given, strict=True)]
         for indices in group_by_shape(shapes, images[0].device):
-            of_pass = self._regions([images[index] for index in indices], [given[index] for index in indices])
+            boxes = [box for index in indices if (box := given[index]) is not None]
+            of_pass = self._regions([images[index] for index in indices], boxes)
             regions.update(zip(indices, of_pass, strict=True))
         return collect_regions([regions[index] for index in range(len(batch))], batch)
 
-    def _regions(self, images: Sequence[Tensor], given: Sequence[Tensor | None]) -> list[ImageRegions]:
-        """The regions of photos that share a pass, with boxes in pixels of the images."""
-        height, width = padded = _padded_size((images[0].shape[-2], images[0].shape[-1]))
-        pixels = torch.stack(
-            [
-                F.pad(self.preprocessing.normalise(image), (0, width - image.shape[-1], 0, height - image.shape[-2]))
-                for image in images
-            ]
-        ).to(memory_format=torch.channels_last)
-        maps = self.detector.backbone(pixels)
-        boxes = [own for own in given if own is not None]
+    def _regions(self, images: Sequence[Tensor], boxes: list[Tensor]) -> list[ImageRegions]:
+        """The regions of photos that share a pass, in pixels of the images; without boxes they are searched."""
+        from torchvision.models.detection.image_list import ImageList
+
+        sizes = [(image.shape[-2], image.shape[-1]) for image in images]
+        height, width = _padded_size(sizes[0])
+        normalised = [self.preprocessing.normalise(image) for image in images]
+        padded = [F.pad(one, (0, width - one.shape[-1], 0, height - one.shape[-2])) for one in normalised]
+        photos = ImageList(torch.stack(padded).to(memory_format=torch.channels_last), sizes)
+        maps = self.detector.backbone(photos.tensors)
         if boxes:
-            pooled, hidden = self._pool(boxes, maps, padded)
-            logits, _ = self.detector.roi_heads.box_predictor(hidden)
+            vectors = self._vectors(boxes, maps, photos)
+            logits, _ = self.detector.roi_heads.box_predictor(vectors)
             scores, labels = logits.softmax(-1)[:, 1:].max(-1)
             labels = labels + 1  # 0 is the background
         else:
-            from torchvision.models.detection.image_list import ImageList
-
-            detected = self._detect(ImageList(pixels, [(image.shape[-2], image.shape[-1]) for image in images]), maps)
+            detected = self._detect(photos, maps)
             boxes = [own for own, _, _ in detected]
-            scores = torch.cat([own for _, own, _ in detected])
-            labels = torch.cat([own for _, _, own in detected])
-            pooled, hidden = self._pool(boxes, maps, padded)
-        vectors = hidden if self.config.vector == "box_head" else pooled.mean((-2, -1))
-        counts = [len(own) for own in boxes]
-        vectors_of, scores_of, labels_of = (torch.split(own, counts) for own in (vectors, scores, labels))
-        parts = zip(vectors_of, boxes, scores_of, labels_of, strict=True)
-        return [ImageRegions(*part) for part in parts]
+            scores, labels = (torch.cat([own[part] for own in detected]) for part in (1, 2))
+            vectors = self._vectors(boxes, maps, photos)
+        vectors_of, scores_of, labels_of = (
+            part.split([len(own) for own in boxes]) for part in (vectors, scores, labels)
+        )
+        return [ImageRegions(*part) for part in zip(vectors_of, boxes, scores_of, labels_of, strict=True)]
 
-    def _pool(self, boxes: list[Tensor], maps: dict[str, Tensor], padded: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        """The pooled maps (n, C, 7, 7) and the box head's output (n, 1024) of all boxes, photo after photo.
+    def _vectors(self, boxes: list[Tensor], maps: dict[str, Tensor], photos: ImageList) -> Tensor:
+        """The box head's output (n, 1024) of all boxes, photo after photo.
 
         The pooling derives the scales of its maps from the sizes that it is given first and keeps them, so it is given
         the padded size, for which they come out exact.
         """
-        heads = self.detector.roi_heads
-        pooled = heads.box_roi_pool(maps, boxes, [padded] * len(boxes))
-        return pooled, heads.box_head(pooled)
+        heads, (height, width) = self.detector.roi_heads, photos.tensors.shape[-2:]
+        vectors: Tensor = heads.box_head(heads.box_roi_pool(maps, boxes, [(height, width)] * len(boxes)))
+        return vectors
 
-    def _detect(self, images: ImageList, maps: dict[str, Tensor]) -> list[tuple[Tensor, Tensor, Tensor]]:
+    def _detect(self, photos: ImageList, maps: dict[str, Tensor]) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Boxes (r, 4), scores (r,) and labels (r,) of each photo's regions, best first."""
         from torchvision.ops import clip_boxes_to_image
 
-        proposals, _ = self.detector.rpn(images, maps)
-        for index, (height, width) in enumerate(images.image_sizes):
+        proposals, _ = self.detector.rpn(photos, maps)
+        for index, (height, width) in enumerate(photos.image_sizes):
             if not len(proposals[index]):
                 proposals[index] = proposals[index].new_tensor([[0, 0, width, height]])
-        _, hidden = self._pool(proposals, maps, tuple(images.tensors.shape[-2:]))
-        logits, deltas = self.detector.roi_heads.box_predictor(hidden)
-        counts = [len(own) for own in proposals]
+        logits, deltas = self.detector.roi_heads.box_predictor(self._vectors(proposals, maps, photos))
         if self.config.refine:
             refined = self.detector.roi_heads.box_coder.decode(deltas, proposals)  # (n, classes, 4)
         else:
             refined = torch.cat(proposals).unsqueeze(1).expand(-1, logits.shape[-1], -1)
+        counts = [len(own) for own in proposals]
         detected = []
-        parts = zip(proposals, refined.split(counts), logits.softmax(-1).split(counts), images.image_sizes, strict=True)
-        for unrefined, by_class, scores, size in parts:
-            by_class = clip_boxes_to_image(by_class, size)
-            chosen, best, labels = choose_regions(
-                by_class[:, 1:],
-                scores[:, 1:],
-                nms_threshold=self.config.nms_threshold,
-                score_threshold=self.config.score_threshold,
-                minimum=self.config.min_regions,
-                maximum=self.config.max_regions,
-            )
-            is_named = labels >= 0
-            labels = torch.where(is_named, labels + 1, labels)  # 0 is the background
-            boxes = torch.where(is_named.unsqueeze(-1), by_class[chosen, labels], unrefined[chosen])
-            detected.append((boxes, best, labels))
+        parts = zip(proposals, refined.split(counts), logits.softmax(-1).split(counts), photos.image_sizes, strict=True)
+        for unrefined, boxes, scores, size in parts:
+            by_class = clip_boxes_to_image(boxes, size)[:, 1:]
+            chosen, best, labels = choose_regions(by_class, scores[:, 1:], self.config)
+            detected.append((boxes_of(by_class, unrefined, chosen, labels), best, labels))
         return detected
 
 
@@ -256,9 +222,6 @@ def _padded_size(size: tuple[int, int]) -> tuple[int, int]:
     """(height, width), padded to whole cells of the coarsest map."""
     height, width = size
     return (-(-height // _STRIDE) * _STRIDE, -(-width // _STRIDE) * _STRIDE)
-
-
-# --- building detectors ---
 
 
 def _build_detector(config: FasterRcnnConfig, classes: int) -> FasterRCNN:
@@ -281,28 +244,14 @@ def _build_detector(config: FasterRcnnConfig, classes: int) -> FasterRCNN:
 
 
 def _load_detector(detector: FasterRCNN, config: FasterRcnnConfig) -> None:
-    """Put the weights that the settings name into a detector.
+    """Put the weights that the settings name into a detector; heads of a Mask or Keypoint R-CNN are left out."""
+    from torchvision.models import get_model_weights
 
-    Raises:
-        WeightsError: they cannot be found or read, or are another detector's.
-    """
-    if config.weights == "random":
-        return
-    if config.weights == "pretrained":
-        from torchvision.models import get_model_weights
-
-        file = from_url(get_model_weights(config.detector).DEFAULT.url)
-    else:
-        file = weights_path(config.weights)
-    tensors = {_current_name(name): tensor for name, tensor in read_weights(file).items()}
-    fit_weights(detector, tensors, source=str(file), name=config.detector, unused=_OTHER_HEADS)
-
-
-# Of Mask R-CNN and Keypoint R-CNN, which are this detector with a further head.
-_OTHER_HEADS = tuple(f"roi_heads.{kind}_{part}." for kind in ("mask", "keypoint") for part in ("head", "predictor"))
-
-
-def _current_name(name: str) -> str:
-    """A tensor's name as torchvision has it since 0.13; the files that it publishes are older."""
-    name = re.sub(r"((?:inner|layer)_blocks\.\d+)\.(weight|bias)$", r"\1.0.\2", name)
-    return re.sub(r"(rpn\.head\.conv)\.(weight|bias)$", r"\1.0.0.\2", name)
+    is_named = config.weights == "pretrained"
+    file = from_url(get_model_weights(config.detector).DEFAULT.url) if is_named else weights_path(config.weights)
+    tensors = {}
+    for name, tensor in read_weights(file).items():  # those that torchvision publishes have its names before 0.13
+        name = re.sub(r"((?:inner|layer)_blocks\.\d+)\.(weight|bias)$", r"\1.0.\2", name)
+        tensors[re.sub(r"(rpn\.head\.conv)\.(weight|bias)$", r"\1.0.0.\2", name)] = tensor
+    unused = [f"roi_heads.{kind}_{part}." for kind in ("mask", "keypoint") for part in ("head", "predictor")]
+    load_weights(detector, tensors, source=str(file), name=config.detector, unused=unused)

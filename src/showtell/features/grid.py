@@ -24,19 +24,14 @@ class GridEncoder(Encoder, abc.ABC):
 
     def grid_of(self, cells: int) -> tuple[int, int]:
         """(rows, columns) of this number of cells: images are squares."""
-        side = math.isqrt(cells)
-        return (side, side)
+        return (math.isqrt(cells), math.isqrt(cells))
 
     def forward(self, batch: PreparedBatch) -> Features:
         """Features with R = rows x columns, row by row from the upper left. Windows and boxes change nothing."""
         assert isinstance(batch.images, Tensor), "squares are of one size"
         pixels = self.preprocessing.normalise(batch.images.contiguous(memory_format=torch.channels_last))
-        if self.config.trained:
-            maps = self.maps(pixels)
-        else:
-            with torch.no_grad():
-                maps = self.maps(pixels)
-        vectors = maps.flatten(2).transpose(1, 2).contiguous()  # papers/003 §3.1.1: a
+        with torch.set_grad_enabled(torch.is_grad_enabled() and bool(self.config.trained)):
+            vectors = self.maps(pixels).flatten(2).transpose(1, 2).contiguous()  # papers/003 §3.1.1: a
         return Features(vectors, vectors.new_ones(vectors.shape[:2], dtype=torch.bool))
 
     def rectangles(self, features: Features, windows: Tensor) -> Tensor:
@@ -45,24 +40,17 @@ class GridEncoder(Encoder, abc.ABC):
         Where the map is not a multiple of the grid to which it is pooled, cells overlap, as adaptive pooling has it.
         """
         rows, columns = self.grid_of(features.vectors.shape[1])
-        extents = (windows[:, 2:] - windows[:, :2]).double()
-        sizes = [self.preprocessing.prepared_size((round(width), round(height))) for width, height in extents.tolist()]
-        shares_of: dict[tuple[int, int], Tensor] = {}  # (R, 4) of the window
-        for width, height in set(sizes):
-            left, right = self._edges(columns, width)
-            top, bottom = self._edges(rows, height)
-            row, column = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).unbind(-1)
-            shares_of[width, height] = torch.stack((left[column], top[row], right[column], bottom[row]), -1)
-        shares = torch.stack([shares_of[size] for size in sizes]).to(windows.device)
-        return (windows[:, :2].double().repeat(1, 2)[:, None] + extents.repeat(1, 2)[:, None] * shares).float()
+        row, column = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).unbind(-1)
+        rectangles = []
+        for left, top, right, bottom in windows.double().tolist():
+            size = self.preprocessing.prepared_size((round(right - left), round(bottom - top)))
+            x = left + (right - left) * self._edges(columns, size[0])[:, column]
+            y = top + (bottom - top) * self._edges(rows, size[1])[:, row]
+            rectangles.append(torch.stack((x[0], y[0], x[1], y[1]), -1))
+        return torch.stack(rectangles).float().to(windows.device)
 
     def map_side(self, pixels: int, cells: int) -> int:
-        """Number of cells of the map, before it is pooled, along a side of an image.
-
-        Args:
-            pixels: of that side.
-            cells: to which the side is pooled.
-        """
+        """Number of cells of the map, before it is pooled to `cells`, along a side of an image of some pixels."""
         return cells if self.grid is None else math.ceil(pixels / self.stride)
 
     def _edges(self, cells: int, pixels: int) -> Tensor:

@@ -38,21 +38,17 @@ class ImageRegions:
 def collect_regions(regions: Sequence[ImageRegions], batch: PreparedBatch) -> Features:
     """The regions of B images as one record, with boxes in pixels of the photos."""
 
-    def pad(tensors: Sequence[Tensor], value: int = 0) -> Tensor:
-        return pad_sequence(list(tensors), batch_first=True, padding_value=value)
+    def padded(name: str, value: int = 0) -> Tensor | None:
+        tensors = [getattr(image, name) for image in regions]
+        return None if tensors[0] is None else pad_sequence(tensors, batch_first=True, padding_value=value)
 
-    boxes = [boxes_on_photo(one.boxes, *frame) for one, *frame in zip(regions, batch.windows, batch.sizes, strict=True)]
-    scores = [one.scores for one in regions if one.scores is not None]
-    labels = [one.labels for one in regions if one.labels is not None]
-    attributes = [one.attributes for one in regions if one.attributes is not None]
+    frames = zip(regions, batch.windows, batch.sizes, strict=True)
+    boxes = pad_sequence([boxes_on_photo(image.boxes, *frame) for image, *frame in frames], batch_first=True)
+    counts = torch.tensor([len(image.boxes) for image in regions], device=boxes.device)
+    vectors = padded("vectors")
+    assert vectors is not None
     return Features(
-        vectors=pad([one.vectors for one in regions]),
-        is_region=pad([torch.ones_like(own[:, 0], dtype=torch.bool) for own in boxes]),
-        regions=Regions(
-            pad(boxes),
-            pad(scores) if scores else None,
-            pad(labels, -1) if labels else None,
-            batch.windows.float(),
-            pad(attributes, -1) if attributes else None,
-        ),
+        vectors,
+        torch.arange(boxes.shape[1], device=boxes.device) < counts.unsqueeze(-1),
+        Regions(boxes, padded("scores"), padded("labels", -1), batch.windows.float(), padded("attributes", -1)),
     )

@@ -24,9 +24,8 @@ from torch.nn import functional as F
 
 from showtell.config import Pixels, Size
 from showtell.errors import WeightsError
-from showtell.features.contract import EncoderConfig
+from showtell.features.contract import EncoderConfig, group_by_shape
 from showtell.features.grid import GridEncoder
-from showtell.features.passes import group_by_shape
 from showtell.features.quick_import import without_compiler
 from showtell.features.weights import load_weights as fit_weights
 from showtell.features.weights import read_weights, weights_path

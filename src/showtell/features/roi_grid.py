@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, model_validator
 from torch import nn
 
 from showtell.errors import RecipeError, UsageError
@@ -26,29 +26,25 @@ class RoiGridConfig(EncoderConfig):
     )
     whole_photo: bool = Field(False, description="Add the whole photo as a region behind the boxes.")
 
-    @field_validator("backbone", mode="before")
-    @classmethod
-    def _by_name(cls, content: Any) -> Any:
-        from showtell.features import encoder_config  # the registry, which imports this file
-
-        return encoder_config(content) if isinstance(content, dict) else content
-
     @model_validator(mode="before")
     @classmethod
     def _learns_as_its_backbone(cls, content: Any) -> Any:
-        if not isinstance(content, dict):
+        from showtell.features import encoder_config  # the registry, which imports this file
+
+        if not isinstance(content, dict) or not isinstance(content.get("backbone"), dict | EncoderConfig):
             return content
-        try:
-            backbone = cls._by_name(content.get("backbone"))
-        except ValidationError:
-            return content  # its own validator tells what is wrong with it
-        if not isinstance(backbone, EncoderConfig):
-            return content
+        backbone = content["backbone"]
+        if isinstance(backbone, dict):
+            backbone = encoder_config(backbone)
         shared = {"trained": bool(backbone.trained), "learning_rate": backbone.learning_rate}
         for key, value in shared.items():
             if content.get(key, value) != value:
                 raise ValueError(f"{key} is set within backbone, which is all that learns here")
-        return {**content, **shared}
+        return {**content, **shared, "backbone": backbone}
+
+    def feature_settings(self) -> dict[str, Any]:
+        """Those of the backbone within its own."""
+        return super().feature_settings() | {"backbone": self.backbone.feature_settings()}
 
 
 class RoiGrid(RegionEncoder):
@@ -91,15 +87,12 @@ class RoiGrid(RegionEncoder):
                 "none: caption images of a dataset with boxes, or train with encoder.name=faster_rcnn, which finds "
                 "its own."
             )
-        sizes = batch.sizes
-        shown = [
-            boxes_on_image(own, window, size, self.config.whole_photo)
-            for own, window, size in zip(batch.boxes, batch.windows, sizes, strict=True)
-        ]
+        frames = zip(batch.boxes, batch.windows, batch.sizes, strict=True)
+        shown = [boxes_on_image(*frame, self.config.whole_photo) for frame in frames]
         grid = self.backbone(batch).vectors.float()
         rows, columns = self.backbone.grid_of(grid.shape[1])
         # cells of the map for each pixel of an image
-        scales = [grid.new_tensor([columns / width, rows / height] * 2) for height, width in sizes]
+        scales = [grid.new_tensor([columns / width, rows / height] * 2) for height, width in batch.sizes]
         vectors = roi_align(
             grid.transpose(1, 2).unflatten(2, (rows, columns)),
             [own * cells for own, cells in zip(shown, scales, strict=True)],

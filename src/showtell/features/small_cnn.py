@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal, Self
+import math
+from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
 from showtell.config import Pixels, Size
@@ -31,9 +31,6 @@ class SmallCnnConfig(EncoderConfig):
     norm: Literal["batch", "none"] = Field(
         "batch", description="Normalisation after each convolution: batch norm, or none, which adds a bias instead."
     )
-    stage: int = Field(
-        -1, description="Stage that returns the feature map, counted from 0; -1 is the last, with one more convolution."
-    )
     position_embedding: bool = Field(True, description="Add a learned vector to each grid cell.")
     position_slope: float = Field(
         0.0,
@@ -46,16 +43,6 @@ class SmallCnnConfig(EncoderConfig):
         min_length=1,
         description="`random`, or a file of weights; those of a run's encoder are in RUN/best/model.safetensors.",
     )
-
-    @model_validator(mode="after")
-    def _has_the_stage(self) -> Self:
-        stages = len(self.widths)
-        if not -stages <= self.stage < stages:
-            raise ValueError(
-                f"stage={self.stage}: widths make {stages} maps, numbered 0 to {stages - 1} or, from the last, -1 to "
-                f"-{stages}"
-            )
-        return self
 
 
 class SmallCnn(GridEncoder):
@@ -75,10 +62,7 @@ class SmallCnn(GridEncoder):
     def __init__(self, config: SmallCnnConfig, load_weights: bool = True) -> None:
         super().__init__()
         self.config = config
-        last = len(config.widths) - 1
-        stage = range(len(config.widths))[config.stage]
-        widths = config.widths[: stage + 1]
-        self.feature_size = widths[-1]
+        self.feature_size = config.widths[-1]
         self.preprocessing = Preprocessing(
             image_size=config.image_size,
             resize="squash",
@@ -88,43 +72,30 @@ class SmallCnn(GridEncoder):
         )
         layers: list[nn.Module] = []
         before = 3
-        for width, stride in [*((width, 2) for width in widths), *([(widths[-1], 1)] if stage == last else [])]:
+        for width, stride in [*((width, 2) for width in config.widths), (config.widths[-1], 1)]:
             convolution = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=config.norm == "none")
             nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
             norm = [nn.BatchNorm2d(width)] if config.norm == "batch" else []
             layers += [convolution, *norm, nn.ReLU(inplace=True)]
             before = width
         self.layers = nn.Sequential(*layers)
-        self.stride = 2 ** len(widths)
-        side = config.image_size
-        for _ in widths:
-            side = (side + 1) // 2
+        self.stride = 2 ** len(config.widths)
+        side = math.ceil(config.image_size / self.stride)
         shape = (before, side, side)
         self.position_embedding = nn.Parameter(torch.empty(shape)) if config.position_embedding else None
         if self.position_embedding is not None:
             _initialise(self.position_embedding, config.position_slope)
         if load_weights and config.weights != "random":
-            self._load(weights_path(config.weights))
+            file = weights_path(config.weights)
+            tensors = read_weights(file)
+            own = {
+                name.removeprefix("encoder."): tensor for name, tensor in tensors.items() if name.startswith("encoder.")
+            }
+            fit_weights(self, own or tensors, source=str(file), name="small_cnn with these settings")
         self.to(memory_format=torch.channels_last)
 
-    def _load(self, file: Path) -> None:
-        """Take the weights of an encoder of these widths; its later stages and position embedding may be left out.
-
-        Raises:
-            WeightsError: the file cannot be read, or its weights are not of this encoder.
-        """
-        tensors = read_weights(file)
-        of_a_checkpoint = {
-            name.removeprefix("encoder."): tensor for name, tensor in tensors.items() if name.startswith("encoder.")
-        }
-        later = [f"layers.{layer}." for layer in range(len(self.layers), 3 * len(self.config.widths) + 3)]
-        fit_weights(
-            self, of_a_checkpoint or tensors, source=str(file), name="small_cnn with these settings",
-            unused=[*later, *([] if self.config.position_embedding else ["position_embedding"])],
-        )  # fmt: skip
-
     def maps(self, images: Tensor) -> Tensor:
-        """(B, 3, S, S) to (B, D, S / 2**stages, S / 2**stages), rounded up; stages are those up to the chosen one."""
+        """(B, 3, S, S) to (B, D, S / 2**stages, S / 2**stages), rounded up."""
         maps: Tensor = self.layers(images)
         return maps if self.position_embedding is None else maps + self.position_embedding
 

@@ -13,8 +13,6 @@ byte, key by key.
 from __future__ import annotations
 
 import json
-import mmap
-import os
 import threading
 import weakref
 import zlib
@@ -22,7 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, cast
 
 import filelock
@@ -33,7 +30,7 @@ from pydantic import Field
 from torch import Tensor
 
 from showtell.config import Config, differences
-from showtell.errors import DataError, UsageError, summarise
+from showtell.errors import DataError, summarise
 from showtell.features.contract import Encoder
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, Regions
@@ -43,29 +40,12 @@ METADATA = b"\0showtell"  # no file name and no number begins with a null byte
 LONGEST_KEY = 511  # bytes, LMDB's limit
 _LOCK = "writing.lock"
 _FIRST_MAP = 64 * 2**20  # bytes of address space; doubled whenever it is full
+_CHECKSUM = 8  # bytes in front of an entry: the CRC-32 of all that follows
 
 Precision = Literal["fp16", "fp32"]
 DTYPES: dict[str, np.dtype] = {"fp16": np.dtype("<f2"), "fp32": np.dtype("<f4")}
-# The other arrays of an entry, and their dtypes in safetensors and here.
-_ARRAYS = {"boxes": "<f4", "scores": "<f4", "labels": "<i4", "attributes": "<i4", "size": "<i8"}
-_SAFETENSORS_DTYPES: dict[str, np.dtype[Any]] = {
-    "F16": np.dtype("<f2"),
-    "F32": np.dtype("<f4"),
-    "I32": np.dtype("<i4"),
-    "I64": np.dtype("<i8"),
-}
-_CHECKSUM = 8  # bytes in front of an entry: the CRC-32 of all that follows
-
-
-def precision(name: str) -> Precision:
-    """A precision by its name.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
-    if name not in DTYPES:
-        raise UsageError(f'There is no precision "{name}"; known are {", ".join(DTYPES)}.')
-    return cast(Precision, name)
+_ARRAYS = {"boxes": "<f4", "scores": "<f4", "labels": "<i4", "attributes": "<i4", "size": "<i8"}  # beside the vectors
+_SAFETENSORS = {"F16": "<f2", "F32": "<f4", "I32": "<i4", "I64": "<i8"}
 
 
 class StoreInfo(Config):
@@ -109,15 +89,10 @@ class StoreInfo(Config):
         if self.fingerprint == wanted.fingerprint:
             return
         changed = differences(self.encoder, wanted.encoder).items()
-        differing = [f"{key} {old!r} instead of {new!r}" for key, (old, new) in changed]
-        if self.encoder.get("name") != wanted.encoder.get("name"):
-            why = ""
-        elif differing:
-            why = f": {', '.join(differing)}"
-        else:
-            why = ": the settings are the same and the weights are not (random ones are the same with the same seed)"
+        why = ", ".join(f"{key} {old!r} instead of {new!r}" for key, (old, new) in changed)
         raise DataError(
-            f"The features in {path} are of {self.made_by}, not of {wanted.made_by}{why}; use the encoder that made "
+            f"The features in {path} are of {self.made_by}, not of {wanted.made_by}: "
+            f"{why or 'the weights differ (random ones are the same with the same seed)'}; use the encoder that made "
             "them, or another store."
         )
 
@@ -169,34 +144,31 @@ def _pack(image_id: str, features: ImageFeatures, info: StoreInfo) -> bytes:
     from safetensors.numpy import save
 
     vectors = features.vectors
-    if vectors.shape[1] != info.feature_size or not len(vectors):
+    if not len(vectors) or vectors.shape[1] != info.feature_size:
         raise DataError(
             f"The features of image {image_id} have the shape {vectors.shape}; a store of {info.feature_size} numbers "
             f"has (R, {info.feature_size}), with one vector or more."
         )
     with np.errstate(over="ignore"):  # looked for below
-        narrow = vectors.astype(DTYPES[info.dtype], copy=False)
-    if not np.isfinite(narrow).all():
+        arrays = {"vectors": vectors.astype(DTYPES[info.dtype], copy=False)}
+    if not np.isfinite(arrays["vectors"]).all():
         is_finite = np.isfinite(vectors).all()
         problem = "beyond 65,504, the most that fp16 can hold: use fp32" if is_finite else "that are no numbers"
         raise DataError(f"The features of image {image_id} hold values {problem}.")
-    arrays = {"vectors": narrow}
-    for name, dtype in _ARRAYS.items():
-        array = getattr(features, name)
-        if array is not None:
-            arrays[name] = np.asarray(array, dtype)
+    given = {name: getattr(features, name) for name in _ARRAYS}
+    arrays |= {name: np.asarray(array, _ARRAYS[name]) for name, array in given.items() if array is not None}
     body = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     return zlib.crc32(body).to_bytes(_CHECKSUM, "little") + body
 
 
-def _unpack(value: memoryview, info: StoreInfo) -> ImageFeatures:
+def _unpack(value: memoryview) -> ImageFeatures:
     """Views of the arrays in an entry, whose checksum was compared."""
     start = _CHECKSUM + 8 + int.from_bytes(value[_CHECKSUM : _CHECKSUM + 8], "little")
     arrays: dict[str, Any] = {}
     for name, about in json.loads(bytes(value[_CHECKSUM + 8 : start])).items():
         first, last = about["data_offsets"]
-        dtype: np.dtype[Any] = _SAFETENSORS_DTYPES[about["dtype"]]
-        arrays[name] = np.frombuffer(value[start + first : start + last], dtype).reshape(about["shape"])
+        array = np.frombuffer(value[start + first : start + last], _SAFETENSORS[about["dtype"]])
+        arrays[name] = array.reshape(about["shape"])
     width, height = arrays.pop("size").tolist()
     return ImageFeatures(size=(width, height), **arrays)
 
@@ -215,6 +187,9 @@ def _key(image_id: str) -> bytes | None:
 
 
 # --- the database ---
+
+_opened: weakref.WeakValueDictionary[Path, lmdb.Environment] = weakref.WeakValueDictionary()  # for reading
+_opening = threading.Lock()
 
 
 @contextmanager
@@ -243,55 +218,21 @@ def _open(path: Path, **options: Any) -> lmdb.Environment:
     return environment
 
 
-def _read_info(value: memoryview | bytes | None, path: Path) -> StoreInfo:
+def _read_info(value: bytes | memoryview | None, path: Path) -> StoreInfo:
     if value is None:
         raise DataError(f"{path} is an LMDB database, and no feature store: it has no entry {METADATA!r}.")
     try:
-        content = json.loads(bytes(value))
-        if content["format"] != FORMAT:
-            raise DataError(
-                f"{path} is of another version of showtell (format {content['format']}, here {FORMAT}); delete it and "
-                "extract anew."
-            )
-        return StoreInfo.model_validate(content)
-    except (ValueError, LookupError, TypeError, RecursionError) as error:  # pydantic's is a ValueError
+        info = StoreInfo.model_validate_json(bytes(value))
+    except ValueError as error:
         raise DataError(
             f"The feature store {path} is damaged: its metadata cannot be read; delete it and extract anew."
         ) from error
-
-
-class _Mapping:
-    """A store's file, mapped for reading: once in each process, whatever the number of `FeatureStore`s."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._open()
-
-    def _open(self) -> None:
-        self._lock = threading.Lock()  # a transaction belongs to one thread at a time
-        self._process = os.getpid()
-        if not (self._path / "data.mdb").is_file():
-            raise DataError(
-                f"There is no feature store {self._path}; write one with: showtell features DATASET --encoder NAME "
-                f"--out {self._path}, or from features of other tools: showtell features --from PATH --out "
-                f"{self._path}"
-            )
-        with _damage(self._path):
-            self._environment = _open(self._path, readonly=True, create=False)
-            self._transaction = self._environment.begin(buffers=True)
-
-    @contextmanager
-    def transaction(self) -> Iterator[lmdb.Transaction]:
-        """To read in, by one thread at a time."""
-        if self._process != os.getpid():  # forked: the parent's environment is not for us
-            self._environment.close()
-            self._open()
-        with self._lock, _damage(self._path):
-            yield self._transaction
-
-
-_open_mappings: weakref.WeakValueDictionary[str, _Mapping] = weakref.WeakValueDictionary()
-_opening = threading.Lock()
+    if info.format != FORMAT:
+        raise DataError(
+            f"{path} is of another version of showtell (format {info.format}, here {FORMAT}); delete it and extract "
+            "anew."
+        )
+    return info
 
 
 class FeatureStore:
@@ -306,25 +247,37 @@ class FeatureStore:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        name = str(self.path.resolve())
-        with _opening:  # LMDB must not open one file twice in a process
-            mapping = _open_mappings.get(name) or _Mapping(self.path)
-            self._mapping = _open_mappings[name] = mapping
+        if not (self.path / "data.mdb").is_file():
+            raise DataError(
+                f"There is no feature store {self.path}; write one with: showtell features DATASET --encoder NAME "
+                f"--out {self.path}, or from features of other tools: showtell features --from PATH --out {self.path}"
+            )
+        place = self.path.resolve()
+        with _opening, _damage(self.path):  # LMDB opens a file once in a process, and `_opened` shares it
+            environment = _opened.get(place)
+            if environment is None:
+                environment = _opened[place] = _open(self.path, readonly=True, create=False)
+            self._environment = environment
         self.info = _read_info(self._get(METADATA), self.path)
         self._checked: set[str] = set()
 
     def __reduce__(self) -> tuple[type[FeatureStore], tuple[Path]]:
         return FeatureStore, (self.path,)
 
+    @contextmanager
+    def _transaction(self) -> Iterator[lmdb.Transaction]:
+        with _damage(self.path), self._environment.begin(buffers=True) as transaction:
+            yield transaction
+
     def _get(self, key: bytes | None) -> memoryview | None:
-        """The bytes of an entry, in place."""
+        """The bytes of an entry, in place: without locks and writers they stay when the transaction ends."""
         if key is None:
             return None
-        with self._mapping.transaction() as transaction:
+        with self._transaction() as transaction:
             return cast("memoryview | None", transaction.get(key))
 
     def __len__(self) -> int:
-        with self._mapping.transaction() as transaction:
+        with self._transaction() as transaction:
             return int(transaction.stat()["entries"]) - 1
 
     def __contains__(self, image_id: str) -> bool:
@@ -337,7 +290,7 @@ class FeatureStore:
 
     def ids(self) -> list[str]:
         """The images that it has, in the order of their bytes."""
-        with self._mapping.transaction() as transaction:
+        with self._transaction() as transaction:
             keys = [bytes(key) for key in transaction.cursor().iternext(values=False)]
         return [key.decode("utf-8", "surrogateescape") for key in keys if key != METADATA]
 
@@ -348,7 +301,7 @@ class FeatureStore:
     def __getitem__(self, image_id: str) -> ImageFeatures:
         """The features of an image, without a copy: they are good for as long as the store is open.
 
-        An entry is compared with its checksum the first time that a process reads it.
+        An entry is compared with its checksum the first time that this store reads it.
 
         Raises:
             DataError: the store does not have it, or it is damaged.
@@ -359,11 +312,11 @@ class FeatureStore:
         if image_id not in self._checked:
             if not _is_whole(value):
                 raise DataError(
-                    f"The features of image {image_id} in {self.path} are damaged; run the showtell features command "
-                    "that wrote them again, which repairs them."
+                    f"The features of image {image_id} in {self.path} are damaged; repair them with the showtell "
+                    "features command that wrote them and --check."
                 )
             self._checked.add(image_id)
-        return _unpack(value, self.info)
+        return _unpack(value)
 
     def require(self, encoder: Encoder) -> None:
         """Make sure that the features are those of the encoder that a model looks through.
@@ -380,20 +333,25 @@ class StoreWriter:
     Args:
         path: the folder of the store; made if it is not there.
         info: what the features are; a store that is there must hold the same.
+        check: read what is there and compare checksums, so that damaged images count as missing.
 
     Raises:
         DataError: the store is damaged or has features of another encoder or precision, another program writes to it,
             or it cannot be written.
     """
 
-    def __init__(self, path: Path | str, info: StoreInfo) -> None:
-        self.path = Path(path)
-        self.info = info
-        if str(self.path.resolve()) in _open_mappings:
+    def __init__(self, path: Path | str, info: StoreInfo, check: bool = False) -> None:
+        self.path, self.info, self._check = Path(path), info, check
+        if self.path.resolve() in _opened:
             raise DataError(f"{self.path} is open for reading in this program: let go of its FeatureStore first.")
-        _require_own_folder(self.path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            others = sorted(entry.name for entry in self.path.iterdir() if entry.name != _LOCK)
+            if others and "data.mdb" not in others:
+                raise DataError(
+                    f"{self.path} holds other files ({summarise(others, 3)}) and no feature store; choose a new or an "
+                    "empty folder."
+                )
             self._lock = filelock.FileLock(self.path / _LOCK, timeout=0)
             self._lock.acquire()
         except filelock.Timeout as error:
@@ -425,11 +383,10 @@ class StoreWriter:
             )
 
     def __contains__(self, image_id: str) -> bool:
-        """Whether the store has the features of an image, undamaged."""
         key = _key(image_id)
         with _damage(self.path), self._environment.begin(buffers=True) as transaction:
             value = None if key is None else transaction.get(key)
-            return value is not None and _is_whole(value)
+            return value is not None and (not self._check or _is_whole(value))
 
     def write(self, features: Mapping[str, ImageFeatures]) -> None:
         """Add images, or replace them, in one transaction: all are kept, or none.
@@ -439,22 +396,21 @@ class StoreWriter:
                 written before is kept.
         """
         entries = []
-        for image_id, one in features.items():
+        for image_id, image in features.items():
             key = _key(image_id)
             if key is None:
                 raise DataError(
                     f"The image id {image_id[:60]!r} cannot be stored: an id has 1 to {LONGEST_KEY} bytes and no null "
                     "byte."
                 )
-            entries.append((key, _pack(image_id, one, self.info)))
+            entries.append((key, _pack(image_id, image, self.info)))
         self._commit(entries)
 
     def _commit(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
         while True:
             try:
                 with self._environment.begin(write=True) as transaction:
-                    for key, value in entries:
-                        transaction.put(key, value)
+                    transaction.cursor().putmulti(entries)
                 return
             except lmdb.MapFullError:
                 self._environment.set_mapsize(2 * self._environment.info()["map_size"])
@@ -474,30 +430,8 @@ class StoreWriter:
     def __enter__(self) -> StoreWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _require_own_folder(path: Path) -> None:
-    """Make sure that a folder is new or a store, and delete a database whose creation failed, as on a full disk.
-
-    Raises:
-        DataError: it is a file, or holds something else.
-    """
-    file = path / "data.mdb"
-    if path.is_file():
-        raise DataError(f"{path} is a file; a feature store is a folder: choose another name.")
-    if file.exists() and file.stat().st_size < 2 * mmap.PAGESIZE and not any(file.read_bytes()[:8]):
-        file.unlink()  # its first two pages were never written
-    if path.is_dir() and not file.exists():
-        others = [entry.name for entry in path.iterdir() if entry.name != _LOCK]
-        if others:
-            raise DataError(
-                f"{path} holds other files ({summarise(sorted(others), 3)}) and no feature store; choose a new or an "
-                "empty folder."
-            )
 
 
 def collate_features(images: Sequence[ImageFeatures]) -> Features:
@@ -506,7 +440,6 @@ def collate_features(images: Sequence[ImageFeatures]) -> Features:
     Boxes, scores, labels and attributes are there if all of the images have them.
     """
     most = max(len(image.vectors) for image in images)
-    is_region = torch.tensor([[row < len(image.vectors) for row in range(most)] for image in images])
 
     def padded(name: str, fill: int = 0) -> Tensor | None:
         arrays = [getattr(image, name) for image in images]
@@ -515,16 +448,13 @@ def collate_features(images: Sequence[ImageFeatures]) -> Features:
         result = np.full((len(arrays), most, *arrays[0].shape[1:]), fill, arrays[0].dtype.newbyteorder("="))
         for index, array in enumerate(arrays):
             result[index, : len(array)] = array
-        return torch.from_numpy(result)
+        tensor = torch.from_numpy(result)
+        return tensor.long() if tensor.dtype == torch.int32 else tensor
 
-    def indices(name: str) -> Tensor | None:
-        stored = padded(name, -1)
-        return None if stored is None else stored.long()
-
-    boxes, regions = padded("boxes"), None
+    vectors, boxes, regions = padded("vectors"), padded("boxes"), None
+    assert vectors is not None
     if boxes is not None:
         windows = torch.tensor([(0, 0, *image.extent) for image in images], dtype=torch.float32)
-        regions = Regions(boxes, padded("scores"), indices("labels"), windows, indices("attributes"))
-    vectors = padded("vectors")
-    assert vectors is not None
+        regions = Regions(boxes, padded("scores"), padded("labels", -1), windows, padded("attributes", -1))
+    is_region = torch.tensor([[row < len(image.vectors) for row in range(most)] for image in images])
     return Features(vectors, is_region, regions)

@@ -43,30 +43,32 @@ def choose_images(store: FeatureStore, arguments: Sequence[str], stdin: BinaryIO
         DataError: the store has none of them, or two photos are matched to one image.
         ImageError: a folder or a pattern without any photo.
     """
+    known = store.ids()
     if not arguments:
-        ids_in_order = sorted(store.ids(), key=lambda image_id: natural_order(Path(image_id)))
-        return ChosenImages(tuple(StoredImage(store, image_id) for image_id in ids_in_order))
-    ids = {argument for argument in arguments if argument in store}
+        in_order = sorted(known, key=lambda image_id: natural_order(Path(image_id)))
+        return ChosenImages(tuple(StoredImage(store, image_id) for image_id in in_order))
+    ids = [argument for argument in dict.fromkeys(arguments) if argument in store]
     photos = [photo for name in arguments if name not in ids for photo in find_photos([name], stdin)]
-    matched, kind = match_photos(photos, images_by_name({one: [one] for one in store.ids()})) if photos else ({}, None)
+    matched, kind = match_photos(photos, images_by_name({image_id: [image_id] for image_id in known}))
     if not ids and not matched:
         raise DataError(
-            f"{store.path} has features of {summarise(store.ids(), 3)}, and none of {summarise(photos, 3)}: name "
-            "images by their ids, or by photos whose path, file name, file name without suffix or the number at its "
-            "end is an id."
+            f"{store.path} has features of {summarise(known, 3)}, and none of {summarise(photos, 3)}: name images by "
+            "their ids, or by photos whose path, file name, file name without suffix or the number at its end is an "
+            "id."
         )
-    chosen: dict[str, StoredImage] = {}
-    for image_id, path in [*((one, Path(one)) for one in arguments if one in ids), *((matched[p], p) for p in matched)]:
-        image = StoredImage(store, image_id, path if os.path.isfile(path) else None)  # noqa: PTH113 (any name)
-        before = chosen.setdefault(image_id, image)
-        if before.path is None:
-            chosen[image_id] = image
-        elif image.path is not None and not os.path.samefile(before.path, image.path):  # noqa: PTH121
+    paths: dict[str, Path | None] = {image_id: Path(image_id) for image_id in ids}
+    paths = {image_id: path if path and path.is_file() else None for image_id, path in paths.items()}
+    for photo, image_id in matched.items():
+        before = paths.setdefault(image_id, None)
+        if not os.path.isfile(photo):  # noqa: PTH113 (any name)
+            continue
+        if before is not None and not photo.samefile(before):
             raise DataError(
-                f"By {kind}, {before.path} and {image.path} are both image {image_id} of {store.path}; name one of "
-                "them."
+                f"By {kind}, {before} and {photo} are both image {image_id} of {store.path}; name one of them."
             )
+        paths[image_id] = before or photo
     missing = [f"{store.path} has no features of {photo}" for photo in photos if photo not in matched]
     count = "1 photo is" if len(matched) == 1 else f"{len(matched)} photos are"
     note = f"{count} matched to images of {store.path} by {kind}." if matched else None
-    return ChosenImages(tuple(chosen.values()), tuple(missing), note)
+    images = tuple(StoredImage(store, image_id, path) for image_id, path in paths.items())
+    return ChosenImages(images, tuple(missing), note)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -25,6 +24,10 @@ from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
 
 Stage = int | str  # the number of a feature map, or the name of a module
+Stages = Annotated[tuple[Stage, ...], Field(min_length=1)]
+Rates = Annotated[dict[Stage, Annotated[float, Field(gt=0)]], Field(min_length=1)]
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
 
 
 class TimmConfig(EncoderConfig):
@@ -46,7 +49,7 @@ class TimmConfig(EncoderConfig):
     resize: Literal["squash", "crop"] = Field(
         "squash", description="`squash` resizes the whole photo to a square, `crop` cuts out the central square."
     )
-    trained: bool | tuple[Stage, ...] | dict[Stage, float] = Field(  # type: ignore[assignment]
+    trained: bool | Stages | Rates = Field(  # type: ignore[assignment]
         True,
         description="Train the whole backbone, nothing of it, or the listed stages, each with a learning rate of its "
         "own if it is a mapping.",
@@ -58,29 +61,16 @@ class TimmConfig(EncoderConfig):
     )
     frozen_batch_norm: bool = Field(False, description="Keep the batch norm statistics of trained stages fixed.")
 
-    @field_validator("trained", mode="before")
+    @field_validator("trained", mode="wrap")
     @classmethod
-    def _check_trained(cls, value: Any) -> Any:
-        """One sentence, where pydantic would write one for each kind of value."""
-        rates = value.values() if isinstance(value, dict) else ()
-        if isinstance(value, bool) or (
-            isinstance(value, list | tuple | dict)
-            and value
-            and all(isinstance(stage, int | str) and not isinstance(stage, bool) for stage in value)
-            and all(_is_rate(rate) for rate in rates)
-        ):
-            return value
-        raise ValueError(
-            "should be true, false, stages such as [layer3, layer4], or stages with learning rates above 0 such as "
-            "{layer4: 0.00001}"
-        )
-
-
-def _is_rate(value: object) -> bool:
-    try:
-        return math.isfinite(float(str(value))) and float(str(value)) > 0  # YAML takes 1e-5 for text
-    except ValueError:
-        return False
+    def _in_one_sentence(cls, value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return check(value)
+        except ValidationError:  # which has one for each kind of value
+            raise ValueError(
+                "should be true, false, stages such as [layer3, layer4], or stages with learning rates above 0 such "
+                "as {layer4: 0.00001}"
+            ) from None
 
 
 class TimmGrid(GridEncoder):
@@ -105,15 +95,17 @@ class TimmGrid(GridEncoder):
         known = set(self.backbone.state_dict())  # before the cut
         timm_data: Any = timm.data  # which has no types
         settings = timm_data.resolve_model_data_config(self.backbone)
-        if load_weights and config.weights != "random":
-            file = _weights_file(config, self.backbone.pretrained_cfg)
+        own = self.backbone.pretrained_cfg
+        has_weights = load_weights and config.weights != "random"
+        if has_weights:
+            file = _weights_file(config, own)
             tensors = _timm_names(read_weights(file), self.backbone, file)
         self.backbone.prune_intermediate_layers([self.stage], prune_norm=not self.with_norm, prune_head=True)
-        if load_weights and config.weights != "random":
-            fit_weights(
-                self.backbone, tensors, source=str(file), name=config.name,
-                unused=[*known, *_heads(self.backbone.pretrained_cfg)],
-            )  # fmt: skip
+        if has_weights:
+            heads = own.get("classifier") or ()  # timm's names of classifiers, and torchvision's
+            heads = [*([heads] if isinstance(heads, str) else heads), "classifier", "fc", "head"]
+            unused = [*known, *(f"{head}." for head in heads)]
+            fit_weights(self.backbone, tensors, source=str(file), name=config.name, unused=unused)
         self.backbone.to(memory_format=torch.channels_last)
         self.preprocessing = Preprocessing(
             image_size=config.image_size or settings["input_size"][1],
@@ -128,7 +120,7 @@ class TimmGrid(GridEncoder):
         self.stride = info["reduction"]
         self.grid = config.grid
         self._refuse_lost_pixels()
-        self._rates = _trained_modules(config, self.backbone, stages[: self.stage + 1])
+        self._rates = _learning_rates(config, self.backbone, [info["module"] for info in stages[: self.stage + 1]])
         for name, weight in self.backbone.named_parameters():
             weight.requires_grad_(name.rpartition(".")[0] in self._rates)
 
@@ -155,12 +147,8 @@ class TimmGrid(GridEncoder):
         except (AssertionError, RuntimeError) as error:  # timm's and torch's words for a size that does not fit
             if isinstance(error, RuntimeError) and "must match the size" not in str(error):
                 raise
-            raise RecipeError(
-                f"{self.config.name} cannot take pictures of {images.shape[-1]} pixels ({error}); leave out "
-                "encoder.image_size for its own size."
-            ) from error
-        if self.config.precision == "bf16":
-            maps = maps.float()
+            raise _wrong_size(self.config, error) from error
+        maps = maps.float() if self.config.precision == "bf16" else maps
         return maps if self.grid is None else F.adaptive_avg_pool2d(maps, self.grid)
 
     def train(self, mode: bool = True) -> TimmGrid:
@@ -180,9 +168,6 @@ class TimmGrid(GridEncoder):
         return list(groups.items())
 
 
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
-
-
 def _create(config: TimmConfig) -> Any:
     """The whole backbone without its classifier, with random weights."""
     import timm
@@ -194,17 +179,21 @@ def _create(config: TimmConfig) -> Any:
         except TypeError:  # a convolutional backbone takes any size, and has no option for it
             backbone = timm.create_model(config.name, num_classes=0)
     except AssertionError as error:
+        raise _wrong_size(config, error) from error
+    stages = len(backbone.feature_info)
+    if not -stages <= config.stage < stages:
         raise RecipeError(
-            f"encoder.image_size={config.image_size}: {config.name} cannot be made for it ({error}); leave it out for "
-            "the backbone's own."
-        ) from error
-    stages = backbone.feature_info
-    if not -len(stages) <= config.stage < len(stages):
-        raise RecipeError(
-            f"encoder.stage={config.stage}: {config.name} has {len(stages)} feature maps, numbered 0 to "
-            f"{len(stages) - 1} or, from the last, -1 to -{len(stages)}."
+            f"encoder.stage={config.stage}: {config.name} has {stages} feature maps, numbered 0 to {stages - 1} or, "
+            f"from the last, -1 to -{stages}."
         )
     return backbone
+
+
+def _wrong_size(config: TimmConfig, error: Exception) -> RecipeError:
+    return RecipeError(
+        f"encoder.image_size={config.image_size}: {config.name} cannot take pictures of this size ({error}); leave it "
+        "out for the backbone's own."
+    )
 
 
 def _weights_file(config: TimmConfig, settings: dict[str, Any]) -> Path:
@@ -235,52 +224,35 @@ def _timm_names(tensors: dict[str, Tensor], backbone: nn.Module, file: Path) -> 
     return tensors
 
 
-def _heads(settings: dict[str, Any]) -> list[str]:
-    """What names in files of weights begin with that belong to classifiers, timm's and torchvision's."""
-    own = settings.get("classifier") or ()
-    return [f"{name}." for name in ((own,) if isinstance(own, str) else own)] + ["classifier.", "fc.", "head."]
+def _learning_rates(config: TimmConfig, backbone: nn.Module, ends: Sequence[str]) -> dict[str, float | None]:
+    """The modules that learn, by their full names, with the learning rate of each (None: the decoder's).
 
-
-def _trained_modules(
-    config: TimmConfig, backbone: nn.Module, stages: Sequence[dict[str, Any]]
-) -> dict[str, float | None]:
-    """The modules that learn, by their full names, with the learning rate of each (None: the decoder's)."""
+    Args:
+        config: names them, or the numbers of their stages.
+        backbone: whose modules are registered in the order in which they compute.
+        ends: the last module of each stage.
+    """
     names = [name for name, _ in backbone.named_modules()]
     if isinstance(config.trained, bool):
         return dict.fromkeys(names, config.learning_rate) if config.trained else {}
+    last = [max(index for index, name in enumerate(names) if f"{name}.".startswith(f"{end}.")) for end in ends]
+    last[-1] = len(names) - 1
+    borders = [0, *(index + 1 for index in last)]
     asked = config.trained if isinstance(config.trained, dict) else dict.fromkeys(config.trained, config.learning_rate)
-    modules: dict[str, float | None] = {}
+    rates: dict[str, float | None] = {}
     for stage, rate in asked.items():
-        if (number := _number(stage)) is None:
-            within = [name for name in names if name == stage or name.startswith(f"{stage}.")]
+        if not re.fullmatch("-?[0-9]+", str(stage)):  # numbers that key a mapping come back from JSON as text
+            within = [name for name in names if f"{name}.".startswith(f"{stage}.")]
+        elif -len(ends) <= int(stage) < len(ends):
+            number = int(stage) % len(ends)
+            within = names[borders[number] : borders[number + 1]]
         else:
-            within = _modules_of_stage(number, names, [info["module"] for info in stages])
+            within = []
         if not within:
             tops = [name for name in names if name and name.count(".") <= 1]
             raise RecipeError(
-                f"encoder.trained: {config.name} up to its stage {len(stages) - 1} has no stage or module {stage}; "
-                f"stages are 0 to {len(stages) - 1}, {nearest(str(stage), tops)}."
+                f"encoder.trained: {config.name} up to its stage {len(ends) - 1} has no stage or module {stage}; "
+                f"stages are 0 to {len(ends) - 1}, {nearest(str(stage), tops)}."
             )
-        modules |= dict.fromkeys(within, rate)
-    return modules
-
-
-def _number(stage: int | str) -> int | None:
-    """A stage given by its number; keys of a mapping come back from JSON as text."""
-    return int(stage) if re.fullmatch("-?[0-9]+", str(stage)) else None
-
-
-def _modules_of_stage(stage: int, names: Sequence[str], ends: Sequence[str]) -> list[str]:
-    """The modules between a feature map and the one before it, in the order in which they were registered.
-
-    Args:
-        stage: its number, negative from the last.
-        names: of all modules, in that order.
-        ends: the module of each feature map.
-    """
-    if not -len(ends) <= stage < len(ends):
-        return []
-    stage %= len(ends)
-    last = [max(index for index, name in enumerate(names) if f"{name}.".startswith(f"{end}.")) for end in ends]
-    first = last[stage - 1] + 1 if stage else 0
-    return list(names[first:] if stage == len(ends) - 1 else names[first : last[stage] + 1])
+        rates |= dict.fromkeys(within, rate)
+    return rates
