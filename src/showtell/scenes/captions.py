@@ -176,19 +176,8 @@ def _facts(scene: Scene) -> list[_Fact]:
     return facts
 
 
-def _with_article(words: str) -> str:
-    return ("an " if words[0] in "aeiou" else "a ") + words
-
-
 def _phrase(random: Random, scene: Scene, group: Group, allow_pattern_noun: bool = True) -> _Phrase:
-    """Name a group: attributes drawn at random, and those needed to distinguish it from the other items.
-
-    Args:
-        random: where the choices come from.
-        scene: what is described.
-        group: the items to name; more than one only from `_groups`.
-        allow_pattern_noun: whether a pattern may stand behind the noun ("with stripes").
-    """
+    """Name a group: attributes drawn at random, and those needed to distinguish it from the other items."""
     shape = scene.items[group[0]].shape
     shared = _common_attributes(scene, group)
     is_alone = len(scene.items) == 1
@@ -219,7 +208,7 @@ def _phrase(random: Random, scene: Scene, group: Group, allow_pattern_noun: bool
         adjectives.reverse()
     text = " ".join([*words, *adjectives, noun]) + after
     if len(group) == 1:
-        text = _with_article(text)
+        text = ("an " if text[0] in "aeiou" else "a ") + text
     elif len(group) == 2 and random.random() < 0.12:
         text = "a pair of " + text
     else:
@@ -233,11 +222,6 @@ def _relation_parts(random: Random, scene: Scene, fact: _Fact) -> list[Part]:
     if fact.second:
         parts += ["and", _phrase(random, scene, fact.second)]
     return parts
-
-
-def _verb(random: Random, phrase: _Phrase, facts: Sequence[_Fact]) -> str:
-    verbs = VERBS if all(fact.relation != "touching" for fact in facts) else VERBS[:1]
-    return _choose_form(random, verbs, phrase.is_plural, 0.75)
 
 
 def _fragment_parts(random: Random, scene: Scene, fact: _Fact, other: _Fact | None) -> list[Part]:
@@ -255,8 +239,9 @@ def _fragment_parts(random: Random, scene: Scene, fact: _Fact, other: _Fact | No
 def _sentence_parts(random: Random, scene: Scene, fact: _Fact, other: _Fact | None) -> list[Part]:
     """ "A is above B", "A is above B and left of C"."""
     subject = _phrase(random, scene, fact.subject)
-    stated = [fact] if other is None else [fact, other]
-    parts: list[Part] = [subject, _verb(random, subject, stated), *_relation_parts(random, scene, fact)]
+    is_contact = "touching" in (fact.relation, other and other.relation)
+    verb = _choose_form(random, VERBS[:1] if is_contact else VERBS, subject.is_plural, 0.75)
+    parts: list[Part] = [subject, verb, *_relation_parts(random, scene, fact)]
     if other is not None:
         parts += ["and", *_relation_parts(random, scene, other)]
     return parts
@@ -290,19 +275,12 @@ def _relation_caption_parts(random: Random, scene: Scene, facts: Sequence[_Fact]
         others = [other for other in facts if other.subject == fact.subject and not other.objects & fact.objects]
         return _sentence_parts(random, scene, fact, _maybe_choose_fact(random, others)), True
     if form < 0.5 and fact.relation in PRONOUN_WORDS:
-        others = [
-            other
-            for other in facts
-            if other.object == fact.object
-            and other.relation in PRONOUN_WORDS
-            and not {*other.subject} & {*fact.subject}
-        ]
+        of_object = [other for other in facts if other.object == fact.object and other.relation in PRONOUN_WORDS]
+        others = [other for other in of_object if not {*other.subject} & {*fact.subject}]
         return _pronoun_parts(random, scene, fact, _maybe_choose_fact(random, others)), False
-    others = [
-        other
-        for other in facts
-        if other.subject == fact.object and not fact.second and not other.objects & {*fact.subject}
-    ]
+    others = [other for other in facts if other.subject == fact.object and not other.objects & {*fact.subject}]
+    if fact.second:
+        others = []
     return _fragment_parts(random, scene, fact, _maybe_choose_fact(random, others)), False
 
 

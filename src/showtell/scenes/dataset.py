@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -39,19 +39,6 @@ MIN_SIZE, MAX_SIZE = 48, 4096  # pixels; below, patterns cannot be seen
 UNFINISHED = "unfinished.json"
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """Consecutive images of a split, drawn by one process."""
-
-    folder: Path
-    seed: int
-    size: int  # pixels
-    split: str
-    first: int  # k of the first image
-    first_id: int
-    count: int
-
-
 def split_sizes(images: int) -> dict[str, int]:
     """Number of images of each split: of 5,000, 4,200, 200, 300 and 300; none is empty.
 
@@ -73,20 +60,20 @@ def sample_image(seed: int, split: str, k: int) -> tuple[Scene, tuple[SceneCapti
     return scene, write_captions(Random(f"{name}/captions"), scene, CAPTIONS)
 
 
-# --- drawing ---
-
-
 def draw_all(
     folder: Path, images: int, seed: int, size: int, processes: int, progress: Callable[[int], None]
 ) -> list[SceneRecord]:
     """Draw every image into folder/images; the result does not depend on the number of processes."""
-    tasks = _tasks(folder, images, seed, size)
+    all_images = [(split, k) for split, count in split_sizes(images).items() for k in range(count)]
+    numbered = list(enumerate(all_images, start=1))
+    chunks = [numbered[first : first + CHUNK] for first in range(0, images, CHUNK)]
+    draw = partial(_draw, folder, seed, size)
     if processes == 1:
-        return _collect(map(_draw, tasks), progress)
+        return _collect(map(draw, chunks), progress)
     try:
         with worker_pool(processes) as pool:
             # Not pool.map: after an interrupt it cancels what the pool itself reports as broken.
-            drawn = [pool.submit(_draw, task) for task in tasks]
+            drawn = [pool.submit(draw, chunk) for chunk in chunks]
             return _collect((part.result() for part in drawn), progress)
     except BrokenProcessPool as error:
         raise UsageError(
@@ -95,24 +82,13 @@ def draw_all(
         ) from error
 
 
-def _tasks(folder: Path, images: int, seed: int, size: int) -> list[_Task]:
-    tasks = []
-    next_id = 1
-    for split, total in split_sizes(images).items():
-        for first in range(0, total, CHUNK):
-            count = min(CHUNK, total - first)
-            tasks.append(_Task(folder, seed, size, split, first, next_id, count))
-            next_id += count
-    return tasks
-
-
-def _draw(task: _Task) -> list[SceneRecord]:
+def _draw(folder: Path, seed: int, size: int, chunk: list[tuple[int, tuple[str, int]]]) -> list[SceneRecord]:
+    """Draw the images of a chunk, (id, (split, k))."""
     records = []
-    for offset in range(task.count):
-        scene, captions = sample_image(task.seed, task.split, task.first + offset)
-        image_id = task.first_id + offset
-        render(scene, task.size).save(task.folder / "images" / file_name(image_id), compress_level=6)
-        records.append(SceneRecord(image_id, task.split, scene, captions))
+    for image_id, (split, k) in chunk:
+        scene, captions = sample_image(seed, split, k)
+        render(scene, size).save(folder / "images" / file_name(image_id), compress_level=6)
+        records.append(SceneRecord(image_id, split, scene, captions))
     return records
 
 
@@ -122,9 +98,6 @@ def _collect(parts: Iterable[list[SceneRecord]], progress: Callable[[int], None]
         records.extend(part)
         progress(len(part))
     return records
-
-
-# --- the whole dataset ---
 
 
 def write_scenes(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from showtell.scenes.lexicon import (
     ANY_SHAPE,
@@ -100,8 +100,7 @@ class _ParseError(Exception):
     """The next words do not fit the grammar. Alternatives catch it, and at last `parse_caption`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(NamedTuple):
     """A phrase with its grammatical number."""
 
     index: int  # in `ParsedCaption.phrases`
@@ -109,20 +108,22 @@ class _Head:
 
 
 SINGULAR, PLURAL, EITHER = frozenset({False}), frozenset({True}), frozenset({False, True})
+AND = {("and",): True}
+LINKS = {**AND, ("together", "with"): True, ("with",): True}
 _Result = TypeVar("_Result")
 
 
 class _Parser:
     """Recursive descent: a method parses what it is named after and advances, or raises `_ParseError`.
 
-    Only `optional` and `first_of` continue after a failure, from the position they started at.
+    Only `optional` continues after a failure, from the state it started in; so all of the state is immutable.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        self.words = words
+        self.words = tuple(words)
         self.position = 0
-        self.phrases: list[NounPhrase] = []
-        self.relations: list[ParsedRelation] = []
+        self.phrases: tuple[NounPhrase, ...] = ()
+        self.relations: tuple[ParsedRelation, ...] = ()
         self.total: int | None = None
         self.background: str | None = None
 
@@ -130,22 +131,24 @@ class _Parser:
 
     def optional(self, method: Callable[..., _Result], *arguments: Any) -> _Result | None:
         """What the method parses; None, with nothing consumed, where it fails."""
-        position, phrases, relations = self.position, len(self.phrases), len(self.relations)
-        total, background = self.total, self.background
+        state = dict(vars(self))
         try:
             return method(*arguments)
         except _ParseError:
-            self.position, self.total, self.background = position, total, background
-            del self.phrases[phrases:], self.relations[relations:]
+            vars(self).update(state)
             return None
 
-    def first_of(self, *methods: Callable[[], _Result]) -> _Result:
-        """What the first method that succeeds parses."""
-        for method in methods:
-            result = self.optional(method)
-            if result is not None:
-                return result
-        raise _ParseError
+    def joined(self, method: Callable[..., Any], *arguments: Any) -> bool:
+        """What the method parses, once or several times with "and" between."""
+        method(*arguments)
+        while self.optional(self.after_and, method, *arguments):
+            pass
+        return True
+
+    def after_and(self, method: Callable[..., _Result], *arguments: Any) -> _Result:
+        """ "and", then what the method parses."""
+        self.word("and")
+        return method(*arguments)
 
     def peek(self, ahead: int = 0) -> str:
         """A word ahead, without consuming it; empty beyond the end."""
@@ -162,7 +165,7 @@ class _Parser:
     def expression(self, table: Mapping[tuple[str, ...], _Result]) -> _Result:
         """The value of the longest expression of a table that comes next."""
         for length in range(MAX_EXPRESSION_WORDS, 0, -1):
-            words = tuple(self.words[self.position : self.position + length])
+            words = self.words[self.position : self.position + length]
             if len(words) == length and words in table:
                 self.position += length
                 return table[words]
@@ -172,83 +175,65 @@ class _Parser:
 
     def noun_phrase(self) -> _Head:
         """ "a small red circle", "two striped stars", "a pair of moons", "a heart with dots"."""
-        first = self.word("a", "an", *COUNTS)
-        numbers = SINGULAR if first in ("a", "an") else PLURAL
-        count = COUNTS.get(first, 1)
+        first = self.word(*DETERMINERS)
+        count, numbers = (COUNTS[first], PLURAL) if first in COUNTS else (1, SINGULAR)
         if first == "a" and self.peek() == "pair":
             self.word("pair")
             self.word("of")
             count, numbers = 2, EITHER
-        elif numbers is SINGULAR and (first == "an") != (self.peek()[:1] in tuple("aeiou")):
+        elif count == 1 and (first == "an") != self.peek().startswith(tuple("aeiou")):
             raise _ParseError
-        attributes: dict[str, str] = {}
+        attributes = []
         while self.peek() in ADJECTIVES:
-            self.attribute(attributes, ADJECTIVES[self.word(self.peek())])
-        shape, is_plural = NOUNS.get(self.peek(), ("", count == 1))
-        if is_plural != (count > 1):
-            raise _ParseError
-        self.position += 1
+            attributes.append(ADJECTIVES[self.word(self.peek())])
+        shape, is_plural = NOUNS[self.word(*NOUNS)]
         if self.peek() == "with" and self.peek(1) in PATTERN_NOUN_VALUES:
             self.word("with")
-            self.attribute(attributes, PATTERN_NOUN_VALUES[self.word(self.peek())])
-        self.phrases.append(NounPhrase(shape, tuple(attributes.items()), count))
-        return _Head(len(self.phrases) - 1, numbers)
-
-    def attribute(self, attributes: dict[str, str], named: tuple[str, str]) -> None:
-        """One more attribute; a phrase has at most one of a kind."""
-        kind, value = named
-        if kind in attributes:
+            attributes.append(PATTERN_NOUN_VALUES[self.word(self.peek())])
+        if is_plural != (count > 1) or len(dict(attributes)) < len(attributes):
             raise _ParseError
-        attributes[kind] = value
+        self.phrases += (NounPhrase(shape, tuple(attributes), count),)
+        return _Head(len(self.phrases) - 1, numbers)
 
     def thing(self, follow: bool = True) -> _Head:
         """A phrase with its clauses; `follow`: also with a bare relation, "a star above a moon"."""
         head = self.noun_phrase()
-        while True:
-            parsed = self.optional(self.with_clause, head) or self.optional(self.which_clause, head)
-            if not parsed and follow:
-                parsed = self.optional(self.relations_of, head)
-            if not parsed:
-                return head
+        clauses = [self.with_clause, self.which_clause, *([self.relations_of] if follow else [])]
+        while any(self.optional(clause, head) for clause in clauses):
+            pass
+        return head
 
-    def things(self) -> list[_Head]:
+    def things(self, links: Mapping[tuple[str, ...], bool] = LINKS) -> list[_Head]:
         """Things in a list: "a star and two moons", "a star with a moon"."""
         heads = [self.thing()]
-        while head := self.optional(self.further_thing, ("and",), ("together", "with"), ("with",)):
+        while head := self.optional(self.further_thing, links):
             heads.append(head)
         return heads
 
-    def further_thing(self, *links: tuple[str, ...]) -> _Head:
+    def further_thing(self, links: Mapping[tuple[str, ...], bool]) -> _Head:
         """ "and a star"."""
-        self.expression(dict.fromkeys(links, True))
+        self.expression(links)
         return self.thing()
 
-    def all_shapes(self) -> list[_Head]:
-        """ "three shapes", "three shapes including a star and a moon"; no head stands for all."""
+    def all_shapes(self) -> bool:
+        """ "three shapes", "three shapes including a star and a moon"."""
         self.total = COUNTS[self.word(*COUNTS)]
         self.word(*ANY_SHAPE)
         if self.peek() == "including":
             self.word("including")
             self.things()
-        return []
+        return True
 
     # relations
 
     def with_clause(self, head: _Head) -> bool:
         """ "with a star above it and a moon to its left": relations of the head."""
         self.word("with")
-        self.pronoun_phrase(head)
-        while self.optional(self.after_and, self.pronoun_phrase, head):
-            pass
-        return True
+        return self.joined(self.pronoun_phrase, head)
 
     def pronoun_phrase(self, head: _Head) -> bool:
         """ "a star above it and to its left"."""
-        subject = self.noun_phrase()
-        self.pronoun(subject, head)
-        while self.optional(self.after_and, self.pronoun, subject, head):
-            pass
-        return True
+        return self.joined(self.pronoun, self.noun_phrase(), head)
 
     def pronoun(self, subject: _Head, head: _Head) -> bool:
         """ "above it"; "inside" alone, unless a thing follows that it is inside of."""
@@ -256,7 +241,7 @@ class _Parser:
         relation = self.expression({words: name for table in tables for words, name in table.items()})
         if self.peek() in DETERMINERS:
             raise _ParseError
-        self.relations.append(ParsedRelation(relation, subject.index, (head.index,)))
+        self.relations += (ParsedRelation(relation, subject.index, (head.index,)),)
         return True
 
     def which_clause(self, head: _Head) -> bool:
@@ -267,28 +252,23 @@ class _Parser:
 
     def relations_of(self, head: _Head) -> bool:
         """ "above a star", "above a star and left of a moon": relations of the head."""
-        self.relation([head], True)
-        while self.optional(self.after_and, self.relation, [head], True):
-            pass
-        return True
+        return self.joined(self.relation, [head], True)
 
     def relation(self, heads: list[_Head], follow: bool) -> str:
         """ "above a star", for each head; returns the relation's name."""
         converse = self.optional(self.expression, CONVERSE_EXPRESSIONS)
         relation = converse or self.expression(RELATION_EXPRESSIONS)
-        one = self.thing(follow)
-        objects: tuple[int, ...] = (one.index,)
+        first = self.thing(follow).index
+        objects: tuple[int, ...] = (first,)
         if relation == "between":
-            other = self.optional(self.after_and, self.second_object, follow)
-            if other is not None:
-                objects = (one.index, other.index)
-            elif self.phrases[one.index].count != 2:
+            second = self.optional(self.after_and, self.second_object, follow)
+            if second is not None:
+                objects = (first, second.index)
+            elif self.phrases[first].count != 2:
                 raise _ParseError
         for head in heads:
-            if converse:
-                self.relations.append(ParsedRelation(relation, one.index, (head.index,)))
-            else:
-                self.relations.append(ParsedRelation(relation, head.index, objects))
+            subject, others = (first, (head.index,)) if converse else (head.index, objects)
+            self.relations += (ParsedRelation(relation, subject, others),)
         return relation
 
     def second_object(self, follow: bool) -> _Head:
@@ -297,11 +277,6 @@ class _Parser:
         if self.peek() in VERB_IS_PLURAL:
             raise _ParseError
         return head
-
-    def after_and(self, method: Callable[..., _Result], *arguments: Any) -> _Result:
-        """ "and", then what the method parses."""
-        self.word("and")
-        return method(*arguments)
 
     # sentences
 
@@ -312,9 +287,7 @@ class _Parser:
 
     def sentence(self) -> bool:
         """ "a star is above a moon and left of a heart", "a star and a moon are above a heart"; joined by "and"."""
-        heads = [self.thing()]
-        while head := self.optional(self.further_thing, ("and",)):
-            heads.append(head)
+        heads = self.things(AND)
         numbers = heads[0].numbers if len(heads) == 1 else PLURAL
         self.verb(numbers)
         relation = self.relation(heads, False)
@@ -336,54 +309,42 @@ class _Parser:
         if relation == "between":
             raise _ParseError
         other = self.thing(False)
-        self.relations += [ParsedRelation(relation, head.index, (other.index,)) for head in heads]
+        self.relations += tuple(ParsedRelation(relation, head.index, (other.index,)) for head in heads)
         return True
 
     # captions
 
-    def background_phrase(self) -> str:
+    def background_phrase(self) -> None:
         """ "on a white background"."""
         self.word(*BEFORE_BACKGROUND)
         self.background = self.expression(BACKGROUND_EXPRESSIONS)
-        return self.background
 
-    def end(self) -> bool:
-        """The background, if it was not named before, and nothing more."""
-        if self.background is None:
-            self.optional(self.background_phrase)
-        if self.position != len(self.words):
-            raise _ParseError
-        return True
-
-    def there_caption(self) -> bool:
+    def existence(self) -> None:
         """ "there is a star", "there are two stars", "there are a star and a moon"."""
         self.word("there")
         is_plural = self.word("is", "are") == "are"
-        heads = self.first_of(self.all_shapes, self.things)
+        heads = [] if self.optional(self.all_shapes) else self.things()
         if is_plural not in (heads[0].numbers if heads else PLURAL) and not (is_plural and len(heads) > 1):
             raise _ParseError
-        return self.end()
 
-    def fragment_caption(self) -> bool:
+    def fragment(self) -> None:
         """ "a picture of a star", "a star", "a picture of a grid with a star", "a grid with a star"."""
         self.optional(self.expression, OPENING_EXPRESSIONS)
         if self.background is None:
             self.background = self.optional(self.expression, BACKGROUND_EXPRESSIONS)
             if self.background is not None:
                 self.word("with")
-        self.first_of(self.all_shapes, self.things)
-        return self.end()
+        if not self.optional(self.all_shapes):
+            self.things()
 
-    def sentence_caption(self) -> bool:
-        """A sentence."""
-        self.sentence()
-        return self.end()
-
-    def caption(self) -> ParsedCaption:
-        """A whole caption."""
-        self.optional(self.background_phrase)
-        self.first_of(self.there_caption, self.fragment_caption, self.sentence_caption)
-        return ParsedCaption(tuple(self.phrases), tuple(self.relations), self.total, self.background)
+    def whole(self, form: Callable[[], object]) -> ParsedCaption:
+        """A caption of this form: the background, if it was not named before, and nothing more."""
+        form()
+        if self.background is None:
+            self.optional(self.background_phrase)
+        if self.position != len(self.words):
+            raise _ParseError
+        return ParsedCaption(self.phrases, self.relations, self.total, self.background)
 
 
 @lru_cache(maxsize=65536)
@@ -393,4 +354,6 @@ def parse_caption(caption: str) -> ParsedCaption | None:
     if sum(word in NOUNS for word in words) > MAX_PHRASES:  # each is the noun of a phrase; this bounds the recursion
         return None
     parser = _Parser(words)
-    return parser.optional(parser.caption)
+    parser.optional(parser.background_phrase)
+    parsed = (parser.optional(parser.whole, form) for form in (parser.existence, parser.fragment, parser.sentence))
+    return next(filter(None, parsed), None)

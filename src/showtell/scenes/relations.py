@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 from showtell.scenes.outlines import box, contains_point, do_cross, least_distance, outline
@@ -74,26 +75,6 @@ def _is_offset(difference: int) -> bool | None:
     return False if difference <= LEVEL else None
 
 
-def is_left(a: Item, b: Item) -> bool | None:
-    """Whether the first item is to the left of the second; None where that is ambiguous."""
-    return _is_offset(b.x - a.x)
-
-
-def is_right(a: Item, b: Item) -> bool | None:
-    """Whether the first item is to the right of the second; None where that is ambiguous."""
-    return _is_offset(a.x - b.x)
-
-
-def is_above(a: Item, b: Item) -> bool | None:
-    """Whether the first item is above the second; None where that is ambiguous."""
-    return _is_offset(b.y - a.y)
-
-
-def is_below(a: Item, b: Item) -> bool | None:
-    """Whether the first item is below the second; None where that is ambiguous."""
-    return _is_offset(a.y - b.y)
-
-
 def is_touching(a: Item, b: Item) -> bool | None:
     """Whether the outlines of two items cross or meet; None where that is ambiguous."""
     apart, _, _ = _contact(a, b)
@@ -136,26 +117,28 @@ def is_between(middle: Item, a: Item, b: Item) -> bool | None:
     return None if OUTER[0] <= fraction <= OUTER[1] and distance <= OFF_LINE else False
 
 
-PAIRWISE = {
-    "left": is_left,
-    "right": is_right,
-    "above": is_above,
-    "below": is_below,
-    "inside": is_inside,
-    "touching": is_touching,
+DIRECTIONS: dict[str, Callable[[Item, Item], bool | None]] = {
+    "left": lambda a, b: _is_offset(b.x - a.x),
+    "right": lambda a, b: _is_offset(a.x - b.x),
+    "above": lambda a, b: _is_offset(b.y - a.y),
+    "below": lambda a, b: _is_offset(a.y - b.y),
 }
-"""The relations of one item to one other."""
+PAIRWISE = {**DIRECTIONS, "inside": is_inside, "touching": is_touching}
+"""The relations of one item to one other: whether it holds, None where that is ambiguous."""
 
 
 def is_unambiguous_with(item: Item, others: tuple[Item, ...]) -> bool:
     """Whether no relation that the item takes part in, among these others, is ambiguous."""
-    for a, b in itertools.chain(((item, other) for other in others), ((other, item) for other in others)):
-        if is_left(a, b) is None or is_above(a, b) is None:
-            return False
-    for a, b in itertools.combinations(others, 2):
-        if is_between(item, a, b) is None or is_between(a, item, b) is None or is_between(b, a, item) is None:
-            return False
-    return all(are_apart(item, other) is not None for other in others)
+    verdicts = itertools.chain(
+        (holds(item, other) for holds in DIRECTIONS.values() for other in others),
+        (
+            is_between(*three)
+            for a, b in itertools.combinations(others, 2)
+            for three in ((item, a, b), (a, item, b), (b, a, item))
+        ),
+        (are_apart(item, other) for other in others),
+    )
+    return None not in verdicts
 
 
 def is_unambiguous(scene: Scene) -> bool:
