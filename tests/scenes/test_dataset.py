@@ -17,13 +17,13 @@ from PIL import Image
 
 from showtell.cli import main
 from showtell.errors import DataError, UsageError
-from showtell.processes import LOCK_NAME, lock_folder
+from showtell.processes import LOCK_NAME
 from showtell.scenes import LANGUAGE_VERSION, dataset, read_scenes, split_sizes, write_scenes
 from showtell.scenes.annotations import SPLITS
 from showtell.scenes.dataset import MIN_FOR_WORKERS, sample_image
 from showtell.scenes.rendering import render
 from showtell.scenes.truth import judge
-from showtell.scenes.world import HELD_OUT
+from showtell.scenes.world import SHAPES
 
 IMAGES = 60
 ITEM = (
@@ -98,29 +98,22 @@ def test_boxes_and_groundings_are_those_of_the_scene(folder: Path) -> None:
     assert scenes is not None
     for split in SPLITS:
         instances, captions = load(folder, f"instances_{split}"), load(folder, f"captions_{split}")
-        names = {category["id"]: category["name"] for category in instances["categories"]}
-        shapes: dict[int, str] = {}
-        owners: dict[int, int] = {}
-        for one in instances["annotations"]:
-            index = one["id"] - 10 * one["image_id"] - 1
-            item = scenes[str(one["image_id"])].items[index]
-            shapes[one["id"]], owners[one["id"]] = names[one["category_id"]], one["image_id"]
-            assert names[one["category_id"]] == item.shape
-            assert one["attributes"] == {"colour": item.colour, "size": item.size, "pattern": item.pattern}
-            left, top, width, height = one["bbox"]
-            assert left <= item.x <= left + width
-            assert top <= item.y <= top + height
-            assert 0 < one["area"] <= width * height + 0.01
-            assert one["iscrowd"] == 0
+        boxes = {box["id"]: box for box in instances["annotations"]}
+        for box in boxes.values():
+            item = scenes[str(box["image_id"])].items[box["id"] - 10 * box["image_id"] - 1]
+            assert SHAPES[box["category_id"] - 1] == item.shape
+            assert box["attributes"] == {"colour": item.colour, "size": item.size, "pattern": item.pattern}
+            left, top, width, height = box["bbox"]
+            assert left <= item.x <= left + width and top <= item.y <= top + height
+            assert 0 < box["area"] <= width * height + 0.01
         for caption in captions["annotations"]:
             for span in caption["grounding"]:
                 words = caption["caption"].split()[span["first"] : span["end"]]
-                assert words
-                assert {owners[box] for box in span["boxes"]} == {caption["image_id"]}
+                assert {boxes[box]["image_id"] for box in span["boxes"]} == {caption["image_id"]}
                 if len(span["boxes"]) == 1:  # "a striped red disc" is judged as a circle
-                    scene = scenes[str(caption["image_id"])]
-                    (box,) = span["boxes"]
-                    assert f"{shapes[box]}" in {s.text for s in judge(" ".join(words), scene).statements}
+                    shape = SHAPES[boxes[span["boxes"][0]]["category_id"] - 1]
+                    truth = judge(" ".join(words), scenes[str(caption["image_id"])])
+                    assert shape in {statement.text for statement in truth.statements}
 
 
 def test_scenes_read_back_are_those_that_were_drawn(folder: Path) -> None:
@@ -132,19 +125,6 @@ def test_scenes_read_back_are_those_that_were_drawn(folder: Path) -> None:
     for number in (1, IMAGES):
         with Image.open(folder / "images" / f"{number:06d}.png") as image:
             assert image.tobytes() == render(scenes[str(number)]).tobytes()
-
-
-def test_held_out_pairs_are_where_they_belong(folder: Path) -> None:
-    for split in SPLITS:
-        instances = load(folder, f"instances_{split}")
-        names = {category["id"]: category["name"] for category in instances["categories"]}
-        held_out = {
-            one["image_id"]
-            for one in instances["annotations"]
-            if (one["attributes"]["colour"], names[one["category_id"]]) in HELD_OUT
-        }
-        everything = {image["id"] for image in instances["images"]}
-        assert held_out == (everything if split == "test_compositional" else set())
 
 
 def test_the_same_seed_draws_the_same_bytes_and_another_seed_others(folder: Path, tmp_path: Path) -> None:
@@ -222,16 +202,6 @@ def test_a_complete_folder_is_left_as_it_is_and_an_incomplete_one_is_drawn_again
     assert digests(tmp_path) == before
 
 
-def test_two_at_once_are_kept_apart(tmp_path: Path) -> None:
-    with (
-        lock_folder(tmp_path / "drawn", "drawing scenes into", "another folder"),
-        pytest.raises(DataError, match=r"Another program is drawing scenes into .*; wait for it, or choose another"),
-    ):
-        write_scenes(tmp_path / "drawn", images=8)
-    write_scenes(tmp_path / "drawn", images=8)  # the folder with a lock alone counts as empty
-    assert len(read_scenes(tmp_path / "drawn") or {}) == 8
-
-
 def started(folder: Path, images: int, seed: int = 0) -> subprocess.Popen[str]:
     """`showtell data scenes` as a process of its own."""
     command = [sys.executable, "-m", "showtell", "data", "scenes", str(folder)]
@@ -241,7 +211,7 @@ def started(folder: Path, images: int, seed: int = 0) -> subprocess.Popen[str]:
 
 def test_of_processes_that_race_one_writes_a_whole_dataset(tmp_path: Path) -> None:
     """Different seeds at one folder: whoever has the lock draws, the others end with a sentence."""
-    racers = [started(tmp_path / "drawn", 40, seed) for seed in range(4)]
+    racers = [started(tmp_path / "drawn", 40, seed) for seed in range(2)]
     ends = [(racer.communicate(timeout=240), racer.returncode) for racer in racers]
     seeds = [seed for seed, (_, status) in enumerate(ends) if status == 0]
     assert len(seeds) == 1, ends
@@ -255,7 +225,7 @@ def test_of_processes_that_race_one_writes_a_whole_dataset(tmp_path: Path) -> No
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_a_signal_ends_the_workers_too_and_the_same_command_finishes(number: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "drawn"
-    with started(folder, 1000) as process:
+    with started(folder, 500) as process:
         limit = time.monotonic() + 60
         while not any((folder / "images").glob("*.png")) and time.monotonic() < limit:
             time.sleep(0.02)

@@ -1,8 +1,8 @@
 """The truth checker held against a table written by hand, before the checker was.
 
 A scene is written as lines of "size pattern colour shape x y" in units of a picture 96 units wide, y downwards,
-the first item drawn first. A statement is written "+ kind: text" when it shall hold and "- kind: text" when it
-shall not; the texts use the first word of each list of synonyms.
+the first item drawn first. A statement is written "+text" when it shall hold and "-text" when it shall not; the
+texts use the first word of each list of synonyms.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import itertools
 from collections import Counter
 from random import Random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +19,6 @@ from showtell.scenes.dataset import sample_image
 from showtell.scenes.parser import MAX_PHRASES, parse_caption
 from showtell.scenes.relations import PAIRWISE, is_between
 from showtell.scenes.truth import STATISTICS, judge, statistics
-from showtell.scores import ImageFacts, score
 from tests.scenes.literals import scene, vocabulary
 
 # One red circle on the left, one blue square on the right, in one line.
@@ -62,209 +60,140 @@ LINE = scene(
 BORDER = scene("white", "small solid red circle 43 20", "small solid blue square 52 70")
 ALONE = scene("mint", "big dotted green triangle 48 48")
 
-TABLE: list[tuple[str, Scene, list[str]]] = [
+TABLE: list[tuple[str, Scene, str]] = [
     # one phrase, every attribute
-    ("a circle", PAIR, ["+ shape: circle"]),
-    ("a red circle", PAIR, ["+ shape: circle", "+ colour: red circle"]),
-    ("a small red circle", PAIR, ["+ shape: circle", "+ colour: red circle", "+ size: small circle"]),
-    (
-        "a big striped blue square",
-        PAIR,
-        ["+ shape: square", "+ colour: blue square", "+ size: big square", "+ pattern: striped square"],
-    ),
+    ("a circle", PAIR, "+circle"),
+    ("a red circle", PAIR, "+circle, +red circle"),
+    ("a small red circle", PAIR, "+circle, +red circle, +small circle"),
+    ("a big striped blue square", PAIR, "+square, +blue square, +big square, +striped square"),
     # any order of the adjectives, and the pattern behind the noun
-    ("a striped big blue square", PAIR, [
-        "+ shape: square", "+ colour: blue square", "+ size: big square", "+ pattern: striped square"]),
-    ("a blue square with stripes", PAIR, [
-        "+ shape: square", "+ colour: blue square", "+ pattern: striped square"]),
-    ("a blue square with dots", PAIR, [
-        "+ shape: square", "+ colour: blue square", "- pattern: dotted square"]),
+    ("a striped big blue square", PAIR, "+square, +blue square, +big square, +striped square"),
+    ("a blue square with stripes", PAIR, "+square, +blue square, +striped square"),
+    ("a blue square with dots", PAIR, "+square, +blue square, -dotted square"),
     # synonyms say the same
-    ("a tiny red disc", PAIR, ["+ shape: circle", "+ colour: red circle", "+ size: small circle"]),
-    ("a large spotted green triangle", ALONE, [
-        "+ shape: triangle", "+ colour: green triangle", "+ size: big triangle", "+ pattern: dotted triangle"]),
-    ("a violet moon", NESTED, ["+ shape: moon", "+ colour: purple moon"]),
-    ("a turquoise rhombus", CONTACT, ["+ shape: diamond", "+ colour: cyan diamond"]),
+    ("a tiny red disc", PAIR, "+circle, +red circle, +small circle"),
+    ("a large spotted green triangle", ALONE, "+triangle, +green triangle, +big triangle, +dotted triangle"),
+    ("a violet moon", NESTED, "+moon, +purple moon"),
+    ("a turquoise rhombus", CONTACT, "+diamond, +cyan diamond"),
     # wrong attributes fail on their own
-    ("a blue circle", PAIR, ["+ shape: circle", "- colour: blue circle"]),
-    ("a big red circle", PAIR, ["+ shape: circle", "+ colour: red circle", "- size: big circle"]),
-    ("a medium dotted yellow star", PAIR, [
-        "- shape: star", "- colour: yellow star", "- size: medium star", "- pattern: dotted star"]),
+    ("a blue circle", PAIR, "+circle, -blue circle"),
+    ("a big red circle", PAIR, "+circle, +red circle, -big circle"),
+    ("a medium dotted yellow star", PAIR, "-star, -yellow star, -medium star, -dotted star"),
     # a phrase may be about a thing of another shape; the right shape comes first where both are as true
-    ("a red square", PAIR, ["+ shape: square", "- colour: red square"]),
-    ("a red heart", PAIR, ["- shape: heart", "+ colour: red heart"]),
+    ("a red square", PAIR, "+square, -red square"),
+    ("a red heart", PAIR, "-heart, +red heart"),
     # relations
-    ("a red circle to the left of a blue square", PAIR, [
-        "+ shape: circle", "+ colour: red circle", "+ shape: square", "+ colour: blue square",
-        "+ relation: circle left of square"]),
-    ("a red circle to the right of a blue square", PAIR, [
-        "+ shape: circle", "+ colour: red circle", "+ shape: square", "+ colour: blue square",
-        "- relation: circle right of square"]),
-    ("a circle above a square", PAIR, [
-        "+ shape: circle", "+ shape: square", "- relation: circle above square"]),
-    ("a square is on the right of a circle", PAIR, [
-        "+ shape: circle", "+ shape: square", "+ relation: square right of circle"]),
+    ("a red circle to the left of a blue square", PAIR,
+     "+circle, +red circle, +square, +blue square, +circle left of square"),
+    ("a red circle to the right of a blue square", PAIR,
+     "+circle, +red circle, +square, +blue square, -circle right of square"),
+    ("a circle above a square", PAIR, "+circle, +square, -circle above square"),
+    ("a square is on the right of a circle", PAIR, "+circle, +square, +square right of circle"),
     # colours exchanged between the phrases: relation and shapes hold, the colours do not
-    ("a red circle to the left of a blue square", EXCHANGED, [
-        "+ shape: circle", "- colour: red circle", "+ shape: square", "- colour: blue square",
-        "+ relation: circle left of square"]),
+    ("a red circle to the left of a blue square", EXCHANGED,
+     "+circle, -red circle, +square, -blue square, +circle left of square"),
     # of a thing that was taken for another, a relation holds as it does of that thing
-    ("a red circle to the left of a star", PAIR, [
-        "+ shape: circle", "+ colour: red circle", "- shape: star", "+ relation: circle left of star"]),
-    ("a red circle to the right of a star", PAIR, [
-        "+ shape: circle", "+ colour: red circle", "- shape: star", "- relation: circle right of star"]),
+    ("a red circle to the left of a star", PAIR, "+circle, +red circle, -star, +circle left of star"),
+    ("a red circle to the right of a star", PAIR, "+circle, +red circle, -star, -circle right of star"),
     # with nothing left to be about, all that a phrase says is false
-    ("a green triangle to the left of a star", ALONE, [
-        "+ shape: triangle", "+ colour: green triangle", "- shape: star", "- relation: triangle left of star"]),
-    ("two stars above a moon", PAIR, [
-        "- shape: star", "- count: two star", "- shape: moon", "- relation: star above moon"]),
+    ("a green triangle to the left of a star", ALONE, "+triangle, +green triangle, -star, -triangle left of star"),
+    ("two stars above a moon", PAIR, "-star, -two star, -moon, -star above moon"),
     # "with ... to its left": the second phrase is the subject
-    ("a blue square with a red circle to its left", PAIR, [
-        "+ shape: square", "+ colour: blue square", "+ shape: circle", "+ colour: red circle",
-        "+ relation: circle left of square"]),
-    ("a blue square with a red circle above it", PAIR, [
-        "+ shape: square", "+ colour: blue square", "+ shape: circle", "+ colour: red circle",
-        "- relation: circle above square"]),
+    ("a blue square with a red circle to its left", PAIR,
+     "+square, +blue square, +circle, +red circle, +circle left of square"),
+    ("a blue square with a red circle above it", PAIR,
+     "+square, +blue square, +circle, +red circle, -circle above square"),
     # inside, and its converses
-    ("a green heart inside a pink square", NESTED, [
-        "+ shape: heart", "+ colour: green heart", "+ shape: square", "+ colour: pink square",
-        "+ relation: heart inside square"]),
-    ("a pink square containing a green heart", NESTED, [
-        "+ shape: heart", "+ colour: green heart", "+ shape: square", "+ colour: pink square",
-        "+ relation: heart inside square"]),
-    ("a pink square with a heart inside it", NESTED, [
-        "+ shape: heart", "+ shape: square", "+ colour: pink square", "+ relation: heart inside square"]),
-    ("a pink square inside a green heart", NESTED, [
-        "+ shape: heart", "+ colour: green heart", "+ shape: square", "+ colour: pink square",
-        "- relation: square inside heart"]),
-    ("a moon inside a square", NESTED, ["+ shape: moon", "+ shape: square", "- relation: moon inside square"]),
+    ("a green heart inside a pink square", NESTED, "+heart, +green heart, +square, +pink square, +heart inside square"),
+    ("a pink square containing a green heart", NESTED,
+     "+heart, +green heart, +square, +pink square, +heart inside square"),
+    ("a pink square with a heart inside it", NESTED, "+heart, +square, +pink square, +heart inside square"),
+    ("a pink square inside a green heart", NESTED, "+heart, +green heart, +square, +pink square, -square inside heart"),
+    ("a moon inside a square", NESTED, "+moon, +square, -moon inside square"),
     # what lies inside does not touch
-    ("a heart touching a square", NESTED, [
-        "+ shape: heart", "+ shape: square", "- relation: heart touching square"]),
-    ("a cross touching a diamond", CONTACT, [
-        "+ shape: cross", "+ shape: diamond", "+ relation: cross touching diamond"]),
-    ("a diamond in contact with a cross", CONTACT, [
-        "+ shape: cross", "+ shape: diamond", "+ relation: diamond touching cross"]),
-    ("a circle touching a square", PAIR, [
-        "+ shape: circle", "+ shape: square", "- relation: circle touching square"]),
+    ("a heart touching a square", NESTED, "+heart, +square, -heart touching square"),
+    ("a cross touching a diamond", CONTACT, "+cross, +diamond, +cross touching diamond"),
+    ("a diamond in contact with a cross", CONTACT, "+cross, +diamond, +diamond touching cross"),
+    ("a circle touching a square", PAIR, "+circle, +square, -circle touching square"),
     # between, with two phrases and with a counted one
-    ("a yellow star between a red heart and a green heart", LINE, [
-        "+ shape: star", "+ colour: yellow star", "+ shape: heart", "+ colour: red heart",
-        "+ shape: heart", "+ colour: green heart", "+ relation: star between heart and heart"]),
-    ("a star in between two hearts", LINE, [
-        "+ shape: star", "+ shape: heart", "+ count: two heart", "+ relation: star between heart"]),
-    ("a green heart between a red heart and a star", LINE, [
-        "+ shape: star", "+ shape: heart", "+ colour: red heart",
-        "+ shape: heart", "+ colour: green heart", "- relation: heart between heart and star"]),
-    ("a star between two circles", GROUP, [
-        "+ shape: star", "+ shape: circle", "+ count: two circle", "- relation: star between circle"]),
+    ("a yellow star between a red heart and a green heart", LINE,
+     "+star, +yellow star, +heart, +red heart, +heart, +green heart, +star between heart and heart"),
+    ("a star in between two hearts", LINE, "+star, +heart, +two heart, +star between heart"),
+    ("a green heart between a red heart and a star", LINE,
+     "+star, +heart, +red heart, +heart, +green heart, -heart between heart and star"),
+    ("a star between two circles", GROUP, "+star, +circle, +two circle, -star between circle"),
     # chains: "which is" goes on from the last phrase, "and <relation>" from the first
-    ("a heart inside a square which is to the left of a moon", NESTED, [
-        "+ shape: heart", "+ shape: square", "+ shape: moon",
-        "+ relation: heart inside square", "+ relation: square left of moon"]),
-    ("a heart is inside a square and left of a moon", NESTED, [
-        "+ shape: heart", "+ shape: square", "+ shape: moon",
-        "+ relation: heart inside square", "+ relation: heart left of moon"]),
-    ("a square is left of a moon and inside a heart", NESTED, [
-        "+ shape: heart", "+ shape: square", "+ shape: moon",
-        "+ relation: square left of moon", "- relation: square inside heart"]),
+    ("a heart inside a square which is to the left of a moon", NESTED,
+     "+heart, +square, +moon, +heart inside square, +square left of moon"),
+    ("a heart is inside a square and left of a moon", NESTED,
+     "+heart, +square, +moon, +heart inside square, +heart left of moon"),
+    ("a square is left of a moon and inside a heart", NESTED,
+     "+heart, +square, +moon, +square left of moon, -square inside heart"),
     # counts are exact, over the shape and those of the attributes that hold
-    ("two red circles", GROUP, ["+ shape: circle", "+ colour: red circle", "+ count: two circle"]),
-    ("a pair of red circles", GROUP, ["+ shape: circle", "+ colour: red circle", "+ count: two circle"]),
-    ("two red circles", PAIR, ["+ shape: circle", "+ colour: red circle", "- count: two circle"]),
-    ("two red circles", FOUR, ["+ shape: circle", "+ colour: red circle", "- count: two circle"]),
-    ("three red circles", FOUR, ["+ shape: circle", "+ colour: red circle", "+ count: three circle"]),
-    ("two solid red circles", FOUR, [
-        "+ shape: circle", "+ colour: red circle", "+ pattern: solid circle", "+ count: two circle"]),
-    ("four circles", FOUR, ["+ shape: circle", "+ count: four circle"]),
-    ("four red circles", FOUR, ["+ shape: circle", "- colour: red circle", "+ count: four circle"]),
-    ("two blue circles", GROUP, ["+ shape: circle", "- colour: blue circle", "+ count: two circle"]),
+    ("two red circles", GROUP, "+circle, +red circle, +two circle"),
+    ("a pair of red circles", GROUP, "+circle, +red circle, +two circle"),
+    ("two red circles", PAIR, "+circle, +red circle, -two circle"),
+    ("two red circles", FOUR, "+circle, +red circle, -two circle"),
+    ("three red circles", FOUR, "+circle, +red circle, +three circle"),
+    ("two solid red circles", FOUR, "+circle, +red circle, +solid circle, +two circle"),
+    ("four circles", FOUR, "+circle, +four circle"),
+    ("four red circles", FOUR, "+circle, -red circle, +four circle"),
+    ("two blue circles", GROUP, "+circle, -blue circle, +two circle"),
     # one of several may be mentioned alone: "a" says nothing of the number
-    ("a red circle", FOUR, ["+ shape: circle", "+ colour: red circle"]),
+    ("a red circle", FOUR, "+circle, +red circle"),
     # a relation of a group is one of each member
-    ("two small red circles above a yellow star", GROUP, [
-        "+ shape: circle", "+ colour: red circle", "+ size: small circle", "+ count: two circle",
-        "+ shape: star", "+ colour: yellow star", "+ relation: circle above star"]),
-    ("two red circles to the left of a star", GROUP, [
-        "+ shape: circle", "+ colour: red circle", "+ count: two circle", "+ shape: star",
-        "- relation: circle left of star"]),
+    ("two small red circles above a yellow star", GROUP,
+     "+circle, +red circle, +small circle, +two circle, +star, +yellow star, +circle above star"),
+    ("two red circles to the left of a star", GROUP, "+circle, +red circle, +two circle, +star, -circle left of star"),
     # different phrases are different objects
-    ("a red circle and a red circle", PAIR, [
-        "+ shape: circle", "+ colour: red circle", "- shape: circle", "- colour: red circle"]),
-    ("a red circle and a red circle", GROUP, [
-        "+ shape: circle", "+ colour: red circle", "+ shape: circle", "+ colour: red circle"]),
-    ("a red circle above a blue circle", FOUR, [
-        "+ shape: circle", "+ colour: red circle", "+ shape: circle", "+ colour: blue circle",
-        "+ relation: circle above circle"]),
-    ("a blue circle above a red circle", FOUR, [
-        "+ shape: circle", "+ colour: blue circle", "+ shape: circle", "+ colour: red circle",
-        "- relation: circle above circle"]),
+    ("a red circle and a red circle", PAIR, "+circle, +red circle, -circle, -red circle"),
+    ("a red circle and a red circle", GROUP, "+circle, +red circle, +circle, +red circle"),
+    ("a red circle above a blue circle", FOUR, "+circle, +red circle, +circle, +blue circle, +circle above circle"),
+    ("a blue circle above a red circle", FOUR, "+circle, +blue circle, +circle, +red circle, -circle above circle"),
     # the best assignment: of the three red circles the striped one is on the right
-    ("a striped circle to the right of a blue circle", FOUR, [
-        "+ shape: circle", "+ pattern: striped circle", "+ shape: circle", "+ colour: blue circle",
-        "+ relation: circle right of circle"]),
-    ("a solid red circle to the right of a blue circle", FOUR, [
-        "+ shape: circle", "+ pattern: solid circle", "+ colour: red circle",
-        "+ shape: circle", "+ colour: blue circle", "- relation: circle right of circle"]),
+    ("a striped circle to the right of a blue circle", FOUR,
+     "+circle, +striped circle, +circle, +blue circle, +circle right of circle"),
+    ("a solid red circle to the right of a blue circle", FOUR,
+     "+circle, +solid circle, +red circle, +circle, +blue circle, -circle right of circle"),
     # backgrounds, behind and before, and the number of all shapes
-    ("a red circle on a white background", PAIR, [
-        "+ shape: circle", "+ colour: red circle", "+ background: white"]),
-    ("a red circle on a mint background", PAIR, [
-        "+ shape: circle", "+ colour: red circle", "- background: mint"]),
-    ("on a grey background there are two red circles", GROUP, [
-        "+ shape: circle", "+ colour: red circle", "+ count: two circle", "+ background: grey"]),
-    ("a heart inside a square on squared paper", NESTED, [
-        "+ shape: heart", "+ shape: square", "+ relation: heart inside square", "+ background: squared"]),
-    ("three shapes including a yellow star", GROUP, [
-        "+ count: three shapes", "+ shape: star", "+ colour: yellow star"]),
-    ("two shapes including a yellow star", GROUP, [
-        "- count: two shapes", "+ shape: star", "+ colour: yellow star"]),
-    ("three shapes", GROUP, ["+ count: three shapes"]),
+    ("a red circle on a white background", PAIR, "+circle, +red circle, +white"),
+    ("a red circle on a mint background", PAIR, "+circle, +red circle, -mint"),
+    ("on a grey background there are two red circles", GROUP, "+circle, +red circle, +two circle, +grey"),
+    ("a heart inside a square on squared paper", NESTED, "+heart, +square, +heart inside square, +squared"),
+    ("three shapes including a yellow star", GROUP, "+three shapes, +star, +yellow star"),
+    ("two shapes including a yellow star", GROUP, "-two shapes, +star, +yellow star"),
+    ("three shapes", GROUP, "+three shapes"),
     # openings say nothing
-    ("a picture of a red circle", PAIR, ["+ shape: circle", "+ colour: red circle"]),
-    ("there is a red circle", PAIR, ["+ shape: circle", "+ colour: red circle"]),
+    ("a picture of a red circle", PAIR, "+circle, +red circle"),
+    ("there is a red circle", PAIR, "+circle, +red circle"),
     # a border case is neither true nor false: the statement is left out
-    ("a circle to the left of a square", BORDER, ["+ shape: circle", "+ shape: square"]),
-    ("a circle above a square", BORDER, [
-        "+ shape: circle", "+ shape: square", "+ relation: circle above square"]),
+    ("a circle to the left of a square", BORDER, "+circle, +square"),
+    ("a circle above a square", BORDER, "+circle, +square, +circle above square"),
     # further grammar, added with the checker
-    ("an orange cross and a diamond", CONTACT, ["+ shape: cross", "+ colour: orange cross", "+ shape: diamond"]),
-    ("a heart and a moon are inside a square", NESTED, [
-        "+ shape: heart", "+ shape: moon", "+ shape: square",
-        "+ relation: heart inside square", "- relation: moon inside square"]),
-    ("a moon is to the right of a square and a heart", NESTED, [
-        "+ shape: heart", "+ shape: moon", "+ shape: square",
-        "+ relation: moon right of square", "+ relation: moon right of heart"]),
-    ("a moon to the right of a square and a heart", NESTED, [
-        "+ shape: heart", "+ shape: moon", "+ shape: square", "+ relation: moon right of square"]),
-    ("a heart is inside a square and a moon is right of a star", NESTED, [
-        "+ shape: heart", "+ shape: moon", "+ shape: square", "- shape: star",
-        "+ relation: heart inside square", "- relation: moon right of star"]),
-    ("a square with a heart inside and a moon to its right", NESTED, [
-        "+ shape: heart", "+ shape: moon", "+ shape: square",
-        "+ relation: heart inside square", "+ relation: moon right of square"]),
-    ("a square with a heart inside a moon", NESTED, [
-        "+ shape: heart", "+ shape: moon", "+ shape: square", "- relation: heart inside moon"]),
-    ("a star with two circles above it", GROUP, [
-        "+ shape: star", "+ shape: circle", "+ count: two circle", "+ relation: circle above star"]),
-    ("two circles with a star beneath them", GROUP, [
-        "+ shape: star", "+ shape: circle", "+ count: two circle", "+ relation: star below circle"]),
-    ("there is a pair of circles above a star", GROUP, [
-        "+ shape: star", "+ shape: circle", "+ count: two circle", "+ relation: circle above star"]),
-    ("there are a heart and a moon", NESTED, ["+ shape: heart", "+ shape: moon"]),
-    ("a grid with a heart inside a square", NESTED, [
-        "+ shape: heart", "+ shape: square", "+ relation: heart inside square", "+ background: squared"]),
-    ("an image of a mint background with a circle", NESTED, ["- shape: circle", "- background: mint"]),
+    ("an orange cross and a diamond", CONTACT, "+cross, +orange cross, +diamond"),
+    ("a heart and a moon are inside a square", NESTED,
+     "+heart, +moon, +square, +heart inside square, -moon inside square"),
+    ("a moon is to the right of a square and a heart", NESTED,
+     "+heart, +moon, +square, +moon right of square, +moon right of heart"),
+    ("a moon to the right of a square and a heart", NESTED, "+heart, +moon, +square, +moon right of square"),
+    ("a heart is inside a square and a moon is right of a star", NESTED,
+     "+heart, +moon, +square, -star, +heart inside square, -moon right of star"),
+    ("a square with a heart inside and a moon to its right", NESTED,
+     "+heart, +moon, +square, +heart inside square, +moon right of square"),
+    ("a square with a heart inside a moon", NESTED, "+heart, +moon, +square, -heart inside moon"),
+    ("a star with two circles above it", GROUP, "+star, +circle, +two circle, +circle above star"),
+    ("two circles with a star beneath them", GROUP, "+star, +circle, +two circle, +star below circle"),
+    ("there is a pair of circles above a star", GROUP, "+star, +circle, +two circle, +circle above star"),
+    ("there are a heart and a moon", NESTED, "+heart, +moon"),
+    ("a grid with a heart inside a square", NESTED, "+heart, +square, +heart inside square, +squared"),
+    ("an image of a mint background with a circle", NESTED, "-circle, -mint"),
     # fewer than the count: the shape is there, the number is not, the relation is that of what there is
-    ("two squares to the left of a moon", NESTED, [
-        "+ shape: square", "- count: two square", "+ shape: moon", "+ relation: square left of moon"]),
-    ("a star between two moons", LINE, [
-        "+ shape: star", "- shape: moon", "- count: two moon", "+ relation: star between moon"]),
+    ("two squares to the left of a moon", NESTED, "+square, -two square, +moon, +square left of moon"),
+    ("a star between two moons", LINE, "+star, -moon, -two moon, +star between moon"),
     # of two assignments as true as each other, the one that takes more items
-    ("three hearts", LINE, ["+ shape: heart", "- count: three heart"]),
+    ("three hearts", LINE, "+heart, -three heart"),
     # written as people write: capitals and a full stop
-    ("A red circle on a White background.", PAIR, [
-        "+ shape: circle", "+ colour: red circle", "+ background: white"]),
+    ("A red circle, on a White background!", PAIR, "+circle, +red circle, +white"),
 ]  # fmt: skip
 
 OUTSIDE = [
@@ -325,25 +254,22 @@ def written(caption: str, scene: Scene) -> Counter[str]:
     """The statements of a caption in the notation of the table."""
     judgement = judge(caption, scene)
     assert not judgement.outside_language
-    return Counter(f"{'+' if s.holds else '-'} {s.kind}: {s.text}" for s in judgement.statements)
+    return Counter(f"{'+' if s.holds else '-'}{s.text}" for s in judgement.statements)
 
 
 def test_statements_by_hand() -> None:
-    wrong = [
-        (caption, written(caption, scene)) for caption, scene, rows in TABLE if written(caption, scene) != Counter(rows)
-    ]
-    assert wrong == []
+    written_as = {caption: (written(caption, scene), Counter(row.split(", "))) for caption, scene, row in TABLE}
+    assert {caption: pair for caption, pair in written_as.items() if pair[0] != pair[1]} == {}
+    kinds = {s.text: s.kind for caption, scene, _ in TABLE for s in judge(caption, scene).statements}
+    by_hand = {"circle": "shape", "red circle": "colour", "small circle": "size", "striped square": "pattern"}
+    by_hand |= {"two circle": "count", "three shapes": "count", "white": "background"}
+    assert kinds | by_hand | {"circle left of square": "relation"} == kinds
 
 
 def test_outside_the_language() -> None:
     judgements = {caption: judge(caption, PAIR) for caption in OUTSIDE}
     assert [caption for caption, one in judgements.items() if one.statements or not one.outside_language] == []
     assert {one.share for one in judgements.values()} == {0.0}
-
-
-def test_capitals_and_punctuation_are_not_judged() -> None:
-    plain = judge("a red circle to the left of a blue square", PAIR)
-    assert judge("A red circle, to the left of a blue square!", PAIR) == plain
 
 
 def test_the_order_of_items_does_not_matter() -> None:
@@ -413,13 +339,8 @@ MUTATIONS = [
 ]
 
 
-def test_the_true_caption_is_true() -> None:
-    judgement = judge(TRUE, ROOM)
-    assert judgement.whole
-    assert len(judgement.statements) == 3 + 4 + 4 + 2 + 1
-
-
 def test_mutations_cost_what_they_say() -> None:
+    assert judge(TRUE, ROOM).whole
     for word, instead, cost in MUTATIONS:
         judgement = judge(" ".join(instead if other == word else other for other in TRUE.split()), ROOM)
         assert (len(judgement.statements), len(judgement.statements) - judgement.held) == (14, cost), word
@@ -439,24 +360,6 @@ def test_statistics_by_hand() -> None:
     assert statistics("a red circle above a blue square", PAIR) == (4 / 5, 5, 0, 0, 1, 0)
     assert statistics("a red circle left of a square", PAIR) == (1, 4, 1, 1, 1, 0)
     assert statistics("a red a red", PAIR) == (0, 0, 0, 0, 0, 1)
-
-
-def scores(captions: list[str]) -> dict[str, float | None]:
-    """The scores of captions of `PAIR`."""
-    texts = dict(enumerate(captions))
-    return score(texts, dict.fromkeys(texts, ImageFacts(("a circle",), scene=PAIR)), metrics=["truth"]).scores
-
-
-def test_summary_by_hand() -> None:
-    captions = ["a red circle above a blue square", "a red circle left of a square", "a red a red"]
-    assert scores(captions) == {
-        "truth": pytest.approx((4 / 5 + 1 + 0) / 3),
-        "truth_statements": pytest.approx((5 + 4 + 0) / 3),
-        "truth_whole": pytest.approx(1 / 3),
-        "truth_relations": pytest.approx(1 / 2),
-    }
-
-    assert scores(["a red circle"])["truth_relations"] is None
 
 
 def test_endless_captions_are_outside_the_language() -> None:
