@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import multiprocessing
-import random
-import shutil
+import json
 import zipfile
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +29,6 @@ from showtell.scores.meteor_index import MeteorIndex, open_index
 from showtell.scores.meteor_text import normalise
 from showtell.scores.report import measure
 from tests.scores.conftest import Case
-from tests.text.test_tokenizer import hanging_lines
 
 
 @pytest.fixture(scope="session")
@@ -43,27 +39,13 @@ def index() -> MeteorIndex:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="module")
-def program() -> Iterator[Any]:
-    """The reference's own program, which takes seconds to read its table."""
-    if shutil.which("java") is None:
-        pytest.skip("no Java on this machine: METEOR is not compared with the reference's program")
-    from pycocoevalcap.meteor.meteor import Meteor as TheirMeteor
-
-    program = TheirMeteor()
-    with program.meteor_p as process:
-        yield program
-        process.kill()
-
-
-def align(prediction: str, reference: str, index: MeteorIndex) -> dict[str, int]:
-    """The statistics of a pair that are not 0, by name."""
+def align(prediction: str, reference: str, index: MeteorIndex) -> list[int]:
+    """The statistics of a pair."""
     texts = [normalise(prediction), normalise(reference)]
     lexicon = Lexicon(index, {*texts[0], *texts[1]})
     test, other = lexicon.sentences(texts)
     (options,) = lexicon.matches(test, [other])
-    row = statistics(test, other, options)
-    return {name: value for name, value in zip(STATISTICS, row, strict=True) if value}
+    return statistics(test, other, options)
 
 
 @pytest.mark.shared
@@ -102,9 +84,23 @@ ALIGNED = [
 
 def test_choices_of_the_reference(index: MeteorIndex) -> None:
     for prediction, reference, expected in ALIGNED:
-        row = align(prediction, reference, index)
-        counts = tuple(row.get(name, 0) for name in ("matched words", "matched reference words", "chunks"))
-        assert counts == expected
+        row = dict(zip(STATISTICS, align(prediction, reference, index), strict=True))
+        counts = tuple(row[name] for name in ("matched words", "matched reference words", "chunks"))
+        assert counts == expected, (prediction, reference)
+
+
+def test_random_pairs_and_captions_are_those_of_the_program(index: MeteorIndex) -> None:
+    """Pairs of few words, so that matches compete and the beam overflows; captions of initials and abbreviations.
+
+    What METEOR 1.5 of pycocoevalcap 1.2 gave, 2026-11-23: statistics of pairs by `Meteor()._stat`, and scores from text
+    as coco-caption runs its two Java programs, where all captions are the lines of one file.
+    """
+    recorded = json.loads((Path(__file__).parent / "reference_meteor.json").read_text(encoding="utf-8"))
+    for prediction, reference, expected in recorded["pairs"]:
+        assert align(prediction, reference, index)[:23] == expected, (prediction, reference)
+    predictions, references, scores = zip(*recorded["captions"], strict=True)
+    report = showtell.score(predictions, references, metrics=["meteor"], as_lines=True)
+    assert [row["meteor"] for row in report.per_image.values()] == pytest.approx(scores, abs=1e-12)
 
 
 def test_score_by_hand() -> None:
@@ -192,24 +188,6 @@ def test_as_lines_a_full_stop_depends_on_the_next_caption() -> None:
 
 
 @pytest.mark.usefixtures("index")
-def test_captions_of_initials_abbreviations_and_numbers_as_the_programs_score_them(program: Any) -> None:
-    """From text to score, as coco-caption runs its two Java programs: all captions are lines of one file."""
-    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
-
-    lines = [line for line in hanging_lines(random.Random(1), 3300) if line.strip()]
-    images = range(600)
-    predictions = {str(image): lines[5 * image] for image in images}
-    references = {str(image): lines[5 * image + 1 : 5 * image + 5] for image in images}
-    given = [
-        {image: [{"caption": text} for text in texts] for image, texts in references.items()},
-        {image: [{"caption": text}] for image, text in predictions.items()},
-    ]
-    _, theirs = program.compute_score(*(PTBTokenizer().tokenize(captions) for captions in given))
-    report = showtell.score(predictions, references, metrics=["meteor"], as_lines=True)
-    assert [report.per_image[str(image)]["meteor"] for image in images] == pytest.approx(theirs, abs=1e-12)
-
-
-@pytest.mark.usefixtures("index")
 def test_identical_captions_score_one_and_nothing_in_common_scores_zero() -> None:
     report = showtell.score(["a dog runs home", "xyzzy"], [["a dog runs home"], ["a cat"]], metrics=["meteor"])
     assert report.per_image["0"]["meteor"] == 1.0
@@ -233,22 +211,6 @@ PREPARED = [
 def test_preparation_of_captions() -> None:
     for text, words in PREPARED:
         assert " ".join(normalise(text)) == words
-
-
-def test_random_pairs_as_the_jar_has_them(index: MeteorIndex, program: Any) -> None:
-    """A thousand pairs of few words, so that matches compete and the beam overflows."""
-    rng = random.Random(0)
-    words = ["a", "a", "a", "the", "dog", "dogs", "runs", "running", "man", "men", "in", "on", "small", "little"]
-    words += ["is", "are", "child", "kid", "'s", "x-ray", ".", ",", "play", "player"]
-    pairs = [tuple(" ".join(rng.choices(words, k=rng.randint(1, 20))) for _ in range(2)) for _ in range(1000)]
-    for prediction, reference in pairs:
-        texts = [normalise(prediction), normalise(reference)]
-        lexicon = Lexicon(index, {*texts[0], *texts[1]})
-        test, other = lexicon.sentences(texts)
-        (options,) = lexicon.matches(test, [other])
-        row = statistics(test, other, options)[:23]
-        expected = program._stat(prediction, [reference])
-        assert row == [float(value) for value in expected.split()], (prediction, reference)
 
 
 def test_java_hash() -> None:
@@ -300,16 +262,12 @@ def test_index_of_small_resources(resources: Path) -> None:
     assert told[0].startswith("Building METEOR's index in ")
 
 
-def _open(source: Path) -> int:
-    told: list[str] = []
-    open_index(source, told.append)
-    return len(told)
-
-
 @pytest.mark.usefixtures("empty_cache")
-def test_of_processes_that_start_at_once_one_builds(resources: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
-        assert sum(pool.map(_open, [resources] * 4)) == 1
+def test_of_several_that_start_at_once_one_builds(resources: Path) -> None:
+    told: list[str] = []
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: open_index(resources, told.append), range(4)))
+    assert len(told) == 1
 
 
 def test_a_cache_that_cannot_be_written_skips_meteor_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -333,7 +291,7 @@ def test_without_pycocoevalcap_meteor_is_skipped_with_the_install_line(monkeypat
     }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.tuples(st.text(max_size=30), st.text(max_size=30)), min_size=1, max_size=4))
 @pytest.mark.usefixtures("index")
 def test_no_text_raises_and_scores_stay_in_range(texts: list[tuple[str, str]]) -> None:

@@ -75,9 +75,9 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        plain = asdict(self)
-        about = {"detectable": self.detectable, "images_for_a_point": self.images_for()}
-        return {**plain.pop("difference"), **plain, **about}
+        pair = {"first": self.first, "second": self.second, "number": self.number, **asdict(self.difference)}
+        about = {"p_holm": self.p_holm, "detectable": self.detectable, "images_for_a_point": self.images_for()}
+        return {**pair, **about}
 
 
 def intervals(report: ScoreReport, samples: int = SAMPLES, seed: int = 0) -> dict[str, Interval]:

@@ -19,7 +19,7 @@ import zipfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -240,6 +240,7 @@ def _build_trie(folder: Path, words: int, left: Words, right: Words) -> None:
 # ---- loading
 
 
+@lru_cache(maxsize=1)
 def _load(folder: Path, source: Path) -> MeteorIndex:
     with zipfile.ZipFile(source / _JAR) as jar:
         irregular: dict[str, list[str]] = {}
