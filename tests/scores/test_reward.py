@@ -55,7 +55,7 @@ CAPTION = st.lists(IDS, max_size=9)
 IMAGE = st.tuples(st.lists(CAPTION, min_size=1, max_size=3), st.lists(CAPTION, min_size=2, max_size=2))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(IMAGE, min_size=1, max_size=4), st.booleans())
 def test_reward_equals_the_score_of_the_same_strings(
     images: list[tuple[list[list[int]], list[list[int]]]], given_frequency: bool
@@ -96,7 +96,7 @@ def random_images(rng: random.Random, images: int, samples: int, longest: int) -
     return references, [[caption() for _ in range(samples)] for _ in range(images)]
 
 
-LONGEST = [12, 61, 62, 63, 130]
+LONGEST = [12, 130]
 
 
 def test_a_batch_is_its_samples_one_by_one_whatever_the_padding() -> None:

@@ -114,37 +114,26 @@ def available_metrics(
 ) -> tuple[str, ...]:
     """Those of some metrics whose needs all images meet, in the order of `SCORES`.
 
-    Learned ones are among them where a person named their weights, whatever else is missing: it was asked for.
-
-    Args:
-        metrics: names from `SCORES`.
-        facts: what is known of the images.
-        document_frequency: where given, metrics that need it are left out if it comes from too few images.
-        models: those that a person named.
+    Learned ones are among them where a person named their weights, whatever else is missing: it was asked for. Metrics
+    that need document frequencies are left out where some from too few images are given.
     """
     names, known = set(metrics), tuple(facts)
     missing = {need for need in get_args(Need) if any(one.lacks(need) for one in known)}
     if document_frequency is not None and not document_frequency.is_reliable:
         missing.add("document_frequency")
-    return tuple(
-        name
-        for name, kind in SCORES.items()
-        if name in names
-        and (
-            missing.isdisjoint(kind.needs) if kind.weights is None else models is not None and models.has(kind.weights)
-        )
-    )
+
+    def can_run(kind: type[Score]) -> bool:
+        if kind.weights is not None:
+            return models is not None and models.has(kind.weights)
+        return missing.isdisjoint(kind.needs)
+
+    return tuple(name for name, kind in SCORES.items() if name in names and can_run(kind))
 
 
 def chosen_metrics(
     metrics: Iterable[str] | None, facts: Iterable[ImageFacts], models: ScoreModels | None = None
 ) -> tuple[str, ...]:
-    """The metrics that `score` runs, in the order of `SCORES`: those named, or all that run by default.
-
-    Args:
-        metrics: names from `SCORES`; None for all whose needs are met, but for those that run only when named.
-        facts: what is known of the images.
-        models: those of learned scores.
+    """The metrics that `score` runs, in the order of `SCORES`: those named; None is all whose needs are met.
 
     Raises:
         UsageError: an unknown metric; the message lists the known ones.

@@ -94,11 +94,11 @@ class Chair(Score):
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 3)."""
-        annotated = _annotated(corpus)
-        names = names_of(corpus.facts)
+        categories = _categories(corpus.facts)
+        names = phrases_of(categories, categories)
         rows = []
-        for objects, words, references in zip(annotated, corpus.predicted_words, corpus.reference_words, strict=True):
-            shown = categories_shown(objects, references, names)
+        for facts, words, references in zip(corpus.facts, corpus.predicted_words, corpus.reference_words, strict=True):
+            shown = categories_shown(facts.objects or (), references, names)
             named = mentioned(words, names)
             absent = sum(category not in shown for category in named)
             rows.append([len(named), absent, absent > 0])
@@ -113,38 +113,22 @@ class Chair(Score):
     def signature(self, corpus: Corpus) -> str:
         """Number of annotated categories, of those of the dataset, words for them and added ones, version."""
         categories = _categories(corpus.facts)
-        annotated = len(frozenset().union(*_annotated(corpus)))
+        annotated = len(frozenset().union(*(facts.objects or () for facts in corpus.facts)))
         of = f"|of:{len(categories)}" if len(categories) > annotated else ""
         added = sum(map(len, categories.values()))
         words = f"showtell+{added}" if added else "showtell"
         return f"{corpus.signature}|categories:{annotated}{of}|words:{words}|version:{__version__}"
 
 
-def _annotated(corpus: Corpus) -> list[frozenset[str]]:
-    """The annotated categories of each image."""
-    return [facts.objects or frozenset() for facts in corpus.facts]
-
-
 def _categories(facts: Iterable[ImageFacts]) -> dict[str, tuple[str, ...]]:
     """The categories that may be annotated in some images, and the words that a person added for each."""
-    categories: dict[str, tuple[str, ...]] = {}
-    seen: Mapping[str, tuple[str, ...]] | None = None
-    for one in facts:
-        if one.categories is not seen:  # images of a dataset share theirs
-            seen = one.categories
-            categories |= seen
-        for category in one.objects or ():
-            categories.setdefault(category, ())
-    return categories
+    known = list(facts)
+    shared = {id(one.categories): one.categories for one in known}  # images of a dataset share theirs
+    categories = {category: words for own in shared.values() for category, words in own.items()}
+    return dict.fromkeys((category for one in known for category in one.objects or ()), ()) | categories
 
 
 Phrases = dict[tuple[str, ...], str]
-
-
-def names_of(facts: Iterable[ImageFacts]) -> Phrases:
-    """How captions may name the categories that may be annotated in some images: words to category."""
-    categories = _categories(facts)
-    return phrases_of(categories, categories)
 
 
 def phrases_of(categories: Iterable[str], added: Mapping[str, tuple[str, ...]] | None = None) -> Phrases:
@@ -187,21 +171,18 @@ def mentions(words: Sequence[str], names: Phrases) -> list[Mention]:
     located = []
     start = 0
     while start < len(words):
-        for size in range(min(longest, len(words) - start), 0, -1):
-            category = names.get(tuple(words[start : start + size]))
-            if category is not None:
-                if not _describes(words[start : start + size], words[start + size :]):
-                    located.append(Mention(start, start + size, category))
-                start += size
-                break
-        else:
-            start += 1
+        sizes = range(min(longest, len(words) - start), 0, -1)
+        size = next((size for size in sizes if tuple(words[start : start + size]) in names), 0)
+        end = start + max(size, 1)
+        if size and not _describes(words[end - 1], words[end:]):
+            located.append(Mention(start, end, names[tuple(words[start:end])]))
+        start = end
     return located
 
 
-def _describes(phrase: Sequence[str], after: Sequence[str]) -> bool:
-    """Whether a phrase is a colour of what the words after it name."""
-    if phrase[-1] not in COLOURS or not after:
+def _describes(word: str, after: Sequence[str]) -> bool:
+    """Whether a word is a colour of what the words after it name."""
+    if word not in COLOURS or not after:
         return False
     return after[0] not in BEHIND_NOUNS or (after[0] == "and" and any(word in COLOURS for word in after[1:2]))
 

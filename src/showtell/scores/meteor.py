@@ -24,7 +24,6 @@ the mean. Written from the papers and from what the reference puts out; where th
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
 from operator import itemgetter
@@ -66,17 +65,8 @@ _RANK = itemgetter(0)
 
 # WordNet's rules for regular forms, in its order: the first that leads to a listed word.
 _ENDINGS = (
-    *(
-        ("s", ""),
-        ("ses", "s"),
-        ("xes", "x"),
-        ("zes", "z"),
-        ("ches", "ch"),
-        ("shes", "sh"),
-        ("men", "man"),
-        ("ies", "y"),
-    ),
-    *(("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
+    *(("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man")),
+    *(("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
     *(("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
 )
 
@@ -196,25 +186,7 @@ class _Match(NamedTuple):
     kind: int
 
 
-WordMatches = list[tuple[int, int]]  # (kind, start) of each match of a word, kind by kind; equal words share the list
-
-
-class _Options(NamedTuple):
-    """The possible matches that start at one word of a reference."""
-
-    reference_start: int
-    of_word: WordMatches
-    of_phrases: list[_Match]
-
-    @property
-    def number(self) -> int:
-        """How many there are."""
-        return len(self.of_word) + len(self.of_phrases)
-
-    def matches(self) -> list[_Match]:
-        """All of them, in the order of the search."""
-        at = self.reference_start
-        return [*(_Match(at, 1, start, 1, kind) for kind, start in self.of_word), *self.of_phrases]
+Options = list[list[_Match]]  # all possible matches, by where they start in the reference, in the order of the search
 
 
 class Lexicon:
@@ -244,31 +216,34 @@ class Lexicon:
             listed = [(start, size, node) for start, size, node, has_paraphrases in phrases if has_paraphrases]
             yield _Sentence(words, positions, listed, spans)
 
-    def matches(self, test: _Sentence, references: Sequence[_Sentence]) -> Iterator[list[_Options]]:
+    def matches(self, test: _Sentence, references: Sequence[_Sentence]) -> Iterator[Options]:
         """For each reference all possible matches, by where they start in it, there in the order of kinds."""
-        of_word: dict[_Word, WordMatches] = {}
+        of_word: dict[_Word, list[tuple[int, int]]] = {}  # (kind, start) of each match
         from_reference: dict[int, list[Span]] = {}  # a phrase of a reference: where its paraphrases are
         nodes: set[int] = set().union(*(reference.spans for reference in references))
         from_test = [phrase for phrase in test.phrases if not nodes.isdisjoint(self._listed(phrase[2]))]
         for reference in references:
             for word in reference.positions.keys() - of_word.keys():
                 of_word[word] = self._starts(word, test)
-            if test.words == reference.words:
-                exact = {word: [match for match in of_word[word] if match[0] == EXACT] for word in reference.positions}
-                yield [_Options(at, exact[word], []) for at, word in enumerate(reference.words)]
+            is_equal = test.words == reference.words
+            options = [
+                [_Match(at, 1, start, 1, kind) for kind, start in of_word[word] if kind == EXACT or not is_equal]
+                for at, word in enumerate(reference.words)
+            ]
+            if is_equal:
+                yield options
                 continue
-            options = [_Options(at, of_word[word], []) for at, word in enumerate(reference.words)]
             for at, size, node in reference.phrases:
                 spans = from_reference.get(node)
                 if spans is None:
                     from_reference[node] = spans = self._spans(node, test)
-                options[at].of_phrases.extend(_Match(at, size, start, length, PARAPHRASE) for start, length in spans)
+                options[at].extend(_Match(at, size, start, length, PARAPHRASE) for start, length in spans)
             for start, length, node in from_test:
                 for at, size in self._spans(node, reference):
-                    options[at].of_phrases.append(_Match(at, size, start, length, PARAPHRASE))
+                    options[at].append(_Match(at, size, start, length, PARAPHRASE))
             yield options
 
-    def _starts(self, word: _Word, sentence: _Sentence) -> WordMatches:
+    def _starts(self, word: _Word, sentence: _Sentence) -> list[tuple[int, int]]:
         """The words of a sentence that match a word: (kind, start), kind by kind."""
         kinds = self._kinds.get(word)
         if kinds is None:
@@ -311,7 +286,7 @@ def _shared(word: _Word) -> Iterator[tuple[int, int]]:
         yield SYNONYM, synset
 
 
-def statistics(test: _Sentence, reference: _Sentence, options: Sequence[_Options]) -> list[int]:
+def statistics(test: _Sentence, reference: _Sentence, options: Options) -> list[int]:
     """The statistics of the best alignment, as named in `STATISTICS`."""
     chunks, chosen = best_alignment(options, len(test.words))
     matched = [0] * 16
@@ -333,7 +308,7 @@ _History = tuple[_Match, Any] | None  # the last match, and the history before i
 _Path = tuple[int, int, int, int, _History]  # rank, words used, end of the open chunk or -1, covered up to, history
 
 
-def best_alignment(options: Sequence[_Options], words: int) -> tuple[int, list[_Match]]:
+def best_alignment(options: Options, words: int) -> tuple[int, list[_Match]]:
     """The number of chunks and the matches of the best alignment.
 
     Args:
@@ -343,12 +318,11 @@ def best_alignment(options: Sequence[_Options], words: int) -> tuple[int, list[_
     unrivalled = _unrivalled(options, words)
     paths: list[_Path] = [(0, 0, -1, 0, None)]
     settled = True  # no path has a chunk to end or words to skip, so a word without matches changes nothing
-    for here in options:
-        if not here.number and settled:
+    for at, here in enumerate(options):
+        if not here and settled:
             continue
-        at = here.reference_start
         must = at in unrivalled
-        extensions = [_extension(match) for match in here.matches()]
+        extensions = [_extension(match) for match in here]
         longer: list[_Path] = []
         add = longer.append
         for path in paths:
@@ -368,7 +342,7 @@ def best_alignment(options: Sequence[_Options], words: int) -> tuple[int, list[_
             longer.sort(key=_RANK)
             del longer[BEAM:]
         paths = longer
-        settled = not here.number and max(path[2] for path in paths) < 0
+        settled = not here and max(path[2] for path in paths) < 0
     rank, _, _, _, history = min(paths, key=_final_rank)
     chosen = []
     while history is not None:
@@ -379,41 +353,29 @@ def best_alignment(options: Sequence[_Options], words: int) -> tuple[int, list[_
 
 def _extension(match: _Match) -> tuple[int, int, int, int, int, int, _Match]:
     """What the search needs of a match: words used, start, gain in rank, distance, both ends."""
-    at, size, start, length, _ = match
-    return ((1 << length) - 1) << start, start, _gain(match), abs(start - at), start + length, at + size, match
-
-
-def _gain(match: _Match) -> int:
-    """What a match adds to the rank of a path, without its chunk."""
-    _, size, _, length, kind = match
-    return -_MATCH * (length + size if kind == EXACT else length // 2 + size // 2)
+    at, size, start, length, kind = match
+    gain = -_MATCH * (length + size if kind == EXACT else length // 2 + size // 2)
+    return ((1 << length) - 1) << start, start, gain, abs(start - at), start + length, at + size, match
 
 
 def _final_rank(path: _Path) -> int:
     return path[0] + _CHUNK if path[2] >= 0 else path[0]
 
 
-def _unrivalled(options: Sequence[_Options], words: int) -> set[int]:
+def _unrivalled(options: Options, words: int) -> set[int]:
     """Words of the reference with one match alone, none of whose words is matched by another."""
-    times = Counter(id(here.of_word) for here in options)
-    shared = {id(here.of_word): here.of_word for here in options}
-    covered, reference_covered = [0] * words, [here.number - len(here.of_phrases) for here in options]
-    for key, of_word in shared.items():
-        for _, start in of_word:
-            covered[start] += times[key]
-    for match in chain.from_iterable(here.of_phrases for here in options):
-        for position in range(match.start, match.start + match.words):
+    covered, reference_covered = [0] * words, [0] * len(options)
+    for at, size, start, length, _ in chain.from_iterable(options):
+        for position in range(start, start + length):
             covered[position] += 1
-        for position in range(match.reference_start, match.reference_start + match.reference_words):
+        for position in range(at, at + size):
             reference_covered[position] += 1
     alone = set()
     for here in options:
-        if here.number == 1:
-            (match,) = here.matches()
-            own = covered[match.start : match.start + match.words]
-            other = reference_covered[match.reference_start : match.reference_start + match.reference_words]
-            if max(*own, *other) == 1:
-                alone.add(here.reference_start)
+        if len(here) == 1:
+            at, size, start, length, _ = here[0]
+            if max(*covered[start : start + length], *reference_covered[at : at + size]) == 1:
+                alone.add(at)
     return alone
 
 

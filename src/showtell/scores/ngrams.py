@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -196,23 +195,22 @@ class DocumentFrequency:
         Raises:
             DataError: the file cannot be read, or does not have this form.
         """
-        content = _read(path)
+        try:
+            text = gzip.decompress(path.read_bytes()).decode("utf-8-sig") if path.suffix == ".gz" else None
+        except (OSError, EOFError, ValueError, zlib.error) as error:
+            raise DataError(f"{path} cannot be read as gzipped JSON: {error}.") from error
+        content = read_json(path) if text is None else parse_json(text, str(path))
         try:
             images = int(content["ref_len"])
-            if images < 1:
-                raise ValueError(f"ref_len is {images}")
             counts = {tuple(gram.split(" ")): float(count) for gram, count in content["document_frequency"].items()}
+            wrong = next((gram for gram, count in counts.items() if not 0 <= count <= images), None)
+            if images < 1 or wrong is not None:
+                raise ValueError(f"{' '.join(wrong or ())!r:.60} in {counts.get(wrong or ())} of {images} images")
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise DataError(
                 f'{path} holds no document frequencies: it should be {{"ref_len": images, "document_frequency": '
                 f'{{"a man": 3}}}} ({type(error).__name__}: {error!s:.100}).'
             ) from error
-        wrong = next((gram for gram, count in counts.items() if not 0 <= count <= images), None)
-        if wrong is not None:
-            raise DataError(
-                f'{path} says that "{" ".join(wrong):.60}" is in {counts[wrong]:g} of {images} images (ref_len); that '
-                "cannot be."
-            )
         return cls(counts, images, path.name)
 
     def save(self, path: Path) -> None:
@@ -228,16 +226,6 @@ class DocumentFrequency:
             words = tuple(index.vocabulary[word] for word in index.words[position : position + n].tolist())
             frequencies[gram] = self.counts.get(words, 0.0)
         return frequencies
-
-
-def _read(path: Path) -> Any:
-    if path.suffix != ".gz":
-        return read_json(path)
-    try:
-        text = gzip.decompress(path.read_bytes()).decode("utf-8-sig")
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read as gzipped JSON: {error}.") from error
-    return parse_json(text, str(path))
 
 
 def ngrams(words: Sequence[str], orders: Iterable[int] = range(1, ORDERS + 1)) -> Iterator[tuple[str, ...]]:

@@ -18,8 +18,6 @@ _NEEDS: dict[Need, str] = {  # what a score needs of every image, and how to giv
     "images": "the image files; score against a dataset",
     "scenes": "the scenes that were drawn; score against a scenes dataset",
     "objects": "annotated objects; score against a dataset with boxes",
-    "document_frequency": "document frequencies",
-    "weights": "weights that you name",
 }
 
 
@@ -62,12 +60,7 @@ class ScoreReport:
 
     def to_json(self) -> dict[str, Any]:
         """What `showtell score --json` has of each system."""
-        return {
-            "scores": self.scores,
-            "signatures": self.signatures,
-            "images": self.images,
-            "skipped": self.skipped,
-        }
+        return {name: getattr(self, name) for name in ("scores", "signatures", "images", "skipped")}
 
 
 def measure(corpus: Corpus, chosen: dict[str, Score], progress: Callable[[int], None] | None = None) -> ScoreReport:
@@ -118,8 +111,8 @@ def _require(metric: str, score: Score, corpus: Corpus) -> None:
     """
     if score.weights is not None and (corpus.models is None or not corpus.models.has(score.weights)):
         raise DataError(
-            f'"{metric}" needs {_NEEDS["weights"]}: --{score.weights.replace("_", "-")} with a folder, or a repository '
-            "on the Hugging Face hub."
+            f'"{metric}" needs weights that you name: --{score.weights.replace("_", "-")} with a folder, or a '
+            "repository on the Hugging Face hub."
         )
     for need in score.needs:
         lacking = corpus.lacking(need)
