@@ -52,47 +52,22 @@ def test_objects_of_instances_make_chair_run_on_any_references(capsys):
     assert without["scores"]["chair_i"] is None
 
 
-def test_words_are_added_and_go_before_those_that_are_known(capsys):
-    captions = {"1": "a pooch", "2": "a street musician and her kitty", "3": "a mutt and his man"}
-    objects = ["--objects", "instances_val2014.json"]
-    assert scored(capsys, captions, *objects)[0]["scores"]["chair_i"] == 1.0  # kitty and man, neither is there
-    Path("words.txt").write_text("# mine\ndog, pooch, mutt, kitty\nperson,street musician\n\nzebra, striped horse\n")
-    content, err = scored(capsys, captions, *objects, "--synonyms", "words.txt")
-    # pooch and street musician are there; kitty is a dog now; kitty, mutt and man are not there
-    assert content["scores"]["chair_i"] == pytest.approx(3 / 5)
-    assert "|words:showtell+4|" in content["signatures"]["chair_i"]
-    assert "words.txt has words for 1 categories that are not annotated here: zebra." in err
-
-
-MISTAKES = [
-    ("words.txt", "dog, pooch\ncat, pooch\n", 'Line 2 of words.txt has "pooch" of line 1 again; a line is a category'),
-    ("words.txt", "dog, pooch\ndog, mutt\n", 'Line 2 of words.txt has "dog" of line 1 again; a line is a category'),
-    ("words.txt", "dog, , mutt\n", "Line 1 of words.txt has an empty word; a line is a category and all words for it"),
-    ("words.txt", "doq, mutt\n", "words.txt has words for doq, and categories of the images are cat, dining table, "),
-    ("words.txt", "# nothing\n", "words.txt has words for nothing, and categories"),
-    (
-        "other.json",
-        '{"images": [{"id": 9}], "annotations": [], "categories": []}',
-        "lists none of the images (1, 2, 3) ",
-    ),
-    ("other.json", "{}", "other.json is not a COCO file: it should be an object with the lists"),
-]
-
-
 def test_mistakes_are_sentences(capsys):
-    for file, content, sentence in MISTAKES:
-        Path(file).write_text(content)
-        given = [predictions(dict.fromkeys(REFERENCES, "a")), "--references", "references.json", "--objects"]
-        given += ["instances_val2014.json", "--synonyms", file] if file == "words.txt" else [file]
-        status, out, err = run(capsys, "score", *given)
+    for content, sentence in [
+        (
+            '{"images": [{"id": 9}], "annotations": [], "categories": []}',
+            "lists none of the images (1, 2, 3) but 9",
+        ),
+        ("{}", "other.json is not a COCO file: it should be an object with the lists"),
+    ]:
+        Path("other.json").write_text(content)
+        given = [predictions(dict.fromkeys(REFERENCES, "a")), "--references", "references.json"]
+        status, out, err = run(capsys, "score", *given, "--objects", "other.json")
         assert (status, out) == (2, "")
         assert sentence in err
-    Path("words.txt").write_text("dog, pooch\n")
-    _, _, err = run(capsys, "score", "captions.json", "--references", "references.json", "--synonyms", "words.txt")
-    assert "words.txt has words for dog, and categories of the images are not known (--objects)." in err
 
 
-def test_evaluate_takes_both_files_as_score_does(capsys, tiny_checkpoint, tiny_boxes):
+def test_evaluate_takes_objects_as_score_does(capsys, tiny_checkpoint, tiny_boxes):
     records = open_dataset(tiny_boxes).split("test")
     boxes = [
         {"id": number, "image_id": int(record.image_id), "bbox": [0, 0, 5, 5], "category_id": 7}
@@ -105,15 +80,11 @@ def test_evaluate_takes_both_files_as_score_does(capsys, tiny_checkpoint, tiny_b
         "categories": [{"id": 7, "name": "zebra"}, {"id": 8, "name": "ox"}],
     }
     Path("instances.json").write_text(json.dumps(content))
-    caption = json.loads(run(capsys, "caption", tiny_checkpoint, records[0].path, "--format", "json")[1])[0][
-        "captions"
-    ][0]
-    Path("words.txt").write_text(f"zebra, stripes\nox, {caption['text'].split()[0]}\n")
-    given = ["--objects", "instances.json", "--synonyms", "words.txt", "--metrics", "chair", "--json"]
+    given = ["--objects", "instances.json", "--metrics", "chair", "--json"]
     status, out, _ = run(capsys, "evaluate", tiny_checkpoint, tiny_boxes, *given, "--out", "results.json")
     evaluated = json.loads(out)
     assert (status, evaluated["images"]) == (0, len(records))
-    assert "|categories:1|of:2|words:showtell+2|" in evaluated["signatures"]["chair_i"]
+    assert "|categories:1|of:2|words:showtell|" in evaluated["signatures"]["chair_i"]
     assert evaluated["scores"]["chair_i"] is not None
     assert (
         json.loads(run(capsys, "score", "results.json", "--references", tiny_boxes, *given)[1])["scores"]

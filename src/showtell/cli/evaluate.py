@@ -25,7 +25,6 @@ from showtell.cli.score import (
     Metrics,
     ObjectsFile,
     ScoreModelChoice,
-    SynonymsFile,
     how_to_score,
     metric_names,
     show_scores,
@@ -52,7 +51,6 @@ def evaluate(
     metrics: Metrics = None,
     document_frequency: DocumentFrequencyFile = None,
     objects: ObjectsFile = None,
-    synonyms: SynonymsFile = None,
     out: Annotated[Path | None, out_file("Write the captions as COCO results.")] = None,
     features: FeatureStore = None,
     batch_size: BatchSize = 64,
@@ -83,7 +81,7 @@ def evaluate(
     opened = open_dataset(dataset, with_photos=features is None)
     records = opened.limited(limit).split(split)
     scoring = {"metrics": metric_names(metrics), **how_to_score(document_frequency, score_models)}
-    scoring["facts"] = with_object_files(image_facts(opened, records), objects, synonyms)
+    scoring["facts"] = with_object_files(image_facts(opened, records), objects)
     store = None if features is None else FeatureStore(features)
     for name in checkpoints[1:]:
         find_checkpoint(name)  # a misspelt one is named before the first captions

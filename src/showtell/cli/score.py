@@ -41,15 +41,6 @@ ObjectsFile = Annotated[
         show_default="the boxes of a dataset",
     ),
 ]
-SynonymsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--synonyms",
-        metavar="FILE",
-        help="Further words for categories of objects: lines such as dog, puppy, hound.",
-        show_default="those for COCO's 80",
-    ),
-]
 _MODELS = SettingsOptions("showtell.scores.model_settings:ScoreModelSettings", "Models of learned scores")
 ScoreModelChoice = Annotated[dict[str, Any], _MODELS]
 
@@ -93,7 +84,6 @@ def score(
     ] = 1000,
     document_frequency: DocumentFrequencyFile = None,
     objects: ObjectsFile = None,
-    synonyms: SynonymsFile = None,
     as_json: AsJson = False,
     *,
     score_models: ScoreModelChoice,
@@ -122,7 +112,7 @@ def score(
     names = metric_names(metrics)
     scoring = how_to_score(document_frequency, score_models)
     images = read_scored_images(references, split, limit)
-    facts = with_object_files(images.facts, objects, synonyms)
+    facts = with_object_files(images.facts, objects)
     captions: dict[str, dict[str, str]] = {}
     has_own_name = len({file.name for file in predictions}) == len(predictions)
     for file in predictions:
@@ -179,18 +169,16 @@ def how_to_score(document_frequency: Path | None, score_models: Mapping[str, Any
     return {"document_frequency": frequency, "models": open_score_models(score_models)}
 
 
-def with_object_files(
-    facts: dict[str, ImageFacts], objects: Path | None, synonyms: Path | None
-) -> dict[str, ImageFacts]:
-    """Images with the objects and the words of files that are given, and a word on what was left out."""
-    from showtell.scores.files import with_objects, with_words
+def with_object_files(facts: dict[str, ImageFacts], objects: Path | None) -> dict[str, ImageFacts]:
+    """Images with the objects of a file where one is given, and a word on what was left out."""
+    from showtell.scores.files import with_objects
 
-    for add, file in ((with_objects, objects), (with_words, synonyms)):
-        if file is not None:
-            facts, notes = add(facts, file)
-            for note in notes:
-                notify(note)
-    return facts
+    if objects is None:
+        return facts
+    known, notes = with_objects(facts, objects)
+    for note in notes:
+        notify(note)
+    return known
 
 
 def metric_names(option: str | None) -> list[str] | None:

@@ -76,7 +76,7 @@ def read_predictions(content: Predictions) -> dict[str, str]:
         DataError: a duplicate, or an entry of the wrong form; the message names it.
     """
     if isinstance(content, Mapping):
-        entries = list(content.items())
+        entries: list[tuple[object, object]] = list(content.items())
     elif isinstance(content, Sequence) and not isinstance(content, str):
         entries = list(_listed(content))
     else:

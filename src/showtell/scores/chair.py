@@ -10,7 +10,7 @@ not used; ours is `COCO_WORDS`, so numbers are comparable only where the signatu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,8 +94,7 @@ class Chair(Score):
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 3)."""
-        categories = _categories(corpus.facts)
-        names = phrases_of(categories, categories)
+        names = phrases_of(_categories(corpus.facts))
         rows = []
         for facts, words, references in zip(corpus.facts, corpus.predicted_words, corpus.reference_words, strict=True):
             shown = categories_shown(facts.objects or (), references, names)
@@ -111,40 +110,28 @@ class Chair(Score):
         return np.stack([of_named, captions / images], axis=-1)
 
     def signature(self, corpus: Corpus) -> str:
-        """Number of annotated categories, of those of the dataset, words for them and added ones, version."""
+        """Number of annotated categories, of those of the dataset, words for them, version."""
         categories = _categories(corpus.facts)
         annotated = len(frozenset().union(*(facts.objects or () for facts in corpus.facts)))
         of = f"|of:{len(categories)}" if len(categories) > annotated else ""
-        added = sum(map(len, categories.values()))
-        words = f"showtell+{added}" if added else "showtell"
-        return f"{corpus.signature}|categories:{annotated}{of}|words:{words}|version:{__version__}"
+        return f"{corpus.signature}|categories:{annotated}{of}|words:showtell|version:{__version__}"
 
 
-def _categories(facts: Iterable[ImageFacts]) -> dict[str, tuple[str, ...]]:
-    """The categories that may be annotated in some images, and the words that a person added for each."""
-    known = list(facts)
-    shared = {id(one.categories): one.categories for one in known}  # images of a dataset share theirs
-    categories = {category: words for own in shared.values() for category, words in own.items()}
-    return dict.fromkeys((category for one in known for category in one.objects or ()), ()) | categories
+def _categories(facts: Iterable[ImageFacts]) -> set[str]:
+    """The categories that may be annotated in some images."""
+    return {category for one in facts for category in (*one.categories, *(one.objects or ()))}
 
 
 Phrases = dict[tuple[str, ...], str]
 
 
-def phrases_of(categories: Iterable[str], added: Mapping[str, tuple[str, ...]] | None = None) -> Phrases:
-    """How captions may name some categories: words to category.
-
-    Args:
-        categories: their names.
-        added: further words for some of them, which go before those that are known.
-    """
+def phrases_of(categories: Iterable[str]) -> Phrases:
+    """How captions may name some categories: words to category."""
     phrases: Phrases = {}
-    known = {category: (category, *COCO_WORDS.get(category, ())) for category in sorted(categories)}
-    for texts in (added or {}, known):
-        for category, names in texts.items():
-            for words in filter(None, map(tokenize, names)):
-                for last in (words[-1], *_plurals(words[-1])):
-                    phrases.setdefault((*words[:-1], last), category)
+    for category in sorted(categories):
+        for words in filter(None, map(tokenize, (category, *COCO_WORDS.get(category, ())))):
+            for last in (words[-1], *_plurals(words[-1])):
+                phrases.setdefault((*words[:-1], last), category)
     return phrases
 
 

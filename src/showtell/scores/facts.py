@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -23,7 +23,7 @@ class ImageFacts:
     objects: frozenset[str] | None = None  # annotated categories; None where the image was not annotated
     scene: Scene | None = None  # of a drawn image
     path: Path | None = None
-    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # that may be annotated, and words for each
+    categories: frozenset[str] = frozenset()  # that may be annotated in images of its dataset
 
     def lacks(self, need: Need) -> bool:
         """Whether the image does not have what a score needs of it."""
@@ -51,8 +51,8 @@ def image_facts(dataset: CaptionDataset, records: Sequence[CaptionRecord] | None
 
     scenes = read_scenes(dataset.root) if dataset.root.is_dir() else None
     # the shapes of scenes are judged by truth, which knows their synonyms
-    annotated = set() if scenes is not None else {box.category for one in dataset.records for box in one.boxes or ()}
-    categories: dict[str, tuple[str, ...]] = dict.fromkeys(sorted(annotated), ())
+    boxes = (box for record in dataset.records for box in record.boxes or ())
+    categories = frozenset() if scenes is not None else _categories(boxes)
     return {
         record.image_id: ImageFacts(
             references=record.captions,
@@ -65,5 +65,5 @@ def image_facts(dataset: CaptionDataset, records: Sequence[CaptionRecord] | None
     }
 
 
-def _categories(boxes: Sequence[Box]) -> frozenset[str]:
+def _categories(boxes: Iterable[Box]) -> frozenset[str]:
     return frozenset(box.category for box in boxes)

@@ -210,43 +210,7 @@ def with_objects(facts: Mapping[str, ImageFacts], path: Path) -> tuple[dict[str,
             f"{path} lists none of the images ({summarise(facts, 3)}) but {summarise(objects, 3)}; give the instances "
             "of the same images."
         )
-    words = dict.fromkeys(sorted(categories), ())
     return {
-        image: replace(one, objects=objects[image], categories=words) if image in objects else one
+        image: replace(one, objects=objects[image], categories=frozenset(categories)) if image in objects else one
         for image, one in facts.items()
     }, notes
-
-
-def with_words(facts: Mapping[str, ImageFacts], path: Path) -> tuple[dict[str, ImageFacts], list[str]]:
-    """Images whose categories have the further words of a file, and a sentence on those that are not annotated.
-
-    A line of the file is a category and words for it: `dog, puppy, hound`, as the list of the paper on CHAIR. They are
-    added to those that are known already; a word that is known for another category then stands for this one.
-
-    Raises:
-        DataError: a word is empty or stands twice, or none of the categories is annotated in these images.
-    """
-    words: dict[str, tuple[str, ...]] = {}
-    lines: dict[tuple[str, ...], int] = {}
-    for number, line in enumerate(read_text(path, "text").splitlines(), start=1):
-        category, *others = (cell.strip() for cell in line.split(","))
-        if not line.strip() or line.startswith("#"):
-            continue
-        for word in {tuple(tokenize(cell)) for cell in (category, *others)}:
-            if not word or lines.setdefault(word, number) != number:
-                problem = f'"{" ".join(word)}" of line {lines[word]} again' if word else "an empty word"
-                raise DataError(
-                    f"Line {number} of {path} has {problem}; a line is a category and all words for it, each for one "
-                    "category: dog, puppy, hound."
-                )
-        words[category] = tuple(others)
-    known = set().union(*(one.categories or one.objects or () for one in facts.values()))
-    unknown = [category for category in words if category not in known]
-    if len(unknown) == len(words):
-        raise DataError(
-            f"{path} has words for {summarise(words, 3) or 'nothing'}, and categories of the images are "
-            f"{summarise(sorted(known), 3) or 'not known (--objects)'}."
-        )
-    notes = [f"{path} has words for {len(unknown)} categories that are not annotated here: {summarise(unknown)}."]
-    merged = {category: words.get(category, ()) for category in sorted(known)}
-    return {image: replace(one, categories=merged) for image, one in facts.items()}, notes if unknown else []

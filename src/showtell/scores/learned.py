@@ -66,7 +66,8 @@ class LearnedScore(Score):
         """Texts beyond the context of the model."""
         texts = [*corpus.predictions, *(chain.from_iterable(corpus.references) if self.reads_references else ())]
         title = self.numbers[0].title.removesuffix(" P")
-        return self.encoder(corpus).truncation_warning(title, texts)
+        warning: str | None = self.encoder(corpus).truncation_warning(title, texts)
+        return warning
 
 
 class ClipScore(LearnedScore):
@@ -153,7 +154,7 @@ class BertScore(LearnedScore):
         models = self.models(corpus)
         baseline, encoder = models.baseline, models.bert
         weights = token_weights(encoder, corpus.references if models.settings.bert_idf else None)
-        rows: list[Rows] = []
+        rows: list[Floats] = []
         images, step = len(corpus.ids), encoder.batch_size
         with encoder.reporting(f"captions with {encoder.name}") as report:
             for first in range(0, images, step):
@@ -164,7 +165,7 @@ class BertScore(LearnedScore):
                     for caption, texts in zip(captions, references, strict=True)
                 ]
                 report(len(captions), images)
-        best = np.stack(rows).astype(np.float64)
+        best = np.stack(rows)
         return best if baseline is None else (best - baseline) / (1 - baseline)
 
     def signature(self, corpus: Corpus) -> str:
