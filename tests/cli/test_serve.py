@@ -15,7 +15,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from showtell.errors import UsageError
 from showtell.serving.server import addresses, listen
 from showtell.serving.settings import ServeSettings
 from tests.cli.test_caption import run
@@ -40,12 +39,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)
-def test_an_option_that_cannot_be_is_refused_in_one_sentence(capsys, arguments):
-    status, printed, err = run(capsys, "serve", "nowhere", *arguments)
-    assert (status, printed) == (2, "")
-    assert err.startswith(f"showtell: {REFUSED[arguments]}")
-    assert err.count("\n") == 1
+def test_an_option_that_cannot_be_is_refused_in_one_sentence(capsys):
+    for arguments, sentence in REFUSED.items():
+        status, printed, err = run(capsys, "serve", "nowhere", *arguments)
+        assert (status, printed) == (2, "")
+        assert err.startswith(f"showtell: {sentence}")
+        assert err.count("\n") == 1
 
 
 def test_a_port_that_is_taken_is_named_before_anything_is_opened(capsys):
@@ -79,15 +78,6 @@ def test_addresses_have_the_token_and_are_those_of_this_machine():
         first, *others = addresses(everywhere, listener)
         assert first == f"http://127.0.0.1:{listener.getsockname()[1]}/?token=a%20token%20of%2016%20%26%3F%2F"
         assert all(other.endswith(first[first.index("/?") :]) and "0.0.0.0" not in other for other in others)
-
-
-def test_an_address_of_version_6_is_in_brackets():
-    try:
-        listener = listen(ServeSettings(host="::1", port=0))
-    except UsageError:
-        pytest.skip("this machine has no IPv6")
-    with listener:
-        assert addresses(ServeSettings(host="::1"), listener) == [f"http://[::1]:{listener.getsockname()[1]}/"]
 
 
 def test_what_is_being_answered_is_finished_before_it_ends():

@@ -65,36 +65,23 @@ def test_a_bomb_is_refused_by_its_header(client):
     assert post(client, photo_bytes()).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "shown",
-    [
-        "../../../../etc/passwd",
-        "C:\\Windows\\win.ini",
-        "a\x00.png",
-        "\x1b]0;owned\x07\x1b[31mred.png",
-        '<img src=x onerror="alert(1)">.png',
-        "a.png\r\nSet-Cookie: x=1",
-        "\u202egnp.exe",
-        "a" * 60_000,
-    ],
-    ids=range(8),
-)
-def test_a_name_is_a_text_to_show_and_nothing_else(client, tmp_path, monkeypatch, shown):
+HOSTILE_NAMES = [
+    *("../../../../etc/passwd", "C:\\Windows\\win.ini", "a\x00.png", "\x1b]0;owned\x07\x1b[31mred.png", "a" * 30_000),
+    *('<img src=x onerror="alert(1)">.png', "a.png\r\nSet-Cookie: x=1", "\u202egnp.exe"),
+]
+
+
+def test_a_name_is_a_text_to_show_and_nothing_else(client, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fields, files = {"name": shown}, {"image": ("photo", photo_bytes())}
-    answers = [client.post(path, data=fields, files=files) for path in ("/v1/captions", "/page/explanation")]
-    if len(shown) < 1000:  # of a form's headers
-        quoted = shown.replace('"', "%22").replace("\r\n", "%0D%0A").replace("\x00", "")
-        part = f'--x\r\nContent-Disposition: form-data; name="image"; filename="{quoted}"\r\n\r\n'.encode()
-        form = {"Content-Type": "multipart/form-data; boundary=x"}
-        answers.append(client.post("/v1/captions", content=part + photo_bytes() + b"\r\n--x--\r\n", headers=form))
-    for answer in answers:
-        assert answer.status_code == 200, answer.text
-        assert not any(not char.isprintable() for char in answer.text.replace("\n", ""))
-        assert "set-cookie" not in answer.headers
-        assert len(answer.text) < 100_000
-        if answer.headers["content-type"].startswith("text/html"):
-            assert "<img src=x" not in answer.text
+    for name in HOSTILE_NAMES:
+        for path in ("/v1/captions", "/page/explanation"):
+            answer = client.post(path, content=photo_bytes(), params={"name": name})
+            assert answer.status_code == 200, answer.text
+            assert answer.text.replace("\n", "").isprintable()
+            assert "set-cookie" not in answer.headers
+            assert len(answer.text) < 100_000
+            if answer.headers["content-type"].startswith("text/html"):
+                assert "<img src=x" not in answer.text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -139,12 +126,9 @@ def test_a_sentence_about_hostile_input_is_one_line_for_any_terminal(client):
 def test_whatever_happens_to_a_body_the_answer_is_a_caption_or_a_sentence(client, seed):
     choose, photo = random.Random(seed), photo_bytes((2, 2))
     part = {"type": "image_url", "image_url": {"url": data_url(photo)}}
-    disposition = b'--x\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n'
-    form = disposition % (b"image", b'; filename="a.png"', photo) + disposition % (b"num_beams", b"", b"3")
     chat = {"messages": [{"role": "user", "content": [part]}]}
     bodies = [
         ("captions", "image/png", photo),
-        ("captions", "multipart/form-data; boundary=x", form + b"--x--\r\n"),
         ("chat/completions", "application/json", json.dumps(chat).encode()),
     ]
     statuses = set()

@@ -174,7 +174,7 @@ def test_photos_are_chosen_dropped_and_pasted(page: Chromium, album: Path, tmp_p
         "a blue photo | album/deeper/three.png | 60%",
         "a red photo | album/one.png | 90%",
     ]
-    assert text(page, ".announcer").endswith("captioned.")
+    page.wait_for("document.querySelector('.announcer').textContent.endsWith('captioned.')")
     add_more = save(tmp_path / "more" / "one.png", "blue", number=1)
     page.choose_files("#files", [add_more, album / "one.png"])  # the second is there already
     captioned(page, 4)

@@ -19,15 +19,14 @@ from showtell.serving.correction_routes import correction_router
 from showtell.serving.corrections import CorrectionStore
 from showtell.serving.engine import Engine
 from showtell.serving.guard import BodyGuard, Guard
-from showtell.serving.page_routes import page_router
-from showtell.serving.problems import handle_problems
-from showtell.serving.routes import health_router, v1_router
+from showtell.serving.problems import RESPONSES, handle_problems
+from showtell.serving.routes import health_router, page_router, v1_router
 from showtell.serving.settings import ServeSettings
 
 ABOUT = """Captions of photos, their words with probabilities, and where the model looked.
 
-Settings are those of `showtell caption`: given in the address, beside the photo in a form, or in JSON. Defaults are the
-captioner's own. Errors are problem details (RFC 9457) whose `detail` is one sentence."""
+Settings are those of `showtell caption`, given in the address beside the photo in the body. Defaults are those of
+the captioner. Errors are problem details (RFC 9457) whose `detail` is one sentence."""
 # FastAPI's own page, the only one that loads something from elsewhere: Swagger UI.
 DOCS_POLICY = (
     "default-src 'none'; connect-src 'self'; img-src data: https://fastapi.tiangolo.com; "
@@ -63,6 +62,7 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
         docs_url=None,  # below, with a policy of its own
         redoc_url=None,
         redirect_slashes=False,
+        responses=RESPONSES,
         # for the description alone; `Guard` asks for the token
         dependencies=[] if settings.token is None else [Depends(HTTPBearer(auto_error=False))],
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},

@@ -25,13 +25,12 @@ from starlette.responses import JSONResponse, Response
 from showtell.captions import Caption
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import UsageError, shorten
-from showtell.serving import problems
 from showtell.serving.engine import Engine, Question
 from showtell.serving.photo_requests import MAX_FIELD, UNNAMED
 from showtell.serving.routes import ask, captioner_named, settings_of
 
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+);base64,", re.ASCII | re.IGNORECASE)
-REFUSED = ("top_logprobs", "tools", "functions", "audio")  # fields that change what an answer is
+REFUSED = ("logprobs", "top_logprobs", "tools", "functions", "audio")  # fields that change what an answer is
 
 
 class _Part(BaseModel):
@@ -79,7 +78,6 @@ class ChatRequest(BaseModel):
     top_p: float | None = Field(None, gt=0, le=1, description="Of sampling.")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Of sampling.")
     n: int = Field(1, ge=1, le=100, description="Number of different captions.")
-    logprobs: bool | None = Field(None, description="Give the log-probability of each word.")
     stream: bool | None = Field(None, description="Send each caption as a server-sent event.")
     stream_options: dict[str, Any] | None = Field(None, description="include_usage: the last event has the usage.")
 
@@ -90,7 +88,7 @@ class ChatRequest(BaseModel):
         content = content if isinstance(content, dict) else {}
         for name in REFUSED:
             if content.get(name):
-                raise ValueError(f"A captioner answers with captions alone; leave {name} out")
+                raise ValueError(f"A captioner answers with captions alone; leave {name} out, or ask /v1/captions")
         form = content.get("response_format")
         if form is not None and (not isinstance(form, dict) or form.get("type") != "text"):
             raise ValueError('A captioner answers in plain text; leave response_format out, or set its type to "text"')
@@ -104,7 +102,6 @@ def chat_router(engine: Engine) -> APIRouter:
     @router.post(
         "/chat/completions",
         summary="Caption a photo, in the shape of OpenAI's chat completions",
-        responses=problems.describe(*problems.OF_PHOTOS),
         response_model=None,
     )
     async def completions(asked: ChatRequest, request: Request) -> Response:
@@ -115,12 +112,12 @@ def chat_router(engine: Engine) -> APIRouter:
         answer = await ask(request, engine, Question("captions", name, photo, settings), UNNAMED)
         return _completion(name, answer, asked)
 
-    @router.get("/models", summary="List the captioners in OpenAI's shape", responses=problems.describe())
+    @router.get("/models", summary="List the captioners in OpenAI's shape")
     async def models() -> dict[str, Any]:
         """The captioners as models."""
         return {"object": "list", "data": [_model(name) for name in engine.captioners]}
 
-    @router.get("/models/{name:path}", summary="Get a captioner in OpenAI's shape", responses=problems.describe(404))
+    @router.get("/models/{name:path}", summary="Get a captioner in OpenAI's shape")
     async def model(name: str) -> dict[str, Any]:
         """A captioner as a model."""
         return _model(captioner_named(engine, name)[0])
@@ -188,7 +185,7 @@ def _completion(model: str, captions: Sequence[Caption], asked: ChatRequest) -> 
             "index": index,
             "delta" if asked.stream else "message": {"role": "assistant", "content": caption.text, "refusal": None},
             "finish_reason": "stop" if caption.finished else "length",
-            "logprobs": {"content": _logprobs(caption), "refusal": None} if asked.logprobs else None,
+            "logprobs": None,
         }
         for index, caption in enumerate(captions)
     ]
@@ -200,12 +197,3 @@ def _completion(model: str, captions: Sequence[Caption], asked: ChatRequest) -> 
         chunks.append({**about, "choices": [], "usage": usage})
     lines = [*(json.dumps(chunk, ensure_ascii=False) for chunk in chunks), "[DONE]"]
     return Response("".join(f"data: {line}\n\n" for line in lines), media_type="text/event-stream")
-
-
-def _logprobs(caption: Caption) -> list[dict[str, Any]]:
-    """The tokens of a caption, or its words, with their log-probabilities."""
-    pairs = [(one.token, one.logprob) for one in caption.tokens] or [(one.word, one.logprob) for one in caption.words]
-    return [
-        {"token": token, "logprob": logprob, "bytes": list(token.encode()), "top_logprobs": []}
-        for token, logprob in pairs
-    ]

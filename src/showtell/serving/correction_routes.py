@@ -12,7 +12,8 @@ Files and the database are read and written by threads. What was answered is on 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
@@ -20,21 +21,14 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from showtell.config import Config
 from showtell.datasets.corrections import Status
-from showtell.errors import UsageError, nearest
 from showtell.images.photo import photo_media_type
-from showtell.serving import problems
 from showtell.serving.corrections import Correction, CorrectionPage, CorrectionStore, thumbnail_of
 from showtell.serving.engine import PhotoTurns
-from showtell.serving.photo_requests import MAX_FIELD, read_photo_request
+from showtell.serving.photo_requests import MAX_FIELD, UNNAMED, read_photo
 from showtell.serving.routes import describe_photo
 
 MAX_PAGE = 1_000  # rows
 _FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}  # an id names these bytes and no others
-_FIELDS = {
-    "captioner": {"type": "string", "description": "Who proposes the caption."},
-    "caption": {"type": "string", "description": "The caption that is proposed."},
-    "confidence": {"type": "number", "description": "Of the caption, 0 to 1."},
-}
 
 Statuses = Annotated[list[Status] | None, Query(alias="status", description="Of the rows (default: any).")]
 
@@ -53,7 +47,7 @@ def correction_router(store: CorrectionStore, turns: PhotoTurns) -> APIRouter:
     """The routes over a store; photos are decoded in turns."""
     router = APIRouter(prefix="/v1/corrections", tags=["corrections"])
 
-    @router.get("", summary="List corrections", responses=problems.describe(422, 507))
+    @router.get("", summary="List corrections")
     def rows(
         status: Statuses = None,
         offset: Annotated[int, Query(ge=0, le=2**53, description="Rows to leave out.")] = 0,
@@ -62,7 +56,7 @@ def correction_router(store: CorrectionStore, turns: PhotoTurns) -> APIRouter:
         """Some of the rows, in the order in which they came."""
         return store.page(status or (), offset, limit)
 
-    @router.get("/export", summary="Export corrections", response_class=Response, responses=problems.describe(422, 507))
+    @router.get("/export", summary="Export corrections", response_class=Response)
     def exported(status: Statuses = None) -> Response:
         """The table of corrections (CSV), which `showtell train` takes as a dataset beside the photos."""
         headers = {"Content-Disposition": 'attachment; filename="corrections.csv"'}
@@ -72,27 +66,24 @@ def correction_router(store: CorrectionStore, turns: PhotoTurns) -> APIRouter:
         "/photos",
         summary="Keep a photo",
         response_model=Correction,
-        responses={
-            201: {"model": Correction, "description": "It is new."},
-            **problems.describe(400, 408, 413, 415, 422, 507),
-        },
-        openapi_extra=describe_photo(_FIELDS),
+        responses={201: {"model": Correction, "description": "It is new."}},
+        openapi_extra=describe_photo({}),
     )
-    async def keep(request: Request) -> Response:
+    async def keep(
+        request: Request,
+        name: Annotated[str, Query(description="What the client calls the photo.")] = UNNAMED,
+        captioner: Annotated[str, Query(description="Who proposes the caption.")] = "",
+        caption: Annotated[str, Query(description="The caption that is proposed.")] = "",
+        confidence: Annotated[float | None, Query(description="Of the caption, 0 to 1.")] = None,
+    ) -> Response:
         """Keep a photo and the caption that is proposed for it; one that is there already keeps its row."""
-        asked = await read_photo_request(request)
-        kinds: dict[str, Any] = {"captioner": str, "caption": str, "confidence": float}
-        given = {name: asked.take(name, kind) for name, kind in kinds.items() if name in asked.fields}
-        if asked.fields:
-            name = next(iter(asked.fields))
-            raise UsageError(f'A correction has no field "{name}": {nearest(name, [*kinds, "name"])}.')
-        async with turns.of(asked.photo):
-            row, is_new = await asyncio.to_thread(store.add, asked.photo, name=asked.name, **given)
+        photo = await read_photo(request)
+        add = partial(store.add, photo, name=name, captioner=captioner, caption=caption, confidence=confidence)
+        async with turns.of(photo):
+            row, is_new = await asyncio.to_thread(add)
         return JSONResponse(row.model_dump(), 201 if is_new else 200)
 
-    @router.get(
-        "/photos/{id}", summary="Get a photo", response_class=FileResponse, responses=problems.describe(404, 507)
-    )
+    @router.get("/photos/{id}", summary="Get a photo", response_class=FileResponse)
     def photo(id: str) -> FileResponse:
         """The bytes that were sent."""
         path = store.photo(id)
@@ -102,7 +93,6 @@ def correction_router(store: CorrectionStore, turns: PhotoTurns) -> APIRouter:
         "/photos/{id}/thumbnail",
         summary="Get a small photo",
         response_class=Response,
-        responses=problems.describe(404, 422, 507),
     )
     async def thumbnail(id: str) -> Response:
         """A JPEG of at most 256 pixels a side."""
@@ -111,7 +101,7 @@ def correction_router(store: CorrectionStore, turns: PhotoTurns) -> APIRouter:
             small = await asyncio.to_thread(thumbnail_of, content)
         return Response(small, media_type="image/jpeg", headers=_FOREVER)
 
-    @router.patch("/{id}", summary="Correct, accept or skip a caption", responses=problems.describe(404, 409, 422, 507))
+    @router.patch("/{id}", summary="Correct, accept or skip a caption")
     def change(id: str, change: CorrectionChange) -> Correction:
         """Change a row, if nobody else has since the revision that is named."""
         return store.change(id, change.revision, caption=change.caption, status=change.status)

@@ -246,8 +246,12 @@ class CorrectionStore:
                 )
             caption = row.caption if caption is None else _valid_caption(caption)
             status = status or ("accepted" if caption == row.proposed else "corrected")
-            if status in CHECKED:
-                _require_trainable(caption, status)
+            token = SPECIAL[Vocabulary.unknown]
+            if status in CHECKED and (not caption or token in caption.split()):
+                raise UsageError(
+                    f"A caption that is {status} is learned from, so it has words and no {token}; change it, or give "
+                    'it the status "skipped".'
+                )
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             connection.execute(
                 "UPDATE corrections SET caption = ?, status = ?, revision = revision + 1, changed = ? WHERE id = ?",
@@ -326,15 +330,6 @@ def _valid_caption(caption: str) -> str:
     if any(unicodedata.category(char) in ("Cc", "Cs") for char in caption):
         raise UsageError(f"The caption {printable(caption)} has control characters or half characters; remove them.")
     return caption
-
-
-def _require_trainable(caption: str, status: str) -> None:
-    """Make sure that a caption can be learned from."""
-    token = SPECIAL[Vocabulary.unknown]
-    if not caption:
-        raise UsageError(f'A caption that is {status} cannot be empty; write one, or give it the status "skipped".')
-    if token in caption.split():
-        raise UsageError(f"The caption has {token}, which stands for a word; write that word, and it can be {status}.")
 
 
 def safe_stem(name: str) -> str:

@@ -122,14 +122,11 @@ class Engine:
             ClosingError: none is any more.
             QueueFullError: too many wait.
         """
-        problem: ShowtellError | None = None
         if self._is_closing:
-            problem = ClosingError("The server is ending and takes no new questions; ask again once it is back.")
-        elif self.waiting >= self._settings.queue:
-            problem = QueueFullError(f"{self.waiting} photos wait already, and no more may; ask again in a moment.")
-        if problem is not None:
-            self.metrics.failed(problem)
-            raise problem
+            raise ClosingError("The server is ending and takes no new questions; ask again once it is back.")
+        if self.waiting >= self._settings.queue:
+            self.metrics.errors.labels(QueueFullError.__name__).inc()
+            raise QueueFullError(f"{self.waiting} photos wait already, and no more may; ask again in a moment.")
 
     def require_affordable(self, question: Question) -> None:
         """Refuse what is never answered: the model cannot be stopped.
@@ -165,15 +162,14 @@ class Engine:
             async with asyncio.timeout(seconds):
                 answer = await self._answer(question)
         except TimeoutError as error:
-            late = TooLateError(
+            self.metrics.errors.labels(TooLateError.__name__).inc()
+            raise TooLateError(
                 f"The answer was not there within {seconds:g} seconds and is not computed any more; ask again later."
-            )
-            self.metrics.failed(late)
-            raise late from error
+            ) from error
         except BaseException as error:
-            self.metrics.failed(error)
+            self.metrics.errors.labels(type(error).__name__).inc()
             raise
-        self.metrics.answered(question.captioner, question.kind, time.monotonic() - arrived)
+        self.metrics.question.labels(question.captioner, question.kind).observe(time.monotonic() - arrived)
         return answer
 
     async def _answer(self, question: Question) -> Answer:
@@ -254,7 +250,7 @@ class _Batcher:
                 pending.opened = time.monotonic()
                 pending.photo = await asyncio.to_thread(captioner.open_photo, question.photo)
             pending.prepared = time.monotonic()
-            self._metrics.stages({"prepare": pending.prepared - pending.opened})
+            self._metrics.stage.labels("prepare").observe(pending.prepared - pending.opened)
             self._changed.set()
             return await pending.answer
 
@@ -323,8 +319,10 @@ class _Batcher:
         else:
             answers = captioner.explain_encoded(encoded, question.settings, occlusion=question.occlusion)
         done = time.monotonic()
-        self._metrics.batch(question.captioner, question.kind, len(batch))
+        self._metrics.batch_size.labels(question.captioner, question.kind).observe(len(batch))
         for pending in batch:
             wait = started - pending.arrived - (pending.prepared - pending.opened)
-            self._metrics.stages({"wait": wait, "encode": is_encoded - started, "answer": done - is_encoded})
+            self._metrics.stage.labels("wait").observe(wait)
+            self._metrics.stage.labels("encode").observe(is_encoded - started)
+            self._metrics.stage.labels("answer").observe(done - is_encoded)
         return answers

@@ -14,13 +14,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-Stage = Literal["prepare", "wait", "encode", "answer"]
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -37,29 +35,12 @@ class Metrics:
         of_question = ("captioner", "kind")
         histogram = partial(Histogram, registry=registry)
         about = "What a question spends in prepare, wait, encode and answer."
-        self._batch_size = histogram("showtell_batch_size", "Photos in a batch.", of_question, buckets=SIZES)
-        self._stage = histogram("showtell_stage_seconds", about, ("stage",), buckets=SECONDS)
+        self.batch_size = histogram("showtell_batch_size", "Photos in a batch.", of_question, buckets=SIZES)
+        self.stage = histogram("showtell_stage_seconds", about, ("stage",), buckets=SECONDS)
         about = "From the arrival of a question to its answer."
-        self._question = histogram("showtell_question_seconds", about, of_question, buckets=SECONDS)
+        self.question = histogram("showtell_question_seconds", about, of_question, buckets=SECONDS)
         about = "Questions without an answer, by the error."
-        self._errors = Counter("showtell_errors", about, ("error",), registry=registry)
-
-    def batch(self, captioner: str, kind: str, size: int) -> None:
-        """A batch was computed."""
-        self._batch_size.labels(captioner, kind).observe(size)
-
-    def stages(self, seconds: Mapping[Stage, float]) -> None:
-        """What one question spent."""
-        for stage, value in seconds.items():
-            self._stage.labels(stage).observe(value)
-
-    def answered(self, captioner: str, kind: str, seconds: float) -> None:
-        """A question was answered, so long after it came."""
-        self._question.labels(captioner, kind).observe(seconds)
-
-    def failed(self, error: BaseException) -> None:
-        """A question was not answered."""
-        self._errors.labels(type(error).__name__).inc()
+        self.errors = Counter("showtell_errors", about, ("error",), registry=registry)
 
     def render(self) -> bytes:
         """All of them, in the text format of Prometheus."""

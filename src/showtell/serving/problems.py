@@ -37,14 +37,14 @@ OPENAI_PATHS = ("/v1/chat", "/v1/models")
 DEFECT = "Something failed inside the server; its log has the details."
 # What each status means here, for the description of the API.
 MEANINGS = {
-    400: "The request cannot be read: no JSON, broken multipart.",
+    400: "The request cannot be read.",
     401: "The token is missing or wrong.",
     403: "The request came from a page of another site.",
     404: "There is no such captioner, photo or path.",
     408: "The request did not come in time.",
     409: "Somebody else changed it in the meantime; `row` is what it is now.",
     413: "The body is larger than the server takes.",
-    415: "The body is of a type that is not read.",
+    415: "The body is a form, which is not read.",
     421: "The host name is none of the server's.",
     422: "The photo cannot be read, or the captioner cannot honour a setting.",
     429: "Too many photos wait; Retry-After says when to come again.",
@@ -53,8 +53,6 @@ MEANINGS = {
     504: "The answer was not there in time.",
     507: "The folder of corrections cannot be read or written; the disk may be full.",
 }
-COMMON = (401, 403, 421, 500)  # that any route can answer
-OF_PHOTOS = (400, 404, 408, 413, 415, 422, 429, 503, 504)  # that a route which takes a photo can answer
 
 
 class Problem(BaseModel):
@@ -76,6 +74,12 @@ class ProblemResponse(JSONResponse):
     ) -> None:
         problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=one_line(detail))
         super().__init__({**problem.model_dump(), **(extra or {})}, status, headers)
+
+
+# Of the description of the API.
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": meaning, "model": Problem} for status, meaning in MEANINGS.items()
+}
 
 
 def to_response(error: Exception, path: str) -> ProblemResponse:
@@ -106,11 +110,6 @@ def to_response(error: Exception, path: str) -> ProblemResponse:
         kind = "invalid_request_error" if status < 500 else "server_error"
         extra = {"error": {"message": one_line(detail), "type": kind, "param": None, "code": None}}
     return ProblemResponse(status, detail, headers, extra)
-
-
-def describe(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of routes that answer with some problems beside those that any route has."""
-    return {status: {"description": MEANINGS[status], "model": Problem} for status in sorted({*statuses, *COMMON})}
 
 
 def handle_problems(app: FastAPI) -> None:

@@ -1,9 +1,9 @@
-"""The routes of version 1 of the API about photos: captions, explanations, and who makes them.
+"""The routes about photos: captions, explanations, who makes them, and the page.
 
-    POST /v1/captions        GET /v1/captioners
-    POST /v1/explanations    GET /healthz, /readyz, /metrics
+    POST /v1/captions        GET /v1/captioners               GET /, the page
+    POST /v1/explanations    GET /healthz, /readyz, /metrics  POST /page/explanation, the cards that it asks for
 
-A photo and its settings come in any form of `photo_requests.py`. The answers are those of the command line.
+A photo is the body, its settings are in the address. The answers are those of the command line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from showtell.captioners.contract import Captioner
 from showtell.captions import caption_result
@@ -25,12 +25,17 @@ from showtell.errors import ImageError, nearest
 from showtell.explanations import Explanation
 from showtell.explanations.explanation import photo_to_show
 from showtell.images.photo import IN_MEMORY
-from showtell.serving import problems
+from showtell.reports.live_page import explanation_card, live_page, live_policy
 from showtell.serving.answers import CaptionsAnswer
 from showtell.serving.engine import Engine, Question
 from showtell.serving.photo_requests import PhotoRequest, read_photo_request
+from showtell.serving.settings import ServeSettings
 
 _SHOWN = ("name", "library", "parameters", "revision", "preprocessing")  # of what is known about a captioner
+OWN_FIELDS = {
+    "name": {"type": "string", "description": "Name of the photo, for the answer alone."},
+    "captioner": {"type": "string", "description": "Name of a captioner of /v1/captioners (default: the first)."},
+}
 OCCLUSION_FIELD = {
     "occlusion": {"type": "string", "description": "Hide each region in turn by this method of the abilities."}
 }
@@ -39,14 +44,13 @@ OCCLUSION_FIELD = {
 def v1_router(engine: Engine) -> APIRouter:
     """The routes that ask an engine."""
     router = APIRouter(prefix="/v1", tags=["captions"])
-    of_photos = problems.describe(*problems.OF_PHOTOS)
 
     @router.post(
         "/captions",
         summary="Caption a photo",
         response_model=None,
-        responses={200: {"model": CaptionsAnswer}, **of_photos},
-        openapi_extra=describe_photo(setting_schemas()),
+        responses={200: {"model": CaptionsAnswer}},
+        openapi_extra=describe_photo(OWN_FIELDS | setting_schemas()),
     )
     async def captions(request: Request) -> JSONResponse:
         """The captions of a photo, the best first: those of `showtell caption`."""
@@ -59,15 +63,14 @@ def v1_router(engine: Engine) -> APIRouter:
         "/explanations",
         summary="Explain a caption",
         response_model=None,
-        responses=of_photos,
-        openapi_extra=describe_photo({**OCCLUSION_FIELD, **setting_schemas("num_return_sequences")}),
+        openapi_extra=describe_photo(OWN_FIELDS | OCCLUSION_FIELD | setting_schemas("num_return_sequences")),
     )
     async def explanations(request: Request) -> JSONResponse:
         """The best caption, each word with its probability, its runners-up and where the model looked."""
         asked = await ask_for_photo(request, engine)
         return JSONResponse((await explain(request, engine, asked, (asked.take("captioner", str),))).to_json())
 
-    @router.get("/captioners", summary="List the captioners", response_model=None, responses=problems.describe())
+    @router.get("/captioners", summary="List the captioners", response_model=None)
     async def captioners() -> JSONResponse:
         """What each is, what it can do, and its default settings; the first is the default."""
         return JSONResponse({"captioners": describe_captioners(engine)})
@@ -77,14 +80,14 @@ def v1_router(engine: Engine) -> APIRouter:
 
 def health_router(engine: Engine) -> APIRouter:
     """What watchers of a server ask; whether it runs and is ready, without a token."""
-    router = APIRouter(tags=["health"], responses=problems.describe())
+    router = APIRouter(tags=["health"])
 
     @router.get("/healthz", summary="Whether the server runs")
     async def healthz() -> dict[str, bool]:
         """It answers, so it runs."""
         return {"alive": True}
 
-    @router.get("/readyz", summary="Whether the server takes questions", responses=problems.describe(503))
+    @router.get("/readyz", summary="Whether the server takes questions")
     async def readyz() -> dict[str, bool]:
         """Whether its captioners are there."""
         if not engine.is_ready:
@@ -95,6 +98,27 @@ def health_router(engine: Engine) -> APIRouter:
     async def metrics() -> Response:
         """Queue, batches, latencies by stage, errors and memory, in the text format of Prometheus."""
         return Response(engine.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+def page_router(engine: Engine, settings: ServeSettings) -> APIRouter:
+    """The routes of the page, which is no part of the API."""
+    router = APIRouter(include_in_schema=False)
+    folder = None if settings.corrections is None else str(settings.corrections)
+    content = live_page(describe_captioners(engine), corrections=folder, max_body=settings.max_body)
+
+    @router.get("/")
+    async def page() -> HTMLResponse:
+        """Photos, their captions, where the model looked, and corrections."""
+        return HTMLResponse(content, headers={"Content-Security-Policy": live_policy()})
+
+    @router.post("/page/explanation")
+    async def explanation(request: Request) -> HTMLResponse:
+        """The best caption of a photo by each captioner that is named, explained, as HTML for the page."""
+        asked = await ask_for_photo(request, engine)
+        names = asked.take("captioner", tuple[str, ...], (None,))
+        return HTMLResponse(explanation_card(await explain(request, engine, asked, names)))
 
     return router
 
@@ -192,14 +216,12 @@ def setting_schemas(*without: str) -> dict[str, dict[str, Any]]:
 
 
 def describe_photo(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a route that takes a photo, as OpenAPI has it, with the schemas of its fields."""
-    properties = {
-        "image": {"type": "string", "format": "binary", "description": "The photo."},
-        "name": {"type": "string", "description": "Name of the photo, for the answer alone."},
-        "captioner": {"type": "string", "description": "Name of a captioner of /v1/captioners (default: the first)."},
-        **fields,
+    """A route that takes a photo, as OpenAPI has it, with the schemas of its fields that FastAPI does not know."""
+    photo = {"schema": {"type": "string", "format": "binary"}}
+    return {
+        "requestBody": {"required": True, "description": "The photo.", "content": {"image/*": photo}},
+        "parameters": [
+            {"name": name, "in": "query", "description": schema.get("description", ""), "schema": schema}
+            for name, schema in fields.items()
+        ],
     }
-    form = {"type": "object", "required": ["image"], "properties": properties}
-    content = {"image/*": {"schema": properties["image"]}, "multipart/form-data": {"schema": form}}
-    about = "A photo as it is, with the other fields in the address; or a form with all."
-    return {"requestBody": {"required": True, "description": about, "content": content}}

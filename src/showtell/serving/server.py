@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import signal
 import socket
@@ -31,7 +30,6 @@ class Server(uvicorn.Server):
     def __init__(self, app: FastAPI, settings: ServeSettings) -> None:
         self.app = app
         self.interrupted = False  # by SIGINT
-        logging.getLogger("python_multipart").setLevel(logging.ERROR)  # a broken form is its sender's matter
         super().__init__(
             uvicorn.Config(
                 app,
