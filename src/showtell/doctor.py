@@ -26,6 +26,8 @@ from showtell.scores.ngrams import FEW_IMAGES
 from showtell.text.tokenizer import TOKENIZER_VERSION
 from showtell.training import health
 
+__all__ = ["checkpoint_causes", "dataset_causes", "describe_captioner", "inspect_machine"]
+
 PACKAGES = ("torch", "torchvision", "timm", "transformers", "accelerate", "numpy", "pillow")
 USUAL_REFERENCES = 5  # references per image in the datasets of published scores
 

@@ -125,33 +125,33 @@ def test_unknown_words_are_told_and_never_written_to_train_on(capsys, tiny_check
     assert len(written) == 5 and not any("<unknown>" in path.read_text("utf-8") for path in written)
 
 
-@pytest.mark.parametrize(
-    ("more", "sentence"),
-    [
-        ("--attention", "--attention goes with --format json or jsonl, not with text."),
-        ("--least-sure-first", "--least-sure-first goes with --format corrections, not with text."),
-        ("--overwrite --out a.csv", "--overwrite goes with --format sidecar, not with csv."),
+WRONG = [
+    ("--attention", "--attention goes with --format json or jsonl, not with text."),
+    ("--least-sure-first", "--least-sure-first goes with --format corrections, not with text."),
+    ("--overwrite --out a.csv", "--overwrite goes with --format sidecar, not with csv."),
+    (
+        "--accept-above 0.5 --format json",
+        "--accept-above goes with --format corrections or sidecar, not with json.",
+    ),
+    ("--format sidecar --out a.txt", "--format sidecar writes beside the photos; leave --out out."),
+    ("--format corrections", "--format corrections writes a table; name it with --out FILE.csv."),
+    ("--format corrections --out a.txt", "--format corrections writes a table; name it with --out FILE.csv."),
+    *(
         (
-            "--accept-above 0.5 --format json",
-            "--accept-above goes with --format corrections or sidecar, not with json.",
-        ),
-        ("--format sidecar --out a.txt", "--format sidecar writes beside the photos; leave --out out."),
-        ("--format corrections", "--format corrections writes a table; name it with --out FILE.csv."),
-        ("--format corrections --out a.txt", "--format corrections writes a table; name it with --out FILE.csv."),
-        *(
-            (
-                f"--out {name}",
-                f"The suffix of --out {name} selects no format: {hint}Known: .csv, .json, .jsonl, .txt; or give "
-                "--format with it.",
-            )
-            for name, hint in (("a", ""), ("a.html", ""), ("captions.cvs", 'did you mean ".csv"? '))
-        ),
-    ],
-)
-def test_options_that_do_not_go_together(capsys, tiny_checkpoint, photos, monkeypatch, tmp_path, more, sentence):
+            f"--out {name}",
+            f"The suffix of --out {name} selects no format: {hint}Known: .csv, .json, .jsonl, .txt; or give "
+            "--format with it.",
+        )
+        for name, hint in (("a", ""), ("a.html", ""), ("captions.cvs", 'did you mean ".csv"? '))
+    ),
+]
+
+
+def test_options_that_do_not_go_together(capsys, tiny_checkpoint, photos, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    status, _, err = run(capsys, "caption", tiny_checkpoint, photos[0], *more.split())
-    assert (status, err) == (2, f"showtell: {sentence}\n")
+    for more, sentence in WRONG:
+        status, _, err = run(capsys, "caption", tiny_checkpoint, photos[0], *more.split())
+        assert (status, err) == (2, f"showtell: {sentence}\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -120,16 +120,15 @@ def test_what_is_no_image_is_named_at_the_end(capsys, tiny_checkpoint, photos, t
     }
 
 
-@pytest.mark.parametrize("output", ["why.html", "why.json", "why.png"])
-def test_a_file_name_that_is_not_utf8_is_escaped_and_explained(capsys, tiny_checkpoint, photos, tmp_path, output):
+def test_a_file_name_that_is_not_utf8_is_escaped_and_explained(capsys, tiny_checkpoint, photos, tmp_path):
+    output = "why.html"
     first = sorted(photos.iterdir())[0]
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png")
     shutil.copy(first, odd)
     out = tmp_path / "new" / output
     assert run("explain", tiny_checkpoint, odd, "--max-length", 3, "--out", out) == 0
     assert capsys.readouterr().out == f"{out}\n"
-    if output != "why.png":
-        assert "udce9.png" in out.read_text(encoding="utf-8")
+    assert "udce9.png" in out.read_text(encoding="utf-8")
 
 
 def test_references_in_json_are_matched_by_name(capsys, tiny_checkpoint, photos, tmp_path):

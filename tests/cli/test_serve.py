@@ -58,8 +58,8 @@ def test_a_port_that_is_taken_is_named_before_anything_is_opened(capsys):
     )
 
 
-@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
-def test_without_the_extra_it_says_how_to_get_it(capsys, monkeypatch, missing):
+def test_without_the_extra_it_says_how_to_get_it(capsys, monkeypatch):
+    missing = "uvicorn"
     for name in [name for name in sys.modules if name.startswith("showtell.serving.") or name.split(".")[0] == missing]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
@@ -166,21 +166,6 @@ def test_as_a_process_it_says_where_it_is_and_answers_as_caption_does(capsys, ti
             "showtell: ready; Ctrl-C ends it.\nshowtell: interrupted; what had been asked was answered.\n"
         )
         assert TOKEN not in err
-    finally:
-        serving.kill()
-        serving.communicate()
-
-
-@pytest.mark.slow
-def test_sigterm_ends_it_with_status_0(tiny_checkpoint):
-    serving = start(tiny_checkpoint)
-    try:
-        assert serving.stdout is not None
-        assert serving.stdout.readline().startswith("http://127.0.0.1:")
-        serving.send_signal(signal.SIGTERM)
-        _, err = serving.communicate(timeout=PATIENCE)
-        assert serving.returncode == 0
-        assert "Traceback" not in err
     finally:
         serving.kill()
         serving.communicate()
