@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import httpx
-import pytest
 
 from showtell.serving.server import addresses, listen
 from showtell.serving.settings import ServeSettings

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-Activation = Literal["tanh", "relu"]
+Activation = Literal["tanh", "relu"]  # Function between the sum of two projections and its score.
 ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
 
 

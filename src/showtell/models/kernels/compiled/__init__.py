@@ -24,8 +24,6 @@ from showtell.errors import DataError
 from showtell.files import cache_folder, write_bytes
 from showtell.models.kernels.plain import Activation
 
-__all__ = ["additive_scores", "additive_scores_backward", "fits", "log_likelihood_backward", "log_sum_exp", "why_not"]
-
 SOURCE = Path(__file__).with_name("kernels.cpp")
 # Sums may be reordered only where the source says so, and NaN and infinity keep their meaning.
 FLAGS = (
