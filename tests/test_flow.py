@@ -34,11 +34,11 @@ MAY_IMPORT: dict[str, str] = {
     "models": "config counter_rng errors files registry text types",
     "decoding_config": "config errors text",
     "decoding": "counter_rng decoding_config errors models registry text types",
-    "checkpoint": "decoding errors features files hub models text torch_weights",
+    "checkpoint": "config decoding errors features files hub models text torch_weights",
     "captions": "errors",
     "captioners": "captions checkpoint confidence counter_rng decoding decoding_config errors features files hub "
     "images models text types",
-    "scores": "config datasets errors features files hub images registry scenes text",
+    "scores": "config datasets errors features files hub images registry scenes text torch_weights",
     "importing": "checkpoint config decoding errors features files hub models text torch_weights",
     "evaluation": "captioners captions datasets decoding errors features scores",
     "confidence": "captions checkpoint decoding errors files scores",

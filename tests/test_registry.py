@@ -62,31 +62,24 @@ def test_nothing_is_imported_before_it_is_asked_for(site):
     assert [] not in names
 
 
-@pytest.mark.parametrize(
-    ("value", "source", "reason"),
-    [
-        ("mod_c:X", "1 / 0", "cannot be loaded: ZeroDivisionError: division by zero; mend or uninstall the package."),
-        (
-            "mod_c:Y",
-            "X = 1",
-            "cannot be loaded: AttributeError: module 'mod_c' has no attribute 'Y'; mend or uninstall the package.",
-        ),
-        (
-            "mod_none:X",
-            "",
-            "cannot be loaded: ModuleNotFoundError: No module named 'mod_none'; mend or uninstall the package.",
-        ),
-        ("mod_c:X", "X = 'text'", "is of type str; it should be a whole number."),
-        ("mod_c:X", "class X: ...", "is the class X; it should be a whole number."),
-    ],
-)
-def test_a_broken_package_is_named_with_its_entry_point(site, monkeypatch, value, source, reason):
-    monkeypatch.delitem(__import__("sys").modules, "mod_c", raising=False)
-    install(site, "pack_c", {"showtell.tests": {"new": value}}, {"mod_c": source})
+def test_a_broken_package_is_named_with_its_entry_point(site):
+    (site / "mod_c.py").write_text("text = 'text'\nclass Kind: ...\n")
+    (site / "mod_zero.py").write_text("1 / 0")
+    mend = "; mend or uninstall the package."
+    reasons = {
+        "mod_zero:X": f"cannot be loaded: ZeroDivisionError: division by zero{mend}",
+        "mod_c:Y": f"cannot be loaded: AttributeError: module 'mod_c' has no attribute 'Y'{mend}",
+        "mod_none:X": f"cannot be loaded: ModuleNotFoundError: No module named 'mod_none'{mend}",
+        "mod_c:text": "is of type str; it should be a whole number.",
+        "mod_c:Kind": "is the class Kind; it should be a whole number.",
+    }
+    install(site, "pack_c", {"showtell.tests": {f"new{i}": value for i, value in enumerate(reasons)}}, {})
     names = registry(expects="a whole number", accepts=lambda name, entry: isinstance(entry, int))
-    with pytest.raises(ExtensionError) as caught:
-        names["new"]
-    assert str(caught.value) == f'The entry point new = "{value}" (showtell.tests) of the package pack_c 1.2 {reason}'
+    for number, (value, reason) in enumerate(reasons.items()):
+        with pytest.raises(ExtensionError) as caught:
+            names[f"new{number}"]
+        start = f'The entry point new{number} = "{value}" (showtell.tests) of the package pack_c 1.2 '
+        assert str(caught.value) == start + reason
     assert names["own"] == 1
 
 
@@ -114,41 +107,17 @@ class NamelessConfig(Config):
     size: int = 3
 
 
-@pytest.mark.parametrize(
-    ("entry", "valid"),
-    [
-        ((NamedConfig, list), True),
-        ((NamedConfig, dict), False),  # not the part that is asked for
-        ((NamedConfig, 3), False),
-        ((NamelessConfig, list), False),
-        ((int, list), False),
-        ((NamedConfig,), False),
-        (list, False),
-    ],
-)
-def test_settings_and_part(entry, valid):
-    assert is_settings_and_part("mine", entry, part=list) == valid
-    assert not is_settings_and_part("other", entry, part=list)  # the settings are of another name
+def test_settings_and_part():
+    for entry in ((NamedConfig, dict), (NamedConfig, 3), (NamelessConfig, list), (int, list), (NamedConfig,), list):
+        assert not is_settings_and_part("mine", entry, part=list), entry
+    assert is_settings_and_part("mine", (NamedConfig, list), part=list)
+    assert not is_settings_and_part("other", (NamedConfig, list), part=list)  # the settings are of another name
+    assert is_settings_and_part("mine", (NamedConfig, partial(list, ())))  # what makes a part may be a function
 
 
-def test_what_makes_a_part_may_be_a_function():
-    assert is_settings_and_part("mine", (NamedConfig, partial(list, ())))
-    assert not is_settings_and_part("mine", (NamedConfig, 3))
-
-
-@pytest.mark.parametrize(
-    ("names", "group"),
-    [
-        (MODELS, "showtell.models"),
-        (OBJECTIVES, "showtell.objectives"),
-        (ENCODERS, "showtell.encoders"),
-        (READERS, "showtell.readers"),
-        (SCORES, "showtell.scores"),
-    ],
-)
-def test_every_built_in_entry_is_what_its_registry_asks_of_others(names, group):
-    assert names.group == group
-    assert names.builtin
-    for name, entry in names.builtin.items():
-        assert names._accepts(name, entry), name
-    assert not names._accepts("mine", object())
+def test_every_built_in_entry_is_what_its_registry_asks_of_others():
+    groups = ["showtell.models", "showtell.objectives", "showtell.encoders", "showtell.readers", "showtell.scores"]
+    for names, group in zip((MODELS, OBJECTIVES, ENCODERS, READERS, SCORES), groups, strict=True):
+        assert names.group == group and names.builtin
+        assert all(names._accepts(name, entry) for name, entry in names.builtin.items()), group
+        assert not names._accepts("mine", object())

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from showtell import __version__
+from showtell.config import describe_problem
 from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, DataError, RecipeError, nearest, summarise
 from showtell.features import Encoder, build_encoder, encoder_config
@@ -106,24 +107,11 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         model = _model_config(settings["model"])
         encoder_settings = encoder_config(settings["encoder"])
         decoding = DecodingConfig.model_validate(settings["decoding"])
-        recorded = settings["fingerprints"]["weights"]
-    except KeyError as error:
-        raise CheckpointError(f"The checkpoint is damaged: {settings_file} has no key {error}.") from error
     except RecipeError as error:
         raise CheckpointError(f"The checkpoint cannot be opened here: {settings_file}: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise CheckpointError(
-            f"The checkpoint is damaged: {settings_file} has a bad value at {where}: {first['msg']}."
-        ) from error
-    tensors = _read_weights(weights_file, recorded)
-    table = tensors.get("decoder.embedding.weight")
-    if table is not None and table.dim() == 2 and len(table) != len(vocabulary):
-        raise CheckpointError(
-            f"The weights in {weights_file} are for {len(table)} words and the vocabulary in {settings_file} has "
-            f"{len(vocabulary)}: the two files are not of the same checkpoint."
-        )
+        raise CheckpointError(f"The checkpoint is damaged: {settings_file}: {describe_problem(error)}") from error
+    tensors = _read_weights(weights_file, settings["fingerprints"].get("weights"))
     encoder = _build(lambda: build_encoder(encoder_settings, load_weights=False), tensors, "encoder", weights_file)
     if settings.get("preprocessing") != encoder.preprocessing.model_dump(mode="json"):
         raise CheckpointError(
@@ -163,9 +151,7 @@ def _read_settings(folder: Path) -> dict[str, Any]:
             f"showtell {__version__} reads format {FORMAT}; install the version that wrote it, or train again."
         )
     for key in ("vocabulary", "encoder", "model", "decoding", "fingerprints"):
-        if key not in settings:
-            raise CheckpointError(f"The checkpoint is damaged: {file} has no key {key!r}.")
-        if not isinstance(settings[key], dict):
+        if not isinstance(settings.get(key), dict):
             raise CheckpointError(f'The checkpoint is damaged: "{key}" in {file} should be an object.')
     return settings
 
@@ -226,16 +212,12 @@ def _compare(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], part: 
     for name in given.keys() & expected.keys():
         ours, theirs = expected[name], given[name]
         if ours.shape != theirs.shape:
-            sizes = f"{_shape(theirs)} in the file and {_shape(ours)} by {SETTINGS}"
+            sizes = f"{tuple(theirs.shape)} in the file and {tuple(ours.shape)} by {SETTINGS}"
             reasons.append(f"size mismatch for {part}.{name}, {sizes}")
         elif ours.is_floating_point() != theirs.is_floating_point() or theirs.is_complex():
             reasons.append(f"{part}.{name} holds {_dtype(theirs)} instead of {_dtype(ours)}")
     if reasons:
         raise CheckpointError(f"The weights in {file} do not fit the {part} of {SETTINGS}: {summarise(reasons, 3)}.")
-
-
-def _shape(tensor: Tensor) -> str:
-    return " x ".join(map(str, tensor.shape)) or "a single number"
 
 
 def _dtype(tensor: Tensor) -> str:

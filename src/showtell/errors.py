@@ -1,18 +1,7 @@
-"""The errors that people can mend, as a tree, and how their messages are printed.
+"""The errors that people can mend, and how their messages are printed.
 
-    ShowtellError              any of those below; the command line prints its message and exits with status 2
-    ├── UsageError             an option, argument or name that does not exist
-    ├── DataError              a dataset, image or file of predictions that cannot be used
-    │   ├── ImageError         one image that cannot be read; the others of its batch are used
-    │   └── StorageError       a database that is damaged, foreign or cannot be written
-    ├── RecipeError            a recipe with unknown keys or values out of range
-    ├── CheckpointError        a checkpoint that is damaged or does not fit what it is used with
-    ├── WeightsError           encoder weights that cannot be found, read or loaded
-    ├── TrainingError          a run that cannot continue, such as one whose loss is not finite
-    ├── ExtensionError         an installed package whose entry point cannot be used
-    └── MissingDependencyError an optional package that is not installed; the message has the install command
-
-Every message is one sentence: what was given, what is allowed, what to do. Any other exception is a defect of showtell.
+Every message is one sentence: what was given, what is allowed, what to do. The command line prints it and exits with
+status 2. Any other exception is a defect of showtell.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ Without a network a name that is in no cache fails within a second, in one sente
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,21 +51,20 @@ def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
         if isinstance(cached, str):
             return Path(cached)
     obstacle = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else network_obstacle(hf_hub_url(name, files[0]))
-    chosen = f" --revision {revision}" if revision else ""
-    remedy = (
-        f"where there is a network: hf download {name}{chosen} --local-dir FOLDER; then give "
-        f"encoder.weights=FOLDER/{files[0]}"
-    )
-    if obstacle:
-        raise WeightsError(f"The weights {name} are not in the cache and cannot be fetched ({obstacle}); {remedy}.")
-    for file in files:
+    for file in () if obstacle else files:
         try:
             return Path(hf_hub_download(name, file, revision=revision or None))
         except RemoteEntryNotFoundError:
             continue
         except (HfHubHTTPError, OSError) as error:
-            raise WeightsError(f"The weights {name} could not be fetched ({first_line(error)}); {remedy}.") from error
-    raise WeightsError(f"The repository {name} on the Hugging Face hub holds none of {', '.join(files)}.")
+            obstacle = first_line(error)
+            break
+    obstacle = obstacle or f"the repository has none of {', '.join(files)}"
+    chosen = f" --revision {revision}" if revision else ""
+    raise WeightsError(
+        f"The weights {name} are not in the cache and cannot be fetched ({obstacle}); where there is a network: "
+        f"hf download {name}{chosen} --local-dir FOLDER; then give encoder.weights=FOLDER/{files[0]}."
+    )
 
 
 def weights_path(setting: str) -> Path:
@@ -84,22 +82,19 @@ def from_url(address: str) -> Path:
     file = folder / Path(urlsplit(address).path).name
     if file.is_file():
         return file
-    remedy = (
-        f"fetch {address} on a machine with a network and put it into {folder}, or give that file as the weights "
-        "(encoder.weights=FILE)"
-    )
     obstacle = network_obstacle(address)
-    if obstacle:
-        raise WeightsError(
-            f"The weights {file.name} are not in the cache and cannot be fetched ({obstacle}): {remedy}."
-        )
-    digest = torch.hub.HASH_REGEX.search(file.name)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        torch.hub.download_url_to_file(address, str(file), digest.group(1) if digest else None)
-    except (OSError, RuntimeError) as error:
-        raise WeightsError(f"The weights {file.name} could not be fetched ({first_line(error)}): {remedy}.") from error
-    return file
+    if obstacle is None:
+        digest = torch.hub.HASH_REGEX.search(file.name)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            torch.hub.download_url_to_file(address, str(file), digest.group(1) if digest else None)
+            return file
+        except (OSError, RuntimeError) as error:
+            obstacle = first_line(error)
+    raise WeightsError(
+        f"The weights {file.name} are not in the cache and cannot be fetched ({obstacle}): fetch {address} on a "
+        f"machine with a network and put it into {folder}, or give that file as the weights (encoder.weights=FILE)."
+    )
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
@@ -115,7 +110,10 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     if not file.is_file():
         what = "is a folder, not a file of weights" if file.is_dir() else "does not exist"
         raise WeightsError(f"The weights {file}: this {what}; give a .safetensors, .pth, .pt, .bin or .pkl file.")
-    content = _read_safetensors(file) if file.suffix == ".safetensors" else read_torch_file(file)
+    try:
+        content = load_file(file) if file.suffix == ".safetensors" else read_torch_file(file)
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f"{file} is damaged, or no safetensors file ({first_line(error)}).") from error
     tensors = {name: _as_tensor(value) for name, value in unnested(content).items() if isinstance(name, str)}
     weights = {name: tensor for name, tensor in tensors.items() if tensor is not None}
     if not weights:
@@ -152,13 +150,6 @@ def _as_tensor(value: object) -> Tensor | None:
     return value if isinstance(value, Tensor) else None
 
 
-def _read_safetensors(file: Path) -> object:
-    try:
-        return load_file(file)
-    except (SafetensorError, OSError) as error:
-        raise WeightsError(f"{file} is damaged, or no safetensors file ({first_line(error)}).") from error
-
-
 def load_weights(
     module: nn.Module,
     tensors: Mapping[str, Tensor],
@@ -191,9 +182,7 @@ def load_weights(
     ]
     problems = []
     if missing:
-        close = difflib.get_close_matches(missing[0], unknown, n=1)
-        hint = f" (the nearest there is {close[0]})" if close else ""
-        problems.append(f"of {len(wanted)} tensors {len(missing)} are missing: {summarise(missing, 3)}{hint}")
+        problems.append(f"of {len(wanted)} tensors {len(missing)} are missing: {summarise(missing, 3)}")
     if unknown:
         problems.append(f"{len(unknown)} are unknown: {summarise(unknown, 3)}")
     if misshapen:

@@ -106,12 +106,12 @@ def convert(content: Mapping[Any, object], tensors: SourceTensors, wordmap: obje
         f"{_IMAGE_SIZE}, frozen"
     )
     bleu = content.get("bleu-4")  # of its validation, with the words before given, as its training measures it
-    has_score = isinstance(bleu, int | float) and math.isfinite(bleu)
+    score = float(bleu) if isinstance(bleu, int | float) and math.isfinite(bleu) else None
     return Converted(
         model="Show, Attend and Tell", config=config, feature_size=encoder.feature_size, features=name,
         features_described=described, encoder_options="", state=state, words=words, options=options,
         decoding={"num_beams": 5, "max_length": 50}, notes=["--num-beams 5 is the default, as in its caption.py"],
-        scores={"BLEU-4 (validation, teacher-forced)": bleu} if has_score else {}, encoder=encoder,
+        scores={} if score is None else {"BLEU-4 (validation, teacher-forced)": score}, encoder=encoder,
     )  # fmt: skip
 
 

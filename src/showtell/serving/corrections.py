@@ -90,8 +90,8 @@ class Correction(Config):
 class CorrectionPage(Config):
     """Some of the rows that were asked for, and how many those are on all pages."""
 
-    rows: list[Correction]
-    total: int
+    rows: list[Correction] = Field(description="The rows of the page that was asked for.")
+    total: int = Field(description="How many rows all pages have.")
 
 
 class CorrectionStore:
