@@ -107,6 +107,8 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         model = _model_config(settings["model"])
         encoder_settings = encoder_config(settings["encoder"])
         decoding = DecodingConfig.model_validate(settings["decoding"])
+    except KeyError as error:
+        raise CheckpointError(f"The checkpoint is damaged: {settings_file} has no key {error}.") from error
     except RecipeError as error:
         raise CheckpointError(f"The checkpoint cannot be opened here: {settings_file}: {error}") from error
     except ValidationError as error:

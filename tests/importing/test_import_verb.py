@@ -114,12 +114,8 @@ def test_photos_are_captioned_and_trained_on_through_a_given_encoder(
         Captioner.from_pretrained(blind).caption(photo)
     encoder = ("--features-from", "small_cnn", "image_size=48", f"encoder.widths=[8,{FEATURE_SIZE}]")
     status, printed, _ = run(capsys, "import", source, *encoder, "--out", out)
-    for note in (
-        "the encoder small_cnn makes the features",
-        "the model was trained on bottom_up weights=FILE, so that captions may be of nothing",
-        "small_cnn has random weights, so that the captions are of nothing; give weights=FILE",
-    ):
-        assert status == 0 and f"note: {note}" in printed
+    note = "note: small_cnn makes the features; the model was trained on bottom_up weights=FILE, and of others captions"
+    assert status == 0 and note in printed
     assert run(capsys, "caption", out, photo)[0] == 0
     for arguments, sentence in (
         (("image_size=48",), "image_size=48 is a setting of an encoder; name the encoder with --features-from."),

@@ -211,7 +211,9 @@ def _choose_encoder(
             f"{converted.feature_size:,}: {converted.features_described}."
         )
     if encoder is not None:
-        return encoder.eval(), _encoder_notes(converted, encoder)
+        name, wanted = encoder.config.model_dump()["name"], converted.encoder_options
+        note = f"{name} makes the features; the model was trained on {wanted}, and of others captions are of nothing"
+        return encoder.eval(), [note]
     source = converted.features
     if store is not None:
         if store.encoder.get("name") != "precomputed":
@@ -225,16 +227,3 @@ def _choose_encoder(
         f"{converted.encoder_options}"
     )
     return Precomputed(PrecomputedConfig(feature_size=converted.feature_size, source=source)).eval(), [note]
-
-
-def _encoder_notes(converted: Converted, encoder: Encoder) -> list[str]:
-    """What is said about an encoder that a person chose."""
-    name, *wanted = converted.encoder_options.split()
-    given = encoder.config.model_dump(mode="json")
-    notes = [f"the encoder {given['name']} makes the features"]
-    settings = {"name": name, **dict(item.split("=") for item in wanted if not item.startswith("weights="))}
-    if any(str(given.get(key)) != value for key, value in settings.items()):
-        notes.append(f"the model was trained on {converted.encoder_options}, so that captions may be of nothing")
-    if given.get("weights") == "random":
-        notes.append(f"{given['name']} has random weights, so that the captions are of nothing; give weights=FILE")
-    return notes
