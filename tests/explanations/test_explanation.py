@@ -13,6 +13,7 @@ from PIL import Image
 
 from showtell import Captioner
 from showtell.captioners import EncoderDecoderCaptioner
+from showtell.captions import ExplainedCaption
 from showtell.decoding import StageView, teacher_forced
 from showtell.errors import ImageError, UsageError
 from showtell.explanations import explain, explain_photos
@@ -44,6 +45,16 @@ def like(captioner: Captioner, decoder: torch.nn.Module) -> Captioner:
     )
 
 
+def walk(captioner: Captioner, photo: Path, caption: ExplainedCaption, stage: int | None = None) -> tuple:
+    """Ids of a caption, and the outputs of the captioner's decoder that is fed them."""
+    ids = captioner.vocabulary.encode([word.word for word in caption.words if word.word])
+    prepared = prepare_photo(photo, captioner.encoder.preprocessing)
+    features = captioner.encode(PreparedBatch.of(prepared.pixels.unsqueeze(0)))
+    decoder = captioner.decoder if stage is None else StageView(captioner.decoder, stage)
+    with torch.no_grad():
+        return ids, features, teacher_forced(decoder, features, torch.tensor([[ids[:-1]]]))
+
+
 def hard(captioner: Captioner, look: str) -> Captioner:
     torch.manual_seed(3)
     config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4, attention="hard", eval_attention=look)
@@ -67,11 +78,7 @@ def test_the_caption_is_that_of_captioning(captioner, photos):
 def test_probabilities_and_runners_up_are_those_of_a_walk_along_the_caption(captioner, photos):
     explained = captioner.explain(photos[0]).models[0].caption
     vocabulary = captioner.vocabulary
-    ids = vocabulary.encode([word.word for word in explained.words if word.word])
-    photo = prepare_photo(photos[0], captioner.encoder.preprocessing)
-    features = captioner.encode(PreparedBatch.of(photo.pixels.unsqueeze(0)))
-    with torch.no_grad():
-        forced = teacher_forced(captioner.decoder, features, torch.tensor([[ids[:-1]]]))
+    ids, _, forced = walk(captioner, photos[0], explained)
     chances = forced.logits[0, 0].softmax(-1)
     for step, word in enumerate(explained.words):
         own = chances[step, ids[step + 1]]
@@ -83,6 +90,9 @@ def test_probabilities_and_runners_up_are_those_of_a_walk_along_the_caption(capt
         assert [chance for _, chance in word.others] == pytest.approx(chances[step, ranked].tolist(), rel=1e-4)
     looked = forced.outputs.attention[0, 0, : len(explained.words)]
     torch.testing.assert_close(explained.attention, looked, atol=1e-5, rtol=1e-4)
+    (gate,) = explained.word_values
+    assert gate.title == "gate"
+    torch.testing.assert_close(gate.values[:, 0], forced.outputs.gate[0, 0, : len(gate.values)], atol=1e-5, rtol=1e-4)
     product = sum(math.log(word.probability) for word in explained.words)
     assert product == pytest.approx(explained.logprob, abs=1e-3)
 
@@ -160,11 +170,8 @@ def test_json_is_plain_and_complete(captioner, photos):
 def test_the_drop_without_a_cell_is_that_of_a_teacher_forced_pass_without_it(captioner, photos):
     """One cell of one photo, hidden by hand: its vector becomes the mean of the others."""
     by = captioner.explain(photos[:2], occlusion="mean")[1].models[0]
-    vocabulary = captioner.vocabulary
-    ids = vocabulary.encode([word.word for word in by.caption.words if word.word])[: len(by.caption.words) + 1]
-    features = captioner.encode(
-        PreparedBatch.of(prepare_photo(photos[1], captioner.encoder.preprocessing).pixels.unsqueeze(0))
-    )
+    ids, features, _ = walk(captioner, photos[1], by.caption)
+    ids = ids[: len(by.caption.words) + 1]
     cell = 31
     others = torch.arange(144) != cell
     hidden = features.vectors.clone()
@@ -190,23 +197,15 @@ def test_each_stage_has_its_own_caption_and_its_own_attention(captioner, photos)
     by = stack.explain(photos[0]).models[0]
     assert [caption.title for caption in by.captions] == ["stage 0 of 0 to 2", "stage 1 of 0 to 2", "stage 2 of 0 to 2"]
     assert by.caption.text == stack.caption(photos[0])[0].text
-    features = stack.encode(PreparedBatch.of(prepare_photo(photos[0], stack.encoder.preprocessing).pixels.unsqueeze(0)))
     for stage, caption in enumerate(by.captions):
         assert caption.text == stack.caption(photos[0], stage=stage)[0].text
-        ids = stack.vocabulary.encode([word.word for word in caption.words if word.word])
-        with torch.no_grad():
-            forced = teacher_forced(StageView(stack.decoder, stage), features, torch.tensor([[ids[:-1]]]))
-        chances = forced.logits[0, 0].softmax(-1)
-        probabilities = [word.probability for word in caption.words]
-        assert probabilities == pytest.approx(
-            [float(chances[t, ids[t + 1]]) for t in range(len(probabilities))], rel=1e-4
-        )
-        if forced.outputs.attention is None:
-            assert caption.attention is None
-        else:
-            torch.testing.assert_close(
-                caption.attention, forced.outputs.attention[0, 0, : len(probabilities)], atol=1e-5, rtol=1e-3
-            )
+        ids, _, forced = walk(stack, photos[0], caption, stage)
+        steps = range(len(caption.words))
+        chances = forced.logits[0, 0].softmax(-1)[steps, ids[1 : len(steps) + 1]]
+        assert [word.probability for word in caption.words] == pytest.approx(chances.tolist(), rel=1e-4)
+        if caption.attention is not None:
+            looked = forced.outputs.attention[0, 0, : len(steps)]
+            torch.testing.assert_close(caption.attention, looked, atol=1e-5, rtol=1e-3)
     assert [caption.attention is None for caption in by.captions] == [True, False, False]
     (alone,) = stack.explain(photos[0], stage=1).models[0].captions
     assert alone == by.captions[1]
@@ -215,14 +214,10 @@ def test_each_stage_has_its_own_caption_and_its_own_attention(captioner, photos)
 
 def test_boxes_of_a_dataset_reach_encoders_that_look_at_them(captioner, photos):
     torch.manual_seed(0)
-    encoder = build_encoder(
-        encoder_config({"name": "roi_grid", "backbone": {"name": "small_cnn", "image_size": 48, "widths": [8, 16]}})
-    ).eval()
+    grid = {"name": "small_cnn", "image_size": 48, "widths": [8, 16]}
     config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4)
-    decoder = SatDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary)).eval()
-    regions = EncoderDecoderCaptioner(
-        encoder=encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
-    )  # fmt: skip
+    regions = like(captioner, SatDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary)))
+    regions.encoder = build_encoder(encoder_config({"name": "roi_grid", "backbone": grid})).eval()
     boxes = [torch.tensor([[0.0, 0, 20, 20], [10, 10, 40, 48]]), torch.tensor([[5.0, 5, 30, 30]])]
     explanations = explain_photos({"grid": captioner, "regions": regions}, photos[:2], boxes=boxes)
     for own, (_, explanation) in zip(boxes, explanations, strict=True):
@@ -235,20 +230,6 @@ def test_boxes_of_a_dataset_reach_encoders_that_look_at_them(captioner, photos):
         regions.explain(photos[0])
 
 
-def test_what_runs_along_a_caption_is_kept(captioner, photos):
-    by = captioner.explain(photos[0]).models[0]
-    ids = captioner.vocabulary.encode([word.word for word in by.caption.words if word.word])
-    features = captioner.encode(
-        PreparedBatch.of(prepare_photo(photos[0], captioner.encoder.preprocessing).pixels.unsqueeze(0))
-    )
-    with torch.no_grad():
-        forced = teacher_forced(captioner.decoder, features, torch.tensor([[ids[:-1]]]))
-    (gate,) = by.caption.word_values
-    assert gate.title == "gate"
-    torch.testing.assert_close(gate.values[:, 0], forced.outputs.gate[0, 0, : len(gate.values)], atol=1e-5, rtol=1e-4)
-    assert len(by.to_json()["captions"][0]["word_values"]["gate"]) == len(by.caption.words)
-
-
 def test_hacap_has_its_subgoals(captioner, photos):
     torch.manual_seed(0)
     config = HacapConfig(embedding_size=8, hidden_size=8, attention_size=4, output_size=8, manager_size=8)
@@ -256,6 +237,5 @@ def test_hacap_has_its_subgoals(captioner, photos):
     caption = like(captioner, decoder).explain(photos[0]).models[0].caption
     gate, subgoal = caption.word_values
     assert (gate.title, subgoal.title) == ("gate", "subgoal")
-    assert gate.values.shape == (len(caption.words), 1)
-    assert subgoal.values.shape[0] == len(caption.words)
+    assert len(subgoal.values) == len(caption.words)
     torch.testing.assert_close(subgoal.values.norm(dim=-1), torch.ones(len(caption.words)))

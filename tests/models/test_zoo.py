@@ -185,10 +185,11 @@ def weights_without_gradient(model: DecoderConfig, objective: str) -> set[str]:
 
 
 @everyone
-def test_every_weight_gets_a_gradient_from_every_objective_that_can_train_it(name):
+def test_every_objective_trains_all_weights_and_given_words_are_read_as_by_steps(name):
     model = config_of(ZOO[name])
     names = objectives_of(model)
     assert names and {own: wrong for own in names if (wrong := weights_without_gradient(model, own))} == {}
+    assert_walk_is_single_steps(build(model))
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -212,41 +213,21 @@ def test_saved_and_loaded_it_says_the_same(name):
 
 
 @everyone
-def test_rows_do_not_know_of_each_other(name):
-    decoder = make(name).eval()
-    words = captions(rows=3)
-    batched = teacher_forced(decoder, features(), words).logits
-    for row in range(3):
-        alone = teacher_forced(decoder, features(), words[:, [row]]).logits
-        torch.testing.assert_close(batched[:, [row]], alone, atol=1e-5, rtol=1e-5)
-
-
-@everyone
-def test_images_do_not_know_of_each_other(name):
-    decoder, image_features, words = make(name).eval(), features(), captions()
-    batched = teacher_forced(decoder, image_features, words).logits
-    for image in range(3):
-        alone = map_tensors(image_features, lambda x, image=image: x[[image]])
-        torch.testing.assert_close(
-            batched[[image]], teacher_forced(decoder, alone, words[[image]]).logits, atol=1e-5, rtol=1e-5
-        )
-
-
-@everyone
-def test_padding_regions_changes_nothing(name):
-    decoder, image_features, words = make(name).eval(), features(), captions()
-    assert image_features.regions is not None
+def test_neither_other_rows_nor_other_images_nor_padded_regions_change_anything(name):
+    decoder, seen, words = make(name).eval(), features(), captions(rows=3)
+    assert seen.regions is not None
+    batched = teacher_forced(decoder, seen, words).logits
     padded = Features(
-        torch.cat([image_features.vectors, torch.full((3, 2, FEATURES), 7.0)], 1),
-        torch.cat([image_features.is_region, torch.zeros(3, 2, dtype=torch.bool)], 1),
-        replace(image_features.regions, boxes=torch.cat([image_features.regions.boxes, torch.full((3, 2, 4), 7.0)], 1)),
+        torch.cat([seen.vectors, torch.full((3, 2, FEATURES), 7.0)], 1),
+        torch.cat([seen.is_region, torch.zeros(3, 2, dtype=torch.bool)], 1),
+        replace(seen.regions, boxes=torch.cat([seen.regions.boxes, torch.full((3, 2, 4), 7.0)], 1)),
     )
-    torch.testing.assert_close(
-        teacher_forced(decoder, image_features, words).logits,
-        teacher_forced(decoder, padded, words).logits,
-        atol=1e-5,
-        rtol=1e-5,
-    )
+    cases = [(padded, words, batched)]
+    cases += [(seen, words[:, [row]], batched[:, [row]]) for row in range(3)]
+    cases += [(map_tensors(seen, lambda x, own=own: x[[own]]), words[[own]], batched[[own]]) for own in range(3)]
+    for own_features, own_words, expected in cases:
+        logits = teacher_forced(decoder, own_features, own_words).logits
+        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", [kind for kind in ZOO if Capability.PARALLEL in make(kind).capabilities])
@@ -280,11 +261,6 @@ def assert_walk_is_single_steps(decoder: Decoder) -> None:
     )
     for one, other in zip(gradients, expected, strict=True):
         torch.testing.assert_close(one, other)
-
-
-@everyone
-def test_a_walk_is_single_steps(name):
-    assert_walk_is_single_steps(make(name))
 
 
 @everyone

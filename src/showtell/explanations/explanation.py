@@ -132,16 +132,12 @@ def explain_photos(
 
 def _as_read_by(captioner: Captioner, photos: Sequence[PhotoToCaption]) -> list[PhotoToCaption]:
     """The photos in place of stored images whose store a captioner does not read, where they are at hand."""
-    is_read: dict[Path, bool] = {}
-    sources: list[PhotoToCaption] = []
-    for photo in photos:
-        if not isinstance(photo, StoredImage) or photo.path is None:
-            sources.append(photo)
-            continue
-        if photo.store.path not in is_read:
-            is_read[photo.store.path] = captioner.reads(photo.store)
-        sources.append(photo if is_read[photo.store.path] else photo.path)
-    return sources
+    stores = {id(photo.store): photo.store for photo in photos if isinstance(photo, StoredImage)}
+    is_read = {key: captioner.reads(store) for key, store in stores.items()}
+    return [
+        photo if not isinstance(photo, StoredImage) or photo.path is None or is_read[id(photo.store)] else photo.path
+        for photo in photos
+    ]
 
 
 def photo_to_show(source: PhotoToCaption) -> tuple[Image.Image, tuple[int, int]]:

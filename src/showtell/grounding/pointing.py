@@ -42,7 +42,7 @@ from showtell.grounding.mentions import GroundedMention, annotated_mentions, cat
 from showtell.grounding.teacher_forcing import captions_to_follow, encode_records
 from showtell.images.boxes import coverage, is_centre_inside
 from showtell.models.contract import eval_mode
-from showtell.scores.base import Aggregation, Floats, corpus_numbers, image_numbers
+from showtell.scores.base import Floats, corpus_numbers, image_numbers
 from showtell.scores.bootstrap import intervals
 from showtell.scores.report import ScoreReport, ScoreStatistics
 from showtell.types import EncodedBatch
@@ -87,11 +87,9 @@ _COLUMN = {name: column for column, name in enumerate((*_COUNTS, *_SUMS))}
 _PER = {  # what each sum is a mean over
     **dict.fromkeys(("chance_pointing", "centre_pointing", "chance_mass", "centre_mass"), "mentions"),
     **dict.fromkeys(("pointing", "mass"), "attended"),
-    "overlap": "regions",
-    "chance_overlap": "regions",
+    **dict.fromkeys(("overlap", "chance_overlap"), "regions"),
     **dict.fromkeys(("occlusion_pointing", "occlusion_mass"), "occluded"),
-    "correlation": "words",
-    "correlation_signed": "words",
+    **dict.fromkeys(("correlation", "correlation_signed"), "words"),
     "correlation_named": "named",
 }
 _DIFFERENCES = {
@@ -273,23 +271,13 @@ def measure_attention(
     if not count:
         raise DataError(f"No caption of these {len(records)} images names any of the objects that have boxes.")
     facts = {"captions": captions, "occlusion": occlusion}
-    ids = [record.image_id for record in records]
-    report = report_from_statistics("attention", AttentionNumbers(), ids, statistics, facts)
+    report = _report([record.image_id for record in records], statistics, facts)
     return AttentionReport(report, count, hallucinated, facts)
 
 
-def report_from_statistics(
-    metric: str, numbers: Aggregation, ids: Sequence[str], statistics: Floats, facts: dict[str, Any]
-) -> ScoreReport:
-    """A report of numbers that come from the statistics of each image, (images, columns).
-
-    Args:
-        metric: name of the group of numbers.
-        numbers: computes them from sums.
-        ids: of the images.
-        statistics: of the images, in the order of `ids`.
-        facts: how they were made, for the signature.
-    """
+def _report(ids: Sequence[str], statistics: Floats, facts: dict[str, Any]) -> ScoreReport:
+    """A report of the statistics of each image (images, columns), with how they were made as its signature."""
+    numbers = AttentionNumbers()
     signature = "|".join(f"{key}:{value}" for key, value in facts.items())
 
     def defined(values: Floats) -> dict[str, float | None]:
@@ -302,7 +290,7 @@ def report_from_statistics(
         skipped={},
         images=len(ids),
         per_image=dict(zip(ids, map(defined, image_numbers(numbers, statistics)), strict=True)),
-        statistics={metric: ScoreStatistics(numbers, statistics, signature)},
+        statistics={"attention": ScoreStatistics(numbers, statistics, signature)},
         ids=tuple(ids),
     )
 
