@@ -90,10 +90,10 @@ class StoreInfo(Config):
             return
         changed = differences(self.encoder, wanted.encoder).items()
         why = ", ".join(f"{key} {old!r} instead of {new!r}" for key, (old, new) in changed)
+        same = "the settings are the same and the weights are not (random ones are the same with the same seed)"
         raise DataError(
             f"The features in {path} are of {self.made_by}, not of {wanted.made_by}: "
-            f"{why or 'the weights differ (random ones are the same with the same seed)'}; use the encoder that made "
-            "them, or another store."
+            f"{why or same}; use the encoder that made them, or another store."
         )
 
 
