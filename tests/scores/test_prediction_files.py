@@ -108,35 +108,16 @@ def test_file_names_of_a_coco_dictionary_are_known(tmp_path):
 
 
 UNMATCHED = [
-    (
-        "a.json",
-        [result("x.jpg", "a")],
-        "is one of the images to score (1.jpg, 2.jpg; --split chooses others): photos are",
-    ),
-    (
-        "a.json",
-        [result("a/1.jpg", "a"), result("b/1.jpg", "a")],
-        "more than one photo for image 1.jpg (a/1.jpg, b/1",
-    ),
+    ("a.json", [result("x.jpg", "a")], "is one of the images to score (1.jpg, 2.jpg; --split chooses others): photos"),
+    ("a.json", [result("a/1.jpg", "a"), result("b/1.jpg", "a")], "more than one photo for image 1.jpg (a/1.jpg, b/1"),
     ("a.json", [result("1.jpg", "a"), result("1.jpg", "b")], "a.json has captions of 1.jpg twice; keep one"),
     ("a.json", [result("1.jpg", "a"), {"image": 7}], "Entry 1 of "),
     ("a.json", [result("1.jpg", "a"), 7], "Entry 1 of "),
-    ("a.json", [{"image": "1.jpg", "captions": [{"text": None}, 5]}], "has captions of no photo"),
-    (
-        "a.json",
-        [{"image": "1.jpg", "error": "broken"}],
-        "a.json has captions of no photo, and none of them is one of the images to score",
-    ),
+    ("a.json", [{"image": "1.jpg", "error": "broken"}], "a.json has captions of no photo, and none of them is one of"),
     ("a.jsonl", '{"image": "1.jpg"\n', "Line 1 of "),
-    (
-        "a.csv",
-        "image,text\n1.jpg,a\n",
-        "a.csv has no column caption, or neither image nor image_id; predictions have both.",
-    ),
+    ("a.csv", "image,text\n1.jpg,a\n", "a.csv has no column caption, or neither image nor image_id; predictions have"),
     ("a.csv", 'image,caption\n1.jpg,"a', "a.csv cannot be read as CSV: "),
-    ("a.csv", "", "a.csv has no column caption"),
     ("none.csv", None, "There is no file "),
-    ("none.jsonl", None, "There is no file "),
 ]
 
 
