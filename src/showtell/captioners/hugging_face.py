@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -21,30 +19,21 @@ from torch import Tensor
 
 from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCaption, Source
 from showtell.captioners.hugging_face_explaining import attention_of, explain_batch
-from showtell.captioners.hugging_face_families import Family, Inputs, Processor, patch_grid
-from showtell.captioners.hugging_face_generation import Generated, TokenIds, force, rows_that_fit, search
-from showtell.captioners.hugging_face_words import TokenTexts, bad_sequences, encode
-from showtell.captions import Caption, ModelExplanation, TextLogprobs, Token
+from showtell.captioners.hugging_face_families import Family, Inputs, Processor
+from showtell.captioners.hugging_face_generation import Generated, Generator
+from showtell.captioners.hugging_face_words import bad_sequences, encode, tokens_of, words_of
+from showtell.captions import Attention, Caption, ModelExplanation, TextLogprobs
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import CheckpointError, ImageError, ShowtellError, UsageError, first_line, shorten
+from showtell.errors import CheckpointError, ShowtellError, UsageError, first_line, shorten
 from showtell.features.store import StoredImage
 from showtell.hub import quiet
-from showtell.images.photo import IN_MEMORY, to_photo
+from showtell.images.photo import to_photo
 
 SEARCHES = ("greedy", "beam", "sample")
 SETTINGS = (
     "search", "num_return_sequences", "min_length", "max_length", "no_repeat_ngram_size", "bad_words", "no_unknown",
     "num_beams", "length_normalisation", "length_penalty", "temperature", "top_k", "top_p", "seed",
 )  # fmt: skip
-ODD_SHAPE, ODD_SIDE = 50, 16  # a ratio of sides, and pixels, from which on a photo is tried beforehand
-
-
-@dataclass
-class PhotoBatch:
-    """Photos on their way through a model."""
-
-    images: list[Image.Image]
-    inputs: dict[tuple[str | None, int, int], Inputs] = field(default_factory=dict)  # by prompt, first and last photo
 
 
 class TransformersCaptioner(Captioner):
@@ -74,17 +63,17 @@ class TransformersCaptioner(Captioner):
         """
         self.model = model.eval()
         self.processor = processor
-        self.texts = TokenTexts(processor.tokenizer)
+        self.tokenizer = processor.tokenizer
         self.family = family
         self.decoding = decoding
         self.dtype = dtype
         self.source = source
         self._licence = licence
-        self._after_word: dict[str, bool] = {}  # by prompt, whether a caption stands right behind a word of it
 
     def __repr__(self) -> str:
         return (
-            f"Captioner(model={self.name}, library={self._library}, weights={self._parameters:,}, device={self.device})"
+            f"Captioner(model={self.name}, library={self._library}, weights={self.model.num_parameters():,}, "
+            f"device={self.device})"
         )
 
     # --- what it is ---
@@ -95,28 +84,21 @@ class TransformersCaptioner(Captioner):
         return self.source.name.partition("@")[0] if self.source.revision else self.source.folder.resolve().name
 
     @property
-    def model_type(self) -> str:
-        """The type that transformers has it under."""
-        return str(self.model.config.model_type)
-
-    @property
     def about(self) -> About:
         """What it is and where it comes from. Its weights are hashed when it is asked for the first time."""
-        fingerprints = {"weights": self._fingerprint}
-        if self.dtype != "fp32":
-            fingerprints["dtype"] = self.dtype
+        precision = {} if self.dtype == "fp32" else {"dtype": self.dtype}
         return About(
             name=self.name,
             library=self._library,
-            parameters=self._parameters,
-            preprocessing=_plain(self.processor.images.to_dict()),
+            parameters=self.model.num_parameters(),
+            preprocessing=json.loads(self.processor.images.to_json_string()),
             source=self.source.name,
             folder=self.source.folder,
             revision=self.source.revision,
-            fingerprints=fingerprints,
+            fingerprints={"weights": self._fingerprint, **precision},
             licence=self._licence,
             origin={
-                "model_type": self.model_type,
+                "model_type": self.model.config.model_type,
                 "class": type(self.model).__name__,
                 "dtype": self.dtype,
                 "prompt": self.decoding.prompt,
@@ -126,22 +108,19 @@ class TransformersCaptioner(Captioner):
     @property
     def abilities(self) -> Abilities:
         """What it can do."""
-        return Abilities(
-            searches=SEARCHES,
-            settings=(*SETTINGS, *(("prompt",) if self.family.takes_prompt else ())),
-            attention="grid" if self.patches else None,
-        )
+        prompt = ("prompt",) if self.family.takes_prompt else ()
+        return Abilities(SEARCHES, (*SETTINGS, *prompt), attention="grid" if self.patches else None)
 
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        device: torch.device = next(iter(self.model.parameters())).device
+        device: torch.device = self.model.device
         return device
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of its weights."""
-        return sum(tensor.nbytes for tensor in (*self.model.parameters(), *self.model.buffers()))
+        return int(self.model.get_memory_footprint())
 
     def to(self, device: str | torch.device) -> Self:
         """Move the weights."""
@@ -151,17 +130,19 @@ class TransformersCaptioner(Captioner):
     @property
     def patches(self) -> int | None:
         """Patches along each side of a photo that the cross-attention of the text is over; None: there is none."""
-        return patch_grid(self.model_type, self.model.config)
+        if self.family.attention is None or getattr(self.processor.images, "do_center_crop", False):
+            return None
+        config = self.model.config
+        vision = config.vision_config if hasattr(config, "vision_config") else config.encoder
+        sizes = getattr(vision, "image_size", None), getattr(vision, "patch_size", None)
+        if not all(isinstance(size, int) for size in sizes) or hasattr(vision, "depths"):  # stages that merge patches
+            return None
+        return int(vision.image_size // vision.patch_size)
 
     @property
-    def tokenizer(self) -> Any:
-        """Of the model."""
-        return self.processor.tokenizer
-
-    @property
-    def part(self) -> Any:
-        """The part of the model that generates."""
-        return self.family.generating_part(self.model)
+    def generator(self) -> Generator:
+        """The model with the part of it that generates."""
+        return Generator(self.model, self.family.generating_part(self.model))
 
     @property
     def _library(self) -> str:
@@ -170,14 +151,11 @@ class TransformersCaptioner(Captioner):
         return f"transformers {transformers.__version__}"
 
     @cached_property
-    def _parameters(self) -> int:
-        return sum(weight.numel() for weight in self.model.parameters())
-
-    @cached_property
     def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         for file in sorted(self.source.folder.glob("*.safetensors")):
-            digest.update(_sha256(file).encode())
+            with file.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").hexdigest().encode())
         return digest.hexdigest()[:12]
 
     def check(self, settings: DecodingConfig) -> DecodingConfig:
@@ -188,7 +166,10 @@ class TransformersCaptioner(Captioner):
                 f"{self.name} cannot honour length_normalisation=wu, which transformers does not have; use average, "
                 "or none."
             )
-        self.family.check_prompt(settings.prompt, self.name)
+        if self.family.prompts and settings.prompt not in self.family.prompts:
+            raise UsageError(
+                f'{self.name} captions for the prompts {", ".join(self.family.prompts)}, not for "{settings.prompt}".'
+            )
         limit = self.position_limit
         if limit is not None and settings.max_length > limit:
             raise UsageError(
@@ -199,7 +180,7 @@ class TransformersCaptioner(Captioner):
     @property
     def position_limit(self) -> int | None:
         """How many tokens the model can read, where it has a limit."""
-        config = self.part.config.get_text_config(decoder=True)
+        config = self.generator.part.config.get_text_config(decoder=True)
         limits = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
         return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
 
@@ -208,21 +189,19 @@ class TransformersCaptioner(Captioner):
     def prepare(self, photo: PhotoToCaption, boxes: Tensor | None = None) -> Image.Image:
         """Open a photo, upright and in RGB, in its full size: the processor of the model makes of it what it wants."""
         assert not isinstance(photo, StoredImage)  # `Captioner` refuses those
-        image = to_photo(photo).image
-        if max(image.size) > ODD_SHAPE * min(image.size) or min(image.size) < ODD_SIDE:
-            self._try(image, str(photo) if isinstance(photo, str | Path) else IN_MEMORY)
-        return image
+        return to_photo(photo).image
 
-    def _try(self, image: Image.Image, name: str) -> None:
-        """Whether the processor takes a photo of a shape that some refuse."""
-        try:
-            with quiet():
-                self.processor.images(images=[image], return_tensors="pt")
-        except Exception as error:  # each processor has its own
-            raise ImageError(
-                f"{name} is {image.width} x {image.height} pixels, which the processor of {self.name} does not take: "
-                f"{first_line(error)}."
-            ) from error
+    def encode_prepared(self, photos: Sequence[Image.Image]) -> Sequence[Image.Image]:
+        """Photos together. The model looks at them when it is known what it is asked."""
+        return photos
+
+    def inputs(self, images: Sequence[Image.Image], prompt: str | None) -> Inputs:
+        """The arguments of `generate` for photos, on the device and in the precision of the model."""
+        from transformers import BatchFeature
+
+        with quiet(), self.errors():
+            made = self.family.inputs(self.processor, images, prompt)
+            return dict(BatchFeature(made).to(self.device, dtype=self.model.dtype))
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
@@ -242,37 +221,11 @@ class TransformersCaptioner(Captioner):
                 f"{shorten(first_line(error))}); check its prompt, if you gave one, and its files."
             ) from error
 
-    def encode_prepared(self, photos: Sequence[Image.Image]) -> PhotoBatch:
-        """Photos together. The model looks at them when it is known what it is asked."""
-        return PhotoBatch(list(photos))
-
-    def inputs(self, images: Sequence[Image.Image], prompt: str | None) -> Inputs:
-        """The arguments of `generate` for photos, on the device and in the precision of the model."""
-        with quiet(), self.errors():
-            made = self.family.inputs(self.processor, images, prompt)
-        placed = {}
-        for name, value in made.items():
-            if isinstance(value, Tensor):
-                value = value.to(self.device, self.model.dtype) if value.is_floating_point() else value.to(self.device)
-            placed[name] = value
-        return placed
-
-    def chunks(self, photos: PhotoBatch, prompt: str | None, size: int) -> list[tuple[int, int, Inputs]]:
-        """The inputs of photos, at most so many at a time, with the first photo and the one behind the last."""
-        chunks = []
-        for start in range(0, len(photos.images), size):
-            stop = min(start + size, len(photos.images))
-            key = (prompt, start, stop)
-            if key not in photos.inputs:
-                photos.inputs[key] = self.inputs(photos.images[start:stop], prompt)
-            chunks.append((start, stop, photos.inputs[key]))
-        return chunks
-
     # --- captions ---
 
     def caption_encoded(
         self,
-        photos: PhotoBatch,
+        photos: Sequence[Image.Image],
         settings: DecodingConfig,
         *,
         image_ids: Sequence[str] | None = None,
@@ -280,31 +233,40 @@ class TransformersCaptioner(Captioner):
     ) -> list[list[Caption]]:
         """The captions of each photo, the best first."""
         generated = self.search(photos, settings, image_ids)
-        maps = attention_of(self, photos, generated, settings.prompt) if attention else None
+        if not attention:
+            return [[self.caption_of(row) for row in of_image] for of_image in generated]
+        maps = attention_of(self, photos, generated, settings.prompt)
         return [
-            [self._caption_of(one, None if maps is None else maps[image][rank]) for rank, one in enumerate(of_image)]
-            for image, of_image in enumerate(generated)
+            [self.caption_of(row, of_row) for row, of_row in zip(of_image, of_rows, strict=True)]
+            for of_image, of_rows in zip(generated, maps, strict=True)
         ]
 
     def search(
-        self, photos: PhotoBatch, settings: DecodingConfig, image_ids: Sequence[str] | None
+        self,
+        photos: Sequence[Image.Image],
+        settings: DecodingConfig,
+        image_ids: Sequence[str] | None,
+        *,
+        keep_logits: bool = False,
     ) -> list[list[Generated]]:
         """The tokens of the captions of each photo."""
         names = image_ids
         if names is None:
-            names = [_pixel_hash(image) if settings.kind == "sample" else "" for image in photos.images]
+            names = [_pixel_hash(image) if settings.kind == "sample" else "" for image in photos]
         bad = bad_sequences(self.tokenizer, settings.bad_words, no_unknown=settings.no_unknown)
-        is_beam = settings.kind == "beam"
-        rows = settings.num_beams if is_beam else settings.num_return_sequences
-        size = rows_that_fit(self._vocabulary, settings.max_length + 2, rows, scores=is_beam)
-        generated = []
-        for start, stop, inputs in self.chunks(photos, settings.prompt, size):
+        rows = settings.num_beams if settings.kind == "beam" else settings.num_return_sequences
+        size = self.generator.photos_of_call(settings.max_length + 2, rows)
+        generated: list[list[Generated]] = []
+        for start in range(0, len(photos), size):
+            inputs = self.inputs(photos[start : start + size], settings.prompt)
+            of_call = names[start : start + size]
             with self.errors():
-                generated += search(self.model, self.part, inputs, settings, self._token_ids(bad), names[start:stop])
+                generated += self.generator.search(inputs, settings, bad, of_call, keep_logits=keep_logits)
         return generated
 
-    def _caption_of(self, generated: Generated, attention: Any) -> Caption:
-        text, words = self.texts.words_of(generated.tokens, generated.logprobs)
+    def caption_of(self, generated: Generated, attention: Attention | None = None) -> Caption:
+        """A caption of tokens."""
+        text, words = words_of(self.tokenizer, generated.tokens, generated.logprobs)
         return Caption(
             text,
             generated.logprob,
@@ -312,48 +274,36 @@ class TransformersCaptioner(Captioner):
             words,
             generated.logprob if generated.score is None else generated.score,
             attention=attention,
-            tokens=self.tokens_of(generated),
+            tokens=tokens_of(self.tokenizer, generated.tokens, generated.logprobs),
         )
-
-    def tokens_of(self, generated: Generated) -> tuple[Token, ...]:
-        """The tokens of a caption."""
-        return self.texts.tokens_of(generated.tokens, generated.logprobs)
-
-    @property
-    def _vocabulary(self) -> int:
-        return int(self.part.config.get_text_config(decoder=True).vocab_size)
-
-    def _token_ids(self, bad: tuple[tuple[int, ...], ...] = ()) -> TokenIds:
-        begin = getattr(self.part.generation_config, "forced_bos_token_id", None)
-        return TokenIds(self.family.end_ids(self.model), self._vocabulary, begin, bad)
 
     # --- given texts ---
 
     def logprobs_encoded(
-        self, photos: PhotoBatch, texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig
+        self, photos: Sequence[Image.Image], texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig
     ) -> list[list[TextLogprobs]]:
         """The log-probabilities of the texts of each photo, teacher-forced."""
-        tokens = [[self.tokens_of_text(text, settings.prompt) for text in of_image] for of_image in texts]
+        follows_word = self._follows_word(settings.prompt)
+        tokens = [[self._tokens_of_text(text, follows_word) for text in of_image] for of_image in texts]
         forced = self.force(photos, tokens, settings.prompt)
         results = []
         for of_image, rows in zip(texts, forced, strict=True):
             entries = []
             for text, row in zip(of_image, rows, strict=True):
-                words = self.texts.words_of(row.tokens, row.logprobs)[1]
-                entries.append(TextLogprobs(str(text), words, row.end, self.tokens_of(row)))
+                words = words_of(self.tokenizer, row.tokens, row.logprobs)[1]
+                of_text = tokens_of(self.tokenizer, row.tokens, row.logprobs)
+                entries.append(TextLogprobs(str(text), words, row.end, of_text))
             results.append(entries)
         return results
 
-    def tokens_of_text(self, text: str | Caption, prompt: str | None) -> list[int]:
-        """The tokens that a text has as a caption; those of a `Caption` are its own.
-
-        Raises:
-            UsageError: the model has fewer positions.
-        """
+    def _tokens_of_text(self, text: str | Caption, follows_word: bool) -> list[int]:
+        """The tokens that a text has as a caption; those of a `Caption` are its own."""
         if isinstance(text, Caption) and text.tokens:
             tokens = [token.id for token in text.tokens]
         else:
-            tokens = encode(self.tokenizer, str(text), follows_word=self._follows_word(prompt))
+            ends = self.generator.end_ids
+            encoded = encode(self.tokenizer, str(text), follows_word=follows_word)
+            tokens = [token for token in encoded if token not in ends]
         limit = self.position_limit
         if limit is not None and len(tokens) >= limit:
             raise UsageError(
@@ -364,47 +314,34 @@ class TransformersCaptioner(Captioner):
 
     def _follows_word(self, prompt: str | None) -> bool:
         """Whether a caption stands right behind a word of the prompt, so that its first token has a space."""
-        if not prompt or self.part.config.is_encoder_decoder:
+        if not prompt or self.generator.part.config.is_encoder_decoder:
             return False
-        if prompt not in self._after_word:
-            self._after_word[prompt] = self._ends_in_word(prompt)
-        return self._after_word[prompt]
-
-    def _ends_in_word(self, prompt: str) -> bool:
-        blank = Image.new("RGB", (64, 64))
-        ids = self.inputs([blank], prompt)["input_ids"][0].tolist()
-        if ids[-1] in self.tokenizer.all_special_ids:
-            return False
-        last = self.tokenizer.decode(ids[-1:])
-        return bool(last) and not last[-1].isspace()
+        last = self.inputs([Image.new("RGB", (64, 64))], prompt)["input_ids"][0, -1].item()
+        text = "" if last in self.tokenizer.all_special_ids else self.tokenizer.decode([last])
+        return bool(text) and not text[-1].isspace()
 
     def force(
-        self,
-        photos: PhotoBatch,
-        tokens: Sequence[Sequence[Sequence[int]]],
-        prompt: str | None,
-        *,
-        keep_logits: bool = False,
+        self, photos: Sequence[Image.Image], tokens: Sequence[Sequence[Sequence[int]]], prompt: str | None
     ) -> list[list[Generated]]:
-        """The captions of each photo with given tokens; see `hugging_face_generation.force`."""
+        """The captions of each photo with given tokens; see `Generator.force`."""
         most = max(map(len, tokens))
         if not most:
             return [[] for _ in tokens]
         padded = [[*of_image, *[[]] * (most - len(of_image))] for of_image in tokens]
         longest = max(len(text) for of_image in tokens for text in of_image)
+        size = self.generator.photos_of_call(longest + 2, most)
         forced: list[list[Generated]] = []
-        for start, stop, inputs in self.chunks(photos, prompt, rows_that_fit(self._vocabulary, longest + 2, most)):
+        for start in range(0, len(photos), size):
+            inputs = self.inputs(photos[start : start + size], prompt)
             with self.errors():
-                forced += force(
-                    self.model, self.part, inputs, padded[start:stop], self._token_ids(), keep_logits=keep_logits
-                )
+                forced += self.generator.force(inputs, padded[start : start + size])
         return [rows[: len(of_image)] for rows, of_image in zip(forced, tokens, strict=True)]
 
     # --- explanations ---
 
     def explain_encoded(
         self,
-        photos: PhotoBatch,
+        photos: Sequence[Image.Image],
         settings: DecodingConfig,
         *,
         image_ids: Sequence[str] | None = None,
@@ -417,20 +354,3 @@ class TransformersCaptioner(Captioner):
 def _pixel_hash(image: Image.Image) -> str:
     """What the samples of a photo depend on: what is in the picture and nothing else."""
     return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
-
-
-def _sha256(file: Path) -> str:
-    stored = file.resolve()
-    if stored.parent.name == "blobs" and len(stored.name) == 64:  # the cache of the hub names large files by it
-        return stored.name
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """What of the settings of a processor is plain data."""
-    return {
-        name: list(value) if isinstance(value, tuple) else value.value if isinstance(value, Enum) else value
-        for name, value in values.items()
-        if isinstance(value, str | int | float | bool | list | tuple | dict)
-    }

@@ -23,6 +23,10 @@ from showtell.decoding_config import DecodingConfig
 from showtell.hub import quiet
 
 LOGITS_MEMORY = 2 * 2**30  # bytes of logits that a call of generate may keep
+# Generation settings of other searches than ours, which some repositories have.
+_OTHER_SEARCHES = ("penalty_alpha", "dola_layers", "prompt_lookup_num_tokens", "stop_strings", "max_time")
+# Sampling, with the choice taken out of its hands: its own rules before the choice change nothing.
+_SAMPLE: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1}
 
 
 @dataclass(frozen=True)
@@ -43,220 +47,153 @@ class Generated:
 
 
 @dataclass(frozen=True)
-class TokenIds:
-    """The tokens of a model that have a meaning here."""
+class Generator:
+    """A model, and the part of it that generates and has the generation settings."""
 
-    end: list[int]  # that end a caption
-    vocabulary: int  # how many tokens there are
-    begin: int | None = None  # that the model's settings force in front of the caption
-    bad: tuple[tuple[int, ...], ...] = ()  # sequences that a caption must not contain
+    model: Any
+    part: Any
 
+    @property
+    def end_ids(self) -> list[int]:
+        """The tokens that end a caption; it may be any of them."""
+        end = self.part.generation_config.eos_token_id
+        return list(end) if isinstance(end, list | tuple) else [] if end is None else [int(end)]
 
-def rows_that_fit(vocabulary: int, steps: int, rows_of_photo: int, scores: bool = False) -> int:
-    """How many photos a call may have, so that its logits fit into the memory for them."""
-    bytes_of_photo = 4 * vocabulary * steps * rows_of_photo * (2 if scores else 1)
-    return max(1, LOGITS_MEMORY // bytes_of_photo)
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are."""
+        return int(self.part.config.get_text_config(decoder=True).vocab_size)
 
+    @property
+    def begin(self) -> list[int]:
+        """What the model's settings force in front of a caption: a token or nothing."""
+        begin = getattr(self.part.generation_config, "forced_bos_token_id", None)
+        return [] if begin is None else [begin]
 
-def search(
-    model: Any,
-    part: Any,
-    inputs: Inputs,
-    settings: DecodingConfig,
-    ids: TokenIds,
-    image_ids: Sequence[str],
-) -> list[list[Generated]]:
-    """The captions of each photo, the best first; samples with the same tokens once.
+    def photos_of_call(self, steps: int, rows: int) -> int:
+        """How many photos with so many rows each a call may have, so that logits and scores fit into their memory."""
+        return max(1, LOGITS_MEMORY // (2 * 4 * self.vocabulary * steps * rows))
 
-    Args:
-        model: whose `generate` is called.
-        part: of the model, that generates and has the settings.
-        inputs: of B photos.
-        settings: that the captioner honours.
-        ids: tokens of the model.
-        image_ids: B names that samples depend on.
-    """
-    extra = 0 if ids.begin is None else 1  # the forced token counts
-    samples = settings.num_return_sequences
-    changes: dict[str, Any] = {
-        "num_return_sequences": samples,
-        "max_length": None,
-        "max_new_tokens": settings.max_length + extra,
-        "min_length": 0,
-        "min_new_tokens": settings.min_length + extra if settings.min_length else None,
-        "no_repeat_ngram_size": settings.no_repeat_ngram_size,
-        "num_beams": settings.num_beams if settings.kind == "beam" else 1,
-    }
-    if ids.bad:
-        changes["bad_words_ids"] = [list(sequence) for sequence in ids.bad]
-    processors: list[Any] = []
-    if settings.kind == "sample":
-        changes |= _SAMPLE
-        rng = CounterRNG(settings.seed, 0, image_ids)
-        processors = [_Draw(settings, rng, samples, settings.max_length + extra + 1)]
-    else:
-        changes["do_sample"] = False
-    if settings.kind == "beam":
-        penalty = length_penalty(settings)
-        if penalty is not None:
-            changes["length_penalty"] = penalty
-    output, config = _generate(model, part, inputs, processors, **changes)
-    rows = _read(output, config, ids)
-    count = len(image_ids)
-    captions = [rows[index * samples : (index + 1) * samples] for index in range(count)]
-    if settings.kind == "sample":
-        return [_distinct(of_photo) for of_photo in captions]
-    return [[row for row in of_photo if row is not None] for of_photo in captions]
+    def search(
+        self,
+        inputs: Inputs,
+        settings: DecodingConfig,
+        bad: Sequence[Sequence[int]],
+        image_ids: Sequence[str],
+        *,
+        keep_logits: bool = False,
+    ) -> list[list[Generated]]:
+        """The captions of each photo, the best first; samples with the same tokens once.
 
-
-def length_penalty(settings: DecodingConfig) -> float | None:
-    """The exponent of the length that a beam divides log-probabilities by; None is the model's own."""
-    if settings.length_normalisation == "none":
-        return 0.0
-    if settings.length_normalisation is None and settings.length_penalty is None:
-        return None
-    return 1.0 if settings.length_penalty is None else settings.length_penalty
-
-
-def force(
-    model: Any,
-    part: Any,
-    inputs: Inputs,
-    texts: Sequence[Sequence[Sequence[int]]],
-    ids: TokenIds,
-    *,
-    keep_logits: bool = False,
-) -> list[list[Generated]]:
-    """Given captions, teacher-forced.
-
-    Args:
-        model: whose `generate` is called.
-        part: of the model, that generates and has the settings.
-        inputs: of B photos.
-        texts: for each of the B photos the tokens of captions, as many for each photo.
-        ids: tokens of the model.
-        keep_logits: keep the logits of each token and of the end.
-    """
-    begin = [] if ids.begin is None else [ids.begin]
-    rows = [[*begin, *text] for of_photo in texts for text in of_photo]
-    steps = max(map(len, rows)) + 1
-    end = ids.end[0]
-    tokens = torch.tensor([[*row, *[end] * (steps - len(row))] for row in rows])
-    count = len(texts[0])
-    output, config = _generate(
-        model, part, inputs, [_Force(tokens)], num_return_sequences=count, num_beams=1, max_length=None,
-        max_new_tokens=steps, min_length=0, min_new_tokens=None, **_SAMPLE,
-    )  # fmt: skip
-    forced = _read(output, config, ids, lengths=[len(row) - len(begin) for row in rows], keep_logits=keep_logits)
-    results = [row for row in forced if row is not None]
-    return [results[index * count : (index + 1) * count] for index in range(len(texts))]
-
-
-_WEIGHING = {
-    "repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0, "guidance_scale": 1.0, "diversity_penalty": 0.0,
-    "exponential_decay_length_penalty": None, "sequence_bias": None, "watermarking_config": None,
-    "renormalize_logits": False,
-}  # fmt: skip
-# Sampling, with the choice taken out of its hands: its own rules before the choice change nothing.
-_SAMPLE: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
-
-
-def _generate(model: Any, part: Any, inputs: Inputs, processors: list[Any], **changes: Any) -> tuple[Any, Any]:
-    """Call `generate`: what it returns, with the logits of each step, and its settings."""
-    from transformers import LogitsProcessorList
-
-    config = copy.deepcopy(part.generation_config)
-    for name, value in changes.items():
-        setattr(config, name, value)
-    config.return_dict_in_generate = config.output_logits = True
-    # Rules that change probabilities, other than to 0, change what beams are ranked by.
-    ranks_otherwise = any(getattr(config, name, None) not in (None, neutral) for name, neutral in _WEIGHING.items())
-    config.output_scores = config.num_beams > 1 and ranks_otherwise
-    penalty, mask = getattr(config, "repetition_penalty", None), inputs.get("attention_mask")
-    if penalty not in (None, 1.0) and mask is not None and not bool(mask.all()):
-        config.repetition_penalty = 1.0
-        processors = [_Repetition(penalty, mask), *processors]
-    with torch.no_grad(), quiet():
-        output = model.generate(**inputs, generation_config=config, logits_processor=LogitsProcessorList(processors))
-    return output, config
-
-
-def _read(
-    output: Any, config: Any, ids: TokenIds, lengths: Sequence[int] | None = None, keep_logits: bool = False
-) -> list[Generated | None]:
-    """The rows that `generate` returned; None for a beam that it could not fill.
-
-    Args:
-        output: of generate.
-        config: its settings.
-        ids: tokens of the model.
-        lengths: tokens of the captions if they were given; a caption that was searched for ends at its end token.
-        keep_logits: keep the logits.
-    """
-    logits = output.logits  # for each step (rows, V)
-    beams = getattr(output, "beam_indices", None)  # (rows, steps): where each token was chosen from; -1 behind the end
-    steps = len(logits) if beams is None else beams.shape[1]
-    tokens = output.sequences[:, output.sequences.shape[1] - steps :]  # (rows, steps)
-    sources = torch.arange(len(tokens), device=tokens.device).unsqueeze(1).expand_as(tokens) if beams is None else beams
-    end_ids = torch.tensor(ids.end, device=tokens.device)
-    logprobs, ends = [], []
-    for step in range(steps):
-        here = logits[step] if beams is None else logits[step][sources[:, step].clamp_min(0).long()]  # (rows, V)
-        total = here.logsumexp(-1)
-        logprobs.append(here.gather(1, tokens[:, step : step + 1]).squeeze(1) - total)
-        ends.append(here[:, end_ids].logsumexp(-1) - total)
-    table = torch.stack(logprobs, 1).tolist()
-    end_table = torch.stack(ends, 1).tolist()
-    skip = 0 if ids.begin is None else 1
-    is_end = frozenset(ids.end)
-    generated: list[Generated | None] = []
-    for row, chosen in enumerate(tokens.tolist()):
-        if beams is not None:
-            chosen = chosen[: int((beams[row] >= 0).sum())]
-        if not chosen:
-            generated.append(None)
-            continue
-        if lengths is not None:
-            length, finished = lengths[row], True
+        Args:
+            inputs: of B photos.
+            settings: that the captioner honours.
+            bad: sequences of tokens that captions must not contain.
+            image_ids: B names that samples depend on.
+            keep_logits: keep the logits of each token and of the end.
+        """
+        extra = len(self.begin)  # the forced token counts
+        samples = settings.num_return_sequences
+        changes: dict[str, Any] = {
+            "num_return_sequences": samples,
+            "max_new_tokens": settings.max_length + extra,
+            "min_new_tokens": settings.min_length + extra if settings.min_length else None,
+            "no_repeat_ngram_size": settings.no_repeat_ngram_size,
+        }
+        if bad:
+            changes["bad_words_ids"] = bad
+        processors = []
+        if settings.kind == "sample":
+            changes |= _SAMPLE
+            rng = CounterRNG(settings.seed, 0, image_ids)
+            shape = (len(image_ids), samples, settings.max_length + extra + 1)
+            processors = [_Draw(settings, rng.uniform(shape, self.model.device).flatten(0, 1))]
         else:
-            length = next((step for step in range(skip, len(chosen)) if chosen[step] in is_end), len(chosen)) - skip
-            finished = length + skip < len(chosen)
-            forced_end = getattr(config, "forced_eos_token_id", None) is not None
-            if finished and forced_end and length + skip + 1 == config.max_new_tokens:
-                at_limit = logits[length + skip][sources[row, length + skip]]
-                finished = int(at_limit.argmax()) in is_end  # else it was the limit that ended it
-        stop = skip + length
-        scored = len(chosen) if finished else stop
-        kept = None
-        if keep_logits:
-            kept = torch.stack([logits[step][sources[row, step]] for step in range(skip, stop + 1)]).float().cpu()
-        generated.append(
-            Generated(
-                chosen[skip:stop],
-                table[row][skip:stop],
-                end_table[row][stop] if stop < len(chosen) else -math.inf,
-                finished,
-                None if beams is None else _score(output, config, row, table[row][skip:scored], len(chosen)),
-                kept,
+            changes |= {"do_sample": False, "num_beams": settings.num_beams if settings.kind == "beam" else 1}
+            changes |= _length_penalty(settings)
+        rows = self._generate(inputs, processors, changes, keep_logits)
+        captions = _by_photo(rows, samples)
+        return [_distinct(of_photo) for of_photo in captions] if settings.kind == "sample" else captions
+
+    def force(self, inputs: Inputs, texts: Sequence[Sequence[Sequence[int]]]) -> list[list[Generated]]:
+        """Given captions, teacher-forced.
+
+        Args:
+            inputs: of B photos.
+            texts: for each of the B photos the tokens of captions, as many for each photo.
+        """
+        rows = [[*self.begin, *text] for of_photo in texts for text in of_photo]
+        steps = max(map(len, rows)) + 1
+        tokens = torch.tensor([[*row, *self.end_ids[:1] * (steps - len(row))] for row in rows])
+        count = len(texts[0])
+        changes = {**_SAMPLE, "num_return_sequences": count, "max_new_tokens": steps, "min_new_tokens": None}
+        return _by_photo(self._generate(inputs, [_Force(tokens.to(self.model.device))], changes), count)
+
+    def _generate(
+        self, inputs: Inputs, processors: list[Any], changes: dict[str, Any], keep_logits: bool = False
+    ) -> list[Generated | None]:
+        """The rows that `generate` gives; None for a beam that it could not fill."""
+        from transformers import LogitsProcessorList
+
+        config = copy.deepcopy(self.part.generation_config)
+        for name, value in {**dict.fromkeys(_OTHER_SEARCHES), "max_length": None, "min_length": 0, **changes}.items():
+            setattr(config, name, value)
+        config.return_dict_in_generate = config.output_logits = True
+        config.output_scores = config.num_beams > 1
+        with torch.no_grad(), quiet():
+            output = self.model.generate(
+                **inputs, generation_config=config, logits_processor=LogitsProcessorList(processors)
             )
-        )
-    return generated
+        return self._read(output, config, keep_logits)
+
+    def _read(self, output: Any, config: Any, keep_logits: bool) -> list[Generated | None]:
+        beams = getattr(output, "beam_indices", None)  # (rows, steps): where each token was chosen; -1 behind the end
+        steps = len(output.logits) if beams is None else beams.shape[1]
+        tokens = output.sequences[:, output.sequences.shape[1] - steps :]  # (rows, steps)
+        logits = output.logits[:steps]  # for each step (all rows, V)
+        if beams is not None:
+            logits = [of_step[beams[:, step].clamp_min(0).long()] for step, of_step in enumerate(logits)]
+        totals = torch.stack([of_step.logsumexp(-1) for of_step in logits], 1)
+        chosen = torch.stack([of_step.gather(1, tokens[:, [i]]).squeeze(1) for i, of_step in enumerate(logits)], 1)
+        logprobs = (chosen - totals).tolist()
+        ends = (torch.stack([of_step[:, self.end_ids].logsumexp(-1) for of_step in logits], 1) - totals).tolist()
+        lengths = [steps] * len(tokens) if beams is None else (beams >= 0).sum(1).tolist()
+        scores = [None] * len(tokens) if beams is None else output.sequences_scores.tolist()
+        rows: list[Generated | None] = []
+        for row, (ids, steps) in enumerate(zip(tokens.tolist(), lengths, strict=True)):
+            skip = len(self.begin)
+            stop = next((step for step in range(skip, steps) if ids[step] in self.end_ids), steps)
+            finished = stop < steps
+            if finished and stop + 1 == config.max_new_tokens and config.forced_eos_token_id is not None:
+                finished = int(logits[stop][row].argmax()) in self.end_ids  # else it was the limit that ended it
+            kept = None
+            if keep_logits:
+                kept = torch.stack([of_step[row] for of_step in logits[skip : stop + 1]]).float().cpu()
+            end = ends[row][stop] if stop < steps else -math.inf
+            made = Generated(ids[skip:stop], logprobs[row][skip:stop], end, finished, scores[row], kept)
+            rows.append(made if steps else None)
+        return rows
 
 
-def _score(output: Any, config: Any, row: int, logprobs: Sequence[float], length: int) -> float:
-    """What a beam was ranked by: a row's log-probability, over its number of tokens to the power of the penalty."""
-    if getattr(output, "sequences_scores", None) is not None:
-        return float(output.sequences_scores[row])
-    penalty = 1.0 if config.length_penalty is None else config.length_penalty  # it is what generate takes then
-    return float(sum(logprobs) / length**penalty)
+def _length_penalty(settings: DecodingConfig) -> dict[str, float]:
+    """The exponent of the length that a beam divides log-probabilities by; nothing is the model's own."""
+    if settings.length_normalisation == "none":
+        return {"length_penalty": 0.0}
+    if settings.length_normalisation is None and settings.length_penalty is None:
+        return {}
+    return {"length_penalty": 1.0 if settings.length_penalty is None else settings.length_penalty}
 
 
-def _distinct(rows: Sequence[Generated | None]) -> list[Generated]:
+def _by_photo(rows: Sequence[Generated | None], count: int) -> list[list[Generated]]:
+    groups = [rows[start : start + count] for start in range(0, len(rows), count)]
+    return [[row for row in of_photo if row is not None] for of_photo in groups]
+
+
+def _distinct(rows: Sequence[Generated]) -> list[Generated]:
     """Different captions, the most likely first."""
     first: dict[tuple[int, ...], Generated] = {}
     for row in rows:
-        if row is not None:
-            first.setdefault((*row.tokens, row.finished), row)
+        first.setdefault((*row.tokens, row.finished), row)
     return sorted(first.values(), key=lambda row: -row.logprob)
 
 
@@ -264,65 +201,32 @@ class _Force:
     """Leaves one token possible at each step: (rows, steps)."""
 
     def __init__(self, tokens: Tensor) -> None:
-        self._tokens = tokens
-        self._step = 0
+        self._tokens = iter(tokens.unbind(1))
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        step = min(self._step, self._tokens.shape[1] - 1)
-        self._step += 1
-        return _only(self._tokens[:, step].to(scores.device), scores)
-
-
-class _Repetition:
-    """The repetition penalty of transformers, for prompts of different lengths: mask (B, P) is 0 for padding.
-
-    By itself it counts padding as a token of the prompt, so that captions would depend on the other photos of a batch.
-    """
-
-    def __init__(self, penalty: float, mask: Tensor) -> None:
-        from transformers import RepetitionPenaltyLogitsProcessor
-
-        self._penalise: Any = RepetitionPenaltyLogitsProcessor(penalty)
-        self._mask = mask
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        is_padding = self._mask.repeat_interleave(len(scores) // len(self._mask), 0) == 0  # (rows, P)
-        prompt = input_ids[:, : is_padding.shape[1]]
-        ids = torch.cat((torch.where(is_padding, prompt[:, -1:], prompt), input_ids[:, is_padding.shape[1] :]), 1)
-        penalised: Tensor = self._penalise(ids, scores)
-        return penalised
+        return _only(next(self._tokens), scores)
 
 
 class _Draw:
-    """Leaves the token possible that is drawn at each step: a function of seed, image, sample and step alone.
-
-    A draw of torch's own would depend on the other photos of the batch.
+    """Leaves the token possible that is drawn at each step, by uniform numbers (rows, steps) that depend on seed, image,
+    sample and step alone. A draw of torch's own would depend on the other photos of the batch.
     """
 
-    def __init__(self, settings: DecodingConfig, rng: CounterRNG, samples: int, steps: int) -> None:
+    def __init__(self, settings: DecodingConfig, uniform: Tensor) -> None:
         from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-        self._warpers: list[Any] = []
-        if settings.temperature != 1:
-            self._warpers.append(TemperatureLogitsWarper(settings.temperature))
+        self._warpers: list[Any] = [TemperatureLogitsWarper(settings.temperature)]
         if settings.top_k is not None:
             self._warpers.append(TopKLogitsWarper(settings.top_k))
         if settings.top_p < 1:
             self._warpers.append(TopPLogitsWarper(settings.top_p))
-        self._rng, self._samples, self._steps = rng, samples, steps
-        self._uniform: Tensor | None = None  # (rows, steps)
-        self._step = 0
+        self._uniform = iter(uniform.unbind(1))
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        if self._uniform is None:
-            images = len(scores) // self._samples
-            self._uniform = self._rng.uniform((images, self._samples, self._steps), scores.device).flatten(0, 1)
         weighed = scores
         for warper in self._warpers:
             weighed = warper(input_ids, weighed)
-        numbers = self._uniform[:, self._step]
-        self._step += 1
-        return _only(inverse_cdf(weighed.softmax(-1), numbers), scores)
+        return _only(inverse_cdf(weighed.softmax(-1), next(self._uniform)), scores)
 
 
 def _only(tokens: Tensor, scores: Tensor) -> Tensor:
