@@ -45,8 +45,8 @@ def make_blip(folder: Path) -> Path:
     )
     torch.manual_seed(0)
     transformers.BlipForConditionalGeneration(config).save_pretrained(folder)
-    image_processor = transformers.BlipImageProcessor(size={"height": 384, "width": 384})
-    transformers.BlipProcessor(image_processor=image_processor, tokenizer=tokenizer).save_pretrained(folder)
+    images = transformers.BlipImageProcessor(size={"height": 384, "width": 384})
+    transformers.BlipProcessor(images, tokenizer).save_pretrained(folder)
     return folder
 
 
@@ -78,22 +78,18 @@ def measure(folder: Path, paths: list[Path], batch_size: int, repeats: int) -> l
     for one in work.values():
         one()  # once, to warm up
     assert texts["bare"] == texts["showtell"], "the two do the same"
-    times: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(repeats):
-        for name, one in work.items():
-            times[name].append(seconds(one))
-    bare_time, own_time = (statistics.median(times[name]) for name in work)
-    return [
-        {
-            "name": f"caption_{captioner.about.name}",
-            "value": len(paths) / own_time,
-            "unit": "images per second",
-            "against": "a bare loop of processor and generate; more is slower",
-            "ratio": own_time / bare_time,
-            "batch_size": batch_size,
-            "threads": torch.get_num_threads(),
-        }
-    ]
+    times = [{name: seconds(one) for name, one in work.items()} for _ in range(repeats)]
+    bare_time, own_time = (statistics.median(of_run[name] for of_run in times) for name in work)
+    row = {
+        "name": f"caption_{captioner.about.name}",
+        "value": len(paths) / own_time,
+        "unit": "images per second",
+        "against": "a bare loop of processor and generate; more is slower",
+        "ratio": own_time / bare_time,
+        "batch_size": batch_size,
+        "threads": torch.get_num_threads(),
+    }
+    return [row]
 
 
 def main() -> None:

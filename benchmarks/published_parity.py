@@ -299,7 +299,7 @@ def _compare(models: Any, options: dict[str, Any], folder: Path) -> str:
             beams: model(fc, att, masks, opt={"beam_size": beams, "sample_n": 1}, mode="sample")[0].tolist()
             for beams in (1, 5)
         }
-    own = captioner.logprobs(features, [texts] * 4)
+    own = captioner.logprobs_features(features, [texts] * 4)
     ours = torch.tensor([[[*(word.logprob for word in text.words), text.end] for text in image] for image in own])
     same = {}
     for beams, rows in searched.items():

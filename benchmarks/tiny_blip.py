@@ -54,11 +54,9 @@ def train(data: Path, out: Path, steps: int, seconds: float) -> None:
     torch.manual_seed(0)
     model, processor = make_parts([caption for _, caption in pairs])
     pixels: dict[Path, torch.Tensor] = {}
-    for first in range(0, len(records), 256):
-        paths = [record.path for record in records[first : first + 256]]
-        images = [Image.open(path).convert("RGB") for path in paths]
-        values = processor.image_processor(images=images, return_tensors="pt")["pixel_values"]
-        pixels |= {path: value.half() for path, value in zip(paths, values, strict=True)}
+    for record in records:
+        image = Image.open(record.path).convert("RGB")
+        pixels[record.path] = processor.image_processor(images=image, return_tensors="pt")["pixel_values"][0].half()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.5e-3, total_steps=steps)
     generator = torch.Generator().manual_seed(0)

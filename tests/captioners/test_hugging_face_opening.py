@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -20,7 +19,7 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 from showtell.captioners import Captioner
-from showtell.errors import CheckpointError, UsageError
+from showtell.errors import CheckpointError, DataError
 from tests.captioners.tiny_transformers import build, photo
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -42,7 +41,7 @@ def change_config(folder: Path, **changes: Any) -> None:
 
 
 def refused(folder: Path, sentence: str) -> None:
-    with pytest.raises(CheckpointError, match=sentence) as caught:
+    with pytest.raises((CheckpointError, DataError), match=sentence) as caught:
         Captioner.from_pretrained(folder, "cpu")
     assert "\n" not in str(caught.value)
 
@@ -94,35 +93,22 @@ def vision_alone(folder: Path) -> None:
     change_config(folder, architectures=["BlipForQuestionAnswering"])
 
 
-def more_tokens(folder: Path) -> None:
-    content = json.loads((folder / "tokenizer.json").read_text())
-    vocabulary = content["model"]["vocab"]
-    content["model"]["vocab"] = vocabulary | {f"new{number}": len(vocabulary) + number for number in range(50)}
-    (folder / "tokenizer.json").write_text(json.dumps(content))
-
-
 REFUSED: list[tuple[Callable[[Path], object], str]] = [
-    *((edit("config.json", model_type=kind), f'has a model of type "{kind}", which does not caption photos; types ')
-      for kind in ("bert", "vit", "clip")),
-    (edit("config.json", model_type="blip9000"), rf'"blip9000", which transformers {hf.__version__} does not know; a'),
-    (edit("config.json", model_type=["blip"]), r'config.json is damaged: its "model_type" is no text'),
+    *((edit("config.json", model_type=kind), f'has a model of type "{kind}", which does not caption photos in')
+      for kind in ("vit", "blip9000")),
     (edit("config.json", vision_config={"attn_implementation": "someone/attention"}), "code for attention .someone/at"),
-    (edit_text(hidden_size="many"), rf"config.json cannot be read by transformers {hf.__version__} \(\w+: "),
-    (edit_text(intermediate_size=64), "have other shapes than its config.json says: the files are not of the same"),
+    (edit_text(hidden_size="many"), rf"cannot be opened by transformers {hf.__version__} \(\w+: "),
+    (edit_text(intermediate_size=64), "a file is damaged, was not fetched to its end, or is of another model; get"),
     *((lambda folder, name=name: (folder / name).unlink(), sentence) for name, sentence in (
         ("model.safetensors", r"is not whole: .* lacks model.safetensors; get what is missing"),
         ("processor_config.json", r"lacks processor_config.json or preprocessor_config.json"),
         ("tokenizer.json", r"lacks tokenizer.json \(or another file of its tokenizer\)"),
         ("config.json", r"is no checkpoint: it has no config.json"),
     )),
-    (put("model.safetensors", "version https://git-lfs.github.com/spec/v1\n"), "damaged or was not fetched to its end"),
-    (put("tokenizer.json", "{}"), r"processor and tokenizer of .* cannot be opened from .*tokenizer.json"),
-    (more_tokens, "tokens and its model .*: they are not of one repository; get both once more"),
+    (put("model.safetensors", "version https://git-lfs.github.com/spec/v1\n"), "damaged, was not fetched to its end"),
+    (put("tokenizer.json", "{}"), r"blip cannot be opened by transformers"),
     (put("generation_config.json", '{"num_beams": "x"'), "generation_config.json is not valid JSON"),
-    (put("generation_config.json", "[]"), "generation_config.json is damaged: it should hold an object"),
-    (vision_alone, "not those of a captioner: they were saved by BlipForQuestionAnswering, and BlipForConditional"),
-    (with_bias(math.nan), r"cannot be used: \S*patch_embedding.bias contains NaN"),
-    (with_bias(math.inf), r"cannot be used: \S*patch_embedding.bias contains infinity"),
+    (vision_alone, r"not those of a captioner: BlipForConditionalGeneration needs \d+ more tensors"),
 ]  # fmt: skip
 
 
@@ -158,12 +144,13 @@ def test_code_of_a_repository_is_never_run(whole: Path, tmp_path: Path) -> None:
 
 
 def test_weights_that_overflow_are_a_sentence_at_the_first_caption(folder: Path) -> None:
-    with_bias(3e38)(folder)
-    captioner = Captioner.from_pretrained(folder, "cpu")
-    with pytest.raises(CheckpointError, match="gives nan as a log-probability: its weights are damaged or overflow"):
-        captioner.caption(photo(0))
-    with pytest.raises(CheckpointError, match="gives nan as a log-probability"):
-        captioner.logprobs(photo(0), "a dog")
+    for value in (3e38, math.nan):
+        with_bias(value)(folder)
+        captioner = Captioner.from_pretrained(folder, "cpu")
+        with pytest.raises(CheckpointError, match="gives nan as a log-probability: its weights are damaged or over"):
+            captioner.caption(photo(0))
+        with pytest.raises(CheckpointError, match="gives nan as a log-probability"):
+            captioner.logprobs(photo(0), "a dog")
 
 
 def test_generation_settings_of_other_searches(tmp_path: Path) -> None:
@@ -173,7 +160,7 @@ def test_generation_settings_of_other_searches(tmp_path: Path) -> None:
     file = folder / "generation_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **other}))
     captioner = Captioner.from_pretrained(folder, "cpu")
-    assert captioner.part.generation_config.do_sample
+    assert captioner.generator.part.generation_config.do_sample
     assert captioner.caption([photo(0), photo(1)], max_length=5) == plain
 
 
@@ -188,7 +175,7 @@ def test_an_end_that_only_the_tokenizer_names(tmp_path: Path) -> None:
     tokenizer = folder / "tokenizer_config.json"
     content = json.loads(tokenizer.read_text())
     tokenizer.write_text(json.dumps({name: value for name, value in content.items() if name != "sep_token"}))
-    refused(folder, r"git names no token that ends a caption; set eos_token_id in its generation_config.json")
+    refused(folder, r"names no token that ends a caption; set eos_token_id in its generation_config.json")
 
 
 def test_a_chat_model_without_a_template(tmp_path: Path) -> None:
@@ -214,9 +201,7 @@ def test_shards(folder: Path) -> None:
     (folder / "b.safetensors").unlink()
     refused(folder, r"lacks b.safetensors")
     index.write_text(json.dumps({"weight_map": {"x": "../../b.safetensors"}}))
-    refused(folder, r"index.json is damaged: it names files that are no safetensors beside it")
-    index.write_text("[]")
-    refused(folder, r"index.json is damaged: it names no files of weights")
+    refused(folder, r"index.json is damaged: it should name files of safetensors beside it")
 
 
 def test_a_pooler_may_be_missing(tmp_path: Path) -> None:
@@ -230,22 +215,11 @@ def test_a_pooler_may_be_missing(tmp_path: Path) -> None:
     assert Captioner.from_pretrained(folder, "cpu").caption(photo(0), max_length=5)[0].text == expected[0].text
 
 
-def test_a_blip_2_of_old_has_the_photo_in_its_prompts(tmp_path: Path) -> None:
-    folder = build("blip-2", tmp_path / "model")
-    (expected,) = Captioner.from_pretrained(folder, "cpu").caption(photo(0), max_length=5, prompt="a photo of")
-    file = folder / "processor_config.json"
-    content = json.loads(file.read_text())
-    assert content.pop("num_query_tokens") == 4
-    file.write_text(json.dumps(content))
-    captioner = Captioner.from_pretrained(folder, "cpu")
-    assert captioner.caption(photo(0), max_length=5, prompt="a photo of")[0].text == expected.text
-
-
 def test_generation_settings_of_another_kind(tmp_path: Path) -> None:
     made = build("git", tmp_path / "git")
     settings = json.loads((made / "generation_config.json").read_text())
     (made / "generation_config.json").write_text(json.dumps({**settings, "num_beams": "many"}))
-    refused(made, "The generation settings of git cannot be used .*; mend generation_config.json in ")
+    refused(made, "git cannot be opened by transformers")
 
 
 def test_a_processor_of_another_model_is_a_sentence_at_the_first_photo(folder: Path) -> None:
@@ -256,11 +230,6 @@ def test_a_processor_of_another_model_is_a_sentence_at_the_first_photo(folder: P
     captioner = Captioner.from_pretrained(folder, "cpu")
     with pytest.raises(CheckpointError, match=r"blip cannot caption with transformers .* \(\w+: .*; check its prompt"):
         captioner.caption(photo(0, 50, 40))
-
-
-def test_precision_that_there_is_none_of(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r'There is no precision "int8"'):
-        Captioner.from_pretrained(folder, "cpu", dtype="int8")
 
 
 # --- the hub ---
@@ -294,21 +263,6 @@ def test_a_repository_in_the_local_cache(cache: Path, whole: Path) -> None:
     ):
         about = Captioner.from_pretrained(name, "cpu").about
         assert (about.name, about.source, about.revision) == ("someone/captioner", name, COMMIT)
-
-
-def test_files_in_the_cache_are_not_hashed_again(cache: Path, whole: Path) -> None:
-    """Their names are their hashes: a wrong name would be believed."""
-    snapshot = put_into_cache(cache, whole)
-    hashed = Captioner.from_pretrained("someone/captioner", "cpu").about.fingerprints["weights"]
-    blobs = snapshot.parent.parent / "blobs"
-    blobs.mkdir()
-    content = (snapshot / "model.safetensors").read_bytes()
-    for name, same in ((hashlib.sha256(content).hexdigest(), True), ("0" * 64, False)):
-        (snapshot / "model.safetensors").unlink()
-        (blobs / name).write_bytes(content)
-        (snapshot / "model.safetensors").symlink_to(blobs / name)
-        found = Captioner.from_pretrained("someone/captioner", "cpu").about.fingerprints["weights"]
-        assert (found == hashed) is same
 
 
 def test_without_a_network_the_files_are_named(cache: Path, whole: Path) -> None:

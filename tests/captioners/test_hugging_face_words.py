@@ -8,7 +8,7 @@ import pytest
 import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from showtell.captioners.hugging_face_words import TokenTexts, bad_sequences, encode
+from showtell.captioners.hugging_face_words import bad_sequences, decode, encode, word_indices, words_of
 from tests.captioners.tiny_transformers import byte_pieces, word_pieces
 
 END = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "</s>"}
@@ -33,9 +33,8 @@ def sentence_pieces() -> Any:
 
 
 def parts(tokenizer: Any, ids: list[int]) -> tuple[str, list[int]]:
-    texts = TokenTexts(tokenizer)
-    text = texts.decode(ids)
-    return text, texts.word_indices(ids, text)
+    text = decode(tokenizer, ids)
+    return text, word_indices(tokenizer, ids, text)
 
 
 def test_word_pieces() -> None:
@@ -58,7 +57,7 @@ def test_sentence_pieces() -> None:
     assert indices == [0, 1, 1, 2, 2, 2, 2, 2]
 
 
-@pytest.mark.parametrize("text", ["ein Café über 猫 und 🐕 da", "naïve", "  two  spaces ", "a\nb\tc"])
+@pytest.mark.parametrize("text", ["ein Café über 猫 und 🐕 da", "  two  spaces\n a\tb "])
 def test_letters_of_several_tokens(text: str) -> None:
     tokenizer = bytes_of_all_kinds()
     ids = tokenizer(text).input_ids
@@ -84,10 +83,9 @@ def test_texts_that_are_cleaned_up() -> None:
 
 def test_nothing_but_special_tokens() -> None:
     tokenizer = word_pieces()
-    texts = TokenTexts(tokenizer)
-    text, words = texts.words_of(tokenizer.convert_tokens_to_ids(["[SEP]", "[CLS]"]), [-1.0, -2.0])
+    text, words = words_of(tokenizer, tokenizer.convert_tokens_to_ids(["[SEP]", "[CLS]"]), [-1.0, -2.0])
     assert (text, [(word.word, word.logprob) for word in words]) == ("", [("", -3.0)])
-    assert texts.words_of([], []) == ("", ())
+    assert words_of(tokenizer, [], []) == ("", ())
 
 
 def test_texts_as_tokens() -> None:
@@ -102,4 +100,4 @@ def test_texts_as_tokens() -> None:
     sentence = sentence_pieces()
     assert encode(sentence, "red", follows_word=True) == encode(sentence, "red", follows_word=False)
     bad = [pieces(list(ids)) for ids in bad_sequences(tokenizer, ["dog"], no_unknown=True)]
-    assert bad == [["d", "o", "g"], ["Ġdog"], ["D", "o", "g"], ["Ġ", "D", "o", "g"], ["<unk>"]]
+    assert sorted(bad) == sorted([["d", "o", "g"], ["Ġdog"], ["D", "o", "g"], ["Ġ", "D", "o", "g"], ["<unk>"]])

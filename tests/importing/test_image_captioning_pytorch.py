@@ -142,10 +142,10 @@ def test_the_probability_of_words_that_the_source_has_not_is_0(tmp_path: Path):
     imported.save(tmp_path / "out")
     captioner: Any = Captioner.from_pretrained(tmp_path / "out")
     features = Features(torch.rand(1, 3, 10), torch.ones(1, 3, dtype=torch.bool))
-    ((text,),) = captioner.logprobs(features, [["a unicorn"]])
+    ((text,),) = captioner.logprobs_features(features, [["a unicorn"]])
     assert text.words[1].word == "unicorn" and text.words[1].logprob < -5000
     known = sorted({*WORDS, "zebra"} - {"UNK"})
-    (texts,) = captioner.logprobs(features, [[*known, ""]])
+    (texts,) = captioner.logprobs_features(features, [[*known, ""]])
     first = [text.words[0].logprob if text.words else text.end for text in texts]
     assert sum(map(math.exp, first)) == pytest.approx(1, abs=1e-5)
 
@@ -334,7 +334,7 @@ def test_features_of_another_size_are_refused(tmp_path: Path):
     captioner: Any = Captioner.from_pretrained(tmp_path / "out")
     mask = torch.ones(1, 3, dtype=torch.bool)
     sentence = "The features have 12 numbers to a vector, and updown was trained on 10 or, with those of boxes, 15."
-    for ask in (lambda one: captioner.logprobs(one, [["a dog"]]), captioner.caption_features):
+    for ask in (lambda one: captioner.logprobs_features(one, [["a dog"]]), captioner.caption_features):
         with pytest.raises(UsageError) as raised:
             ask(Features(torch.rand(1, 3, 12), mask))
         assert str(raised.value) == sentence

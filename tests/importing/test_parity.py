@@ -31,7 +31,7 @@ def opened(source: Path, folder: Path) -> Any:
 
 def assert_equal(captioner: Any, features: Features, logprobs: list[list[list[float]]], greedy: list[str]) -> None:
     """Hold the captions of a batch against those of the source."""
-    given = captioner.logprobs(features, [list(CAPTIONS)] * len(greedy))
+    given = captioner.logprobs_features(features, [list(CAPTIONS)] * len(greedy))
     captions = captioner.caption_features(features, captioner.settings(search="greedy"))
     for image in range(len(greedy)):
         for text, expected in zip(given[image], logprobs[image], strict=True):

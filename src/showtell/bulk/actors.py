@@ -2,25 +2,41 @@
 
 A row that goes in is a part; the row that comes out has its captions. The actors read the photos themselves, with the
 threads of `caption_photos`. What travels between processes is the captioner, once for each actor, names and captions;
-photos do not, which is why the object store can be small.
+photos do not, which is why the object store can be small. RAY_ADDRESS names a cluster; without it Ray runs on this
+machine alone, and is stopped at the end. Nothing is reported to Ray's makers.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import logging
 import os
+import socket
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from showtell.bulk.cluster import STORE, connected
 from showtell.bulk.parts import Part, fetch, read_part
 from showtell.captioners import Captioner
 from showtell.captions import CaptionResult, caption_result
 from showtell.cores import usable_cores
-from showtell.errors import ImageError
+from showtell.errors import ImageError, MissingDependencyError, UsageError
 from showtell.images.loading import READERS
 from showtell.images.photo import IN_MEMORY
+
+STORE = 128 * 2**20  # bytes of an object store for names and captions on their way, beside the weights
+
+
+def require_ray() -> None:
+    """Make sure that Ray is installed, without loading it.
+
+    Raises:
+        MissingDependencyError: it is not.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise MissingDependencyError('Many processes need Ray; pip install "showtell[ray]".')
 
 
 def caption_parts(
@@ -46,7 +62,7 @@ def caption_parts(
     """
     if not parts:
         return
-    with connected(STORE + 2 * captioner.memory_bytes):
+    with _connected(STORE + 2 * captioner.memory_bytes):
         import ray.data
 
         resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -107,3 +123,37 @@ def caption_part(
         if isinstance(captions, ImageError):
             captions = ImageError(str(captions).replace(IN_MEMORY, name, 1))
         yield caption_result(name, captions)
+
+
+@contextmanager
+def _connected(store: int) -> Iterator[None]:
+    """Ray, quiet, with an object store of so many bytes; what was started here is stopped here."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    require_ray()
+    import ray
+
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    if ray.is_initialized():
+        yield
+        return
+    quietly: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address := os.environ.get("RAY_ADDRESS"):
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        try:
+            if host and port.isdecimal():  # Ray itself tries again for minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
+            ray.init(**quietly)
+        except OSError as error:
+            raise UsageError(
+                f"No Ray cluster lets us in at RAY_ADDRESS={address}: start one with ray start --head, give its "
+                "address and, where it wants a token, RAY_AUTH_MODE=token; or unset RAY_ADDRESS to work on this "
+                "machine alone."
+            ) from error
+    else:
+        ray.init(address="local", object_store_memory=store, include_dashboard=False, **quietly)
+    try:
+        yield
+    finally:
+        ray.shutdown()

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from showtell.errors import DataError, ImageError, MissingDependencyError, UsageError
+from showtell.errors import DataError, ImageError, UsageError
 from showtell.images.photo import MAX_FILE_BYTES
 from showtell.images.photo_files import find_photos, is_image_file
 
@@ -44,9 +44,7 @@ def plan_parts(arguments: Sequence[str], batch_size: int, stdin: BinaryIO | None
 
     Raises:
         ImageError: a folder or a pattern without any image.
-        DataError: a file that is not there, or an object store that cannot be read.
-        UsageError: a URL of a kind that nobody knows.
-        MissingDependencyError: a URL that needs a package.
+        DataError: a file that is not there, or a URL that cannot be read or holds no image.
     """
     names: dict[str, str] = {}  # a file that is named twice is captioned once
     for argument in arguments:
@@ -84,10 +82,6 @@ def _names_at(url: str) -> list[str]:
             names = [name for name in files.find(path) if is_image_file(_last(name))]
         else:
             return [url]
-    except ImportError as error:
-        raise MissingDependencyError(f"{url} cannot be opened yet: {_reason(error)}.") from error
-    except ValueError as error:
-        raise UsageError(f"{url} is of a kind that is not known: {_reason(error)}.") from error
     except Exception as error:  # each object store has errors of its own
         raise DataError(f"Cannot list {url}: {_reason(error)}.") from error
     if not names:
@@ -154,17 +148,13 @@ def _rows(shard: str, column: str | None) -> Iterator[tuple[str, Source]]:
     import pyarrow.parquet
 
     with _open(shard) as stream, pyarrow.parquet.ParquetFile(stream) as table:
-        chosen = _column_of(table.schema_arrow.names, column)
+        names = table.schema_arrow.names
+        chosen = column or next((name for name in COLUMNS if name in names), None)
+        if chosen not in names:
+            raise UsageError(f"it has no column {chosen or 'of photos'} but {', '.join(names)}; name one with --column")
         values = (value for rows in table.iter_batches(64, columns=[chosen]) for value in rows.column(0))
         for row, value in enumerate(values):
             yield _cell(value.as_py(), shard, f"{shard}#{row}")
-
-
-def _column_of(names: Sequence[str], column: str | None) -> str:
-    chosen = column or next((name for name in COLUMNS if name in names), None)
-    if chosen is None or chosen not in names:
-        raise UsageError(f"it has no column {chosen or 'of photos'} but {', '.join(names)}; name one with --column")
-    return chosen
 
 
 def _cell(value: Any, shard: str, name: str) -> tuple[str, Source]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import repeat
+from itertools import repeat, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
@@ -27,16 +27,17 @@ from showtell.errors import CheckpointError, ImageError, UsageError, nearest, or
 from showtell.features.store import FeatureStore, StoredImage
 from showtell.images.loading import READERS, prepare_batches
 from showtell.images.photo import PhotoSource
-from showtell.types import Features
 
 if TYPE_CHECKING:
     from showtell.confidence.calibration import Calibration
     from showtell.explanations import Explanation
 
 PhotoToCaption = PhotoSource | StoredImage  # a photo, or an image whose features are in a store
-CONDITIONS = ("stage", "prompt")  # settings that the probability of a given text depends on
+_LACKING = object()  # in place of the photo of a text or the texts of a photo
 SourceT = TypeVar("SourceT", bound=PhotoToCaption)
 ItemT = TypeVar("ItemT")  # what `fetch` makes a photo of
+OtherT = TypeVar("OtherT")
+AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True)
@@ -344,10 +345,10 @@ class Captioner(abc.ABC):
                 attention where it is asked for.
         """
         settings = self.settings(**decoding)
-        if is_one_photo(photo):
-            return self._caption(self.encode_prepared([self.open_photo(photo)]), settings, None, attention)[0]
-        results = self.caption_photos(photo, settings, batch_size, first_alone=False, attention=attention)
-        return [or_raise(result) for _, result in results]
+        photos = [photo] if is_one_photo(photo) else photo
+        results = self.caption_photos(photos, settings, batch_size, first_alone=False, attention=attention)
+        captions = [or_raise(result) for _, result in results]
+        return captions[0] if is_one_photo(photo) else captions
 
     def caption_photos(
         self,
@@ -376,29 +377,32 @@ class Captioner(abc.ABC):
             fetch: makes a photo of each source, in the readers' threads; an `ImageError` is that photo's.
         """
         settings = self.check(settings or self.decoding)
-        names = None if image_ids is None else iter(image_ids)
 
-        def opened(source: ItemT) -> Any:
-            return self.open_photo(cast(PhotoToCaption, source) if fetch is None else fetch(source))
+        def opened(pair: tuple[ItemT, str | None]) -> Any:
+            return self.open_photo(cast(PhotoToCaption, pair[0]) if fetch is None else fetch(pair[0]))
 
-        for batch in prepare_batches(photos, opened, batch_size, first_alone=first_alone, readers=readers):
-            of_batch = None if names is None else [next(names) for _ in batch]
-            prepared = [photo for _, photo in batch if not isinstance(photo, ImageError)]
-            results: Iterator[list[Caption]] = iter(())
-            if prepared:
-                ids = None
-                if of_batch is not None:
-                    pairs = zip(of_batch, batch, strict=True)
-                    ids = [name for name, (_, photo) in pairs if not isinstance(photo, ImageError)]
-                encoded = self.encode_prepared(prepared)
-                results = iter(self._caption(encoded, settings, ids, attention))
-            for source, photo in batch:
+        def answer(encoded: Any, names: list[str | None]) -> list[list[Caption]]:
+            ids = None if image_ids is None else cast(list[str], names)
+            return self.calibrated(self.caption_encoded(encoded, settings, image_ids=ids, attention=attention))
+
+        pairs = zip(photos, repeat(None) if image_ids is None else image_ids, strict=image_ids is not None)
+        batches = prepare_batches(pairs, opened, batch_size, first_alone=first_alone, readers=readers)
+        return self._answers(batches, answer)
+
+    def _answers(
+        self,
+        batches: Iterable[list[tuple[tuple[ItemT, OtherT], Any]]],
+        answer: Callable[[Any, list[OtherT]], Iterable[AnswerT]],
+    ) -> Iterator[tuple[ItemT, AnswerT | ImageError]]:
+        """Answers about prepared photos, each of which comes with something else that the answer depends on."""
+        for batch in batches:
+            good = [(other, photo) for (_, other), photo in batch if not isinstance(photo, ImageError)]
+            results: Iterator[AnswerT] = iter(())
+            if good:
+                others, photos = zip(*good, strict=True)
+                results = iter(answer(self.encode_prepared(photos), list(others)))
+            for (source, _), photo in batch:
                 yield source, photo if isinstance(photo, ImageError) else next(results)
-
-    def _caption(
-        self, encoded: Any, settings: DecodingConfig, image_ids: Sequence[str] | None, attention: bool
-    ) -> list[list[Caption]]:
-        return self.calibrated(self.caption_encoded(encoded, settings, image_ids=image_ids, attention=attention))
 
     def calibrated(self, captions: list[list[Caption]]) -> list[list[Caption]]:
         """Captions with their calibrated confidence, if there is a calibration."""
@@ -406,20 +410,6 @@ class Captioner(abc.ABC):
             return captions
         return [self.calibration.calibrated(of_image) for of_image in captions]
 
-    def logprobs_features(
-        self, features: Features, texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig
-    ) -> list[list[TextLogprobs]]:
-        """The log-probabilities of the texts of encoded images; see `logprobs`.
-
-        Raises:
-            UsageError: this captioner reads no features.
-        """
-        raise UsageError(f"{self.about.name} looks at photos itself and reads no features; give it the photos.")
-
-    @overload
-    def logprobs(
-        self, photos: Features, texts: Sequence[str | Caption | Sequence[str | Caption]], **conditions: Any
-    ) -> list[list[TextLogprobs]]: ...
     @overload
     def logprobs(
         self,
@@ -427,7 +417,8 @@ class Captioner(abc.ABC):
         texts: str | Caption | Sequence[str | Caption],
         *,
         batch_size: int = ...,
-        **conditions: Any,
+        stage: int | None = ...,
+        prompt: str | None = ...,
     ) -> list[TextLogprobs]: ...
     @overload
     def logprobs(
@@ -436,26 +427,22 @@ class Captioner(abc.ABC):
         texts: Iterable[str | Caption | Sequence[str | Caption]],
         *,
         batch_size: int = ...,
-        **conditions: Any,
+        stage: int | None = ...,
+        prompt: str | None = ...,
     ) -> list[list[TextLogprobs]]: ...
     def logprobs(
-        self,
-        photos: PhotoToCaption | Iterable[PhotoToCaption] | Features,
-        texts: Any,
-        *,
-        batch_size: int = 32,
-        **conditions: Any,
+        self, photos: Any, texts: Any, *, batch_size: int = 32, stage: int | None = None, prompt: str | None = None
     ) -> list[TextLogprobs] | list[list[TextLogprobs]]:
         """How likely texts are as captions of photos: the log-probability of each token and of the end, teacher-forced.
 
         Args:
-            photos: a photo in any form that `caption` takes, or many; or the `Features` of B images, if `abilities`
-                have features.
+            photos: a photo in any form that `caption` takes, or many.
             texts: of one photo a text or several; of many photos, for each of them a text or several. A `Caption` of
                 this captioner stands for exactly the tokens that it was made of. Our models tokenize texts as captions
                 are; a word that their vocabulary lacks has the log-probability of the token of unknown words.
             batch_size: of many, how many photos are encoded at a time.
-            conditions: what the captions would be conditioned on: `stage` or `prompt`, as in `caption`.
+            stage: that the captions would be of, as in `caption`.
+            prompt: that the captions would follow, as in `caption`; None is the default one.
 
         Returns:
             For one photo a list with an entry for each text; for many photos such a list for each. Natural logarithms,
@@ -465,28 +452,22 @@ class Captioner(abc.ABC):
             ImageError: a photo is no image.
             UsageError: a condition that this captioner does not know, or not as many entries of texts as photos.
         """
-        settings = self._conditions(conditions)
-        if isinstance(photos, Features):
-            return self.logprobs_features(photos, [several(one) for one in texts], settings)
-        if is_one_photo(photos):
-            encoded = self.encode_prepared([self.open_photo(photos)])
-            return self.logprobs_encoded(encoded, [several(texts)], settings)[0]
-        remaining = iter([several(one) for one in texts])
-        results: list[list[TextLogprobs]] = []
-        for batch in prepare_batches(photos, self.open_photo, batch_size):
-            of_batch = [one for _, one in zip(batch, remaining, strict=False)]
-            if len(of_batch) < len(batch):
-                raise UsageError("There are more photos than texts; give a text, or a list of texts, for each photo.")
-            encoded = self.encode_prepared([or_raise(photo) for _, photo in batch])
-            results += self.logprobs_encoded(encoded, of_batch, settings)
-        if next(remaining, None) is not None:
-            raise UsageError(f"There are texts for more than the {len(results)} photos; give an entry for each photo.")
-        return results
+        given = {name: value for name, value in (("stage", stage), ("prompt", prompt)) if value is not None}
+        settings = self.settings(**given)
+        is_one = is_one_photo(photos)
+        pairs = zip_longest([photos] if is_one else photos, [texts] if is_one else texts, fillvalue=_LACKING)
 
-    def _conditions(self, conditions: dict[str, Any]) -> DecodingConfig:
-        """The settings that a text is conditioned on."""
-        check_conditions(conditions)
-        return self.settings(**conditions)
+        def opened(pair: tuple[Any, Any]) -> Any:
+            if any(half is _LACKING for half in pair):
+                raise UsageError("There are not as many entries of texts as photos; give an entry for each photo.")
+            return self.open_photo(pair[0])
+
+        def answer(encoded: Any, of_batch: list[Any]) -> list[list[TextLogprobs]]:
+            return self.logprobs_encoded(encoded, list(map(several, of_batch)), settings)
+
+        batches = prepare_batches(pairs, opened, batch_size)
+        results = [or_raise(result) for _, result in self._answers(batches, answer)]
+        return results[0] if is_one else results
 
     @overload
     def explain(
@@ -496,21 +477,13 @@ class Captioner(abc.ABC):
     def explain(
         self, photo: Iterable[PhotoToCaption], *, occlusion: str | None = ..., batch_size: int = ..., **decoding: Any
     ) -> list[Explanation]: ...
-    def explain(
-        self,
-        photo: PhotoToCaption | Iterable[PhotoToCaption],
-        *,
-        occlusion: str | None = None,
-        batch_size: int = 32,
-        **decoding: Any,
-    ) -> Explanation | list[Explanation]:
+    def explain(self, photo: Any, **options: Any) -> Explanation | list[Explanation]:
         """Explain a caption: each word with its probability, the most likely other words and its attention.
 
         Args:
             photo: in any form that `caption` takes, or many of them.
-            occlusion: occlusion method, one of those in `abilities` (default: no occlusion).
-            batch_size: of many, how many are encoded at a time.
-            decoding: fields of `DecodingConfig` in place of the default settings. The best caption is explained.
+            options: `occlusion`, one of the methods in `abilities` (default: no occlusion); `batch_size`; and fields of
+                `DecodingConfig` in place of the default settings. The best caption is explained.
 
         Raises:
             ImageError: one of them is no image; `explanations.explain_photos` skips it.
@@ -518,7 +491,8 @@ class Captioner(abc.ABC):
         """
         from showtell.explanations import explain
 
-        return explain(self, photo, occlusion=occlusion, batch_size=batch_size, **decoding)
+        explained: Explanation | list[Explanation] = explain(self, photo, **options)
+        return explained
 
     def explain_photos(
         self,
@@ -544,14 +518,8 @@ class Captioner(abc.ABC):
         settings = self.check(settings or self.decoding)
         self.check_occlusion(occlusion)
         pairs = zip(photos, repeat(None) if boxes is None else boxes, strict=boxes is not None)
-        for batch in prepare_batches(pairs, lambda pair: self.open_photo(*pair), batch_size):
-            prepared = [photo for _, photo in batch if not isinstance(photo, ImageError)]
-            results: Iterator[ModelExplanation] = iter(())
-            if prepared:
-                encoded = self.encode_prepared(prepared)
-                results = iter(self.explain_encoded(encoded, settings, occlusion=occlusion))
-            for (source, _), photo in batch:
-                yield source, photo if isinstance(photo, ImageError) else next(results)
+        batches = prepare_batches(pairs, lambda pair: self.open_photo(*pair), batch_size)
+        return self._answers(batches, lambda encoded, _: self.explain_encoded(encoded, settings, occlusion=occlusion))
 
 
 def check_abilities(name: str, abilities: Abilities, settings: DecodingConfig) -> None:
@@ -567,20 +535,6 @@ def check_abilities(name: str, abilities: Abilities, settings: DecodingConfig) -
         if setting not in abilities.settings and value != field_of.default:
             shown = shorten(",".join(value) if isinstance(value, tuple) else str(value))
             raise UsageError(f"{name} cannot honour {setting}={shown}; it knows {', '.join(abilities.settings)}.")
-
-
-def check_conditions(names: Iterable[str]) -> None:
-    """Make sure that the probability of a given text depends on these settings.
-
-    Raises:
-        UsageError: on one of them it does not.
-    """
-    unknown = next((name for name in names if name not in CONDITIONS), None)
-    if unknown is not None:
-        raise UsageError(
-            f'The log-probabilities of given texts do not depend on "{unknown}"; the conditions are '
-            f"{' and '.join(CONDITIONS)}."
-        )
 
 
 def is_one_photo(photo: object) -> TypeIs[PhotoToCaption]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from showtell import __version__, checkpoint
-from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCaption, Source
+from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCaption, Source, several
 from showtell.captioners.explaining import explain_batch, is_grid
 from showtell.captioners.occlusion import OCCLUSION_METHODS
 from showtell.captioners.teacher_forcing import pad_captions, word_logprobs
@@ -265,22 +266,19 @@ class EncoderDecoderCaptioner(Captioner):
             UsageError: their shapes are not those that the decoder takes.
         """
         vectors, is_region = features.vectors, features.is_region
-        if vectors.dim() != 3 or is_region.shape != vectors.shape[:2] or is_region.dtype != torch.bool:
+        if vectors.dim() != 3 or is_region.shape != vectors.shape[:2] or not bool(is_region.any(-1).all()):
             raise UsageError(
-                "Features should have vectors of shape (images, regions, numbers) and is_region of shape (images, "
-                f"regions) and type bool, not {tuple(vectors.shape)} and {tuple(is_region.shape)} of {is_region.dtype}."
+                "Features should have vectors of shape (images, regions, numbers), and is_region of shape (images, "
+                "regions) with at least one region of each image, not shapes "
+                f"{tuple(vectors.shape)} and {tuple(is_region.shape)} or an image without a region."
             )
-        sizes = [self.encoder.feature_size]
         with_boxes = getattr(self.decoder, "region_input", None)
-        if with_boxes is not None and with_boxes.size not in sizes:
-            sizes.append(with_boxes.size)
+        sizes = {self.encoder.feature_size} | ({with_boxes.size} if with_boxes is not None else set())
         if vectors.shape[-1] not in sizes:
             raise UsageError(
                 f"The features have {vectors.shape[-1]:,} numbers to a vector, and {_part_name(self.decoder)} was "
-                f"trained on {' or, with those of boxes, '.join(f'{size:,}' for size in sizes)}."
+                f"trained on {' or, with those of boxes, '.join(f'{size:,}' for size in sorted(sizes))}."
             )
-        if not bool(is_region.any(-1).all()):
-            raise UsageError("There is an image without any region; is_region should be True for at least one of each.")
         dtype = next(self.decoder.parameters()).dtype
         return map_tensors(features, lambda one: one.to(self.device, dtype if one.is_floating_point() else one.dtype))
 
@@ -304,30 +302,22 @@ class EncoderDecoderCaptioner(Captioner):
 
     def read_captions(self, result: Captions, count: int | None = None) -> list[list[Caption]]:
         """The tensors of a search as words: the best `count` captions of each image, or all of them."""
-        read = []
         lengths = result.is_word.sum(-1).tolist()
         rows = zip(
             result.words.tolist(), lengths, result.word_logprobs.tolist(), result.logprob.tolist(),
             result.score.tolist(), result.is_finished.tolist(), strict=True,
         )  # fmt: skip
-        for image in rows:
-            captions = []
-            for ids, length, logprobs, logprob, score, finished in zip(*image, strict=True):
-                if logprob == float("-inf"):  # the last rows, where there are fewer captions than were asked for
-                    continue
-                word_count = length - 1 if finished else length  # without the end
-                words = [self.vocabulary.words[index] for index in ids[:word_count]]
-                captions.append(
-                    Caption(
-                        " ".join(words),
-                        logprob,
-                        finished,
-                        tuple(Word(*pair) for pair in zip(words, logprobs[:word_count], strict=True)),
-                        score,
-                    )
-                )
-            read.append(captions[:count])
-        return read
+        return [
+            [self._read_caption(*row) for row in zip(*of_image, strict=True) if row[3] > -math.inf][:count]
+            for of_image in rows
+        ]
+
+    def _read_caption(
+        self, ids: list[int], length: int, logprobs: list[float], logprob: float, score: float, is_finished: bool
+    ) -> Caption:
+        words = [self.vocabulary.words[index] for index in ids[: length - is_finished]]  # without the end
+        pairs = zip(words, logprobs, strict=False)
+        return Caption(" ".join(words), logprob, is_finished, tuple(Word(*pair) for pair in pairs), score)
 
     # --- texts to log-probabilities ---
 
@@ -339,9 +329,12 @@ class EncoderDecoderCaptioner(Captioner):
 
     @torch.no_grad()
     def logprobs_features(
-        self, features: Features, texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig
+        self,
+        features: Features,
+        texts: Sequence[str | Caption | Sequence[str | Caption]],
+        settings: DecodingConfig | None = None,
     ) -> list[list[TextLogprobs]]:
-        """The log-probabilities of the texts of encoded images, teacher-forced.
+        """The log-probabilities of a text or several of each encoded image, teacher-forced; see `logprobs`.
 
         Raises:
             UsageError: not as many entries of texts as images, or features of another size.
@@ -351,19 +344,20 @@ class EncoderDecoderCaptioner(Captioner):
             raise UsageError(
                 f"There are {len(texts)} entries of texts for the features of {len(features.vectors)} images."
             )
-        words = [[_words_of(text, self.vocabulary) for text in of_image] for of_image in texts]
+        settings = settings or self.decoding
+        given = [several(of_image) for of_image in texts]
+        words = [[_words_of(text, self.vocabulary) for text in of_image] for of_image in given]
         ids = pad_captions([[self.vocabulary.encode(text) for text in of_image] for of_image in words])
         decoder = self.decoder if settings.stage is None else StageView(self.decoder, settings.stage)
         with eval_mode(decoder):
             logprobs = word_logprobs(decoder, features, ids.to(self.device)).tolist()  # (B, N, T)
-        results = []
-        for image, of_image in enumerate(words):
-            rows = []
-            for text, own, row in zip(texts[image], of_image, logprobs[image], strict=False):
-                pairs = zip(own, row, strict=False)
-                rows.append(TextLogprobs(str(text), tuple(Word(*pair) for pair in pairs), row[len(own)]))
-            results.append(rows)
-        return results
+        return [
+            [
+                TextLogprobs(str(text), tuple(map(Word, own, row[: len(own)])), row[len(own)])
+                for text, own, row in zip(of_image, of_words, rows, strict=False)
+            ]
+            for of_image, of_words, rows in zip(given, words, logprobs, strict=True)
+        ]
 
     # --- explanations ---
 
@@ -407,9 +401,7 @@ def open_checkpoint_folder(
         )
     if precision is not None and precision != encoder.precision:
         encoder.compute_in(precision)
-        fingerprints["encoder_precision"] = (
-            precision  # captions are not quite those of the checkpoint as it was trained
-        )
+        fingerprints["encoder_precision"] = precision  # captions are not quite those of the checkpoint as trained
     captioner = EncoderDecoderCaptioner(
         encoder=opened.encoder,
         decoder=opened.decoder,

@@ -7,8 +7,7 @@ before the search's rules, and the regions that hard attention sampled are the o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,7 +19,6 @@ from showtell.decoding import DecodingConfig, StageView, search
 from showtell.features import Encoder
 from showtell.features.ensemble import EnsembleEncoder
 from showtell.features.grid import GridEncoder
-from showtell.models import Decoder
 from showtell.models.contract import eval_mode
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import EncodedBatch, Features, map_tensors
@@ -28,10 +26,8 @@ from showtell.types import EncodedBatch, Features, map_tensors
 if TYPE_CHECKING:
     from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
 
-# words (B, 1, T + 1), begin first, and a decoder that generates them, to drops of their log-probabilities, (B, 1, T, R)
-OcclusionFunction = Callable[[Tensor, Decoder], Tensor]
 
-
+@torch.no_grad()
 def explain_batch(
     captioner: EncoderDecoderCaptioner,
     batch: EncodedBatch,
@@ -39,96 +35,58 @@ def explain_batch(
     image_ids: Sequence[str] | None,
     occlusion: str | None,
 ) -> list[ModelExplanation]:
-    """The explanations of a batch of photos; see `Captioner.explain_encoded`."""
-    features = batch.features
+    """The explanations of a batch of photos, each with a caption per stage; see `Captioner.explain_encoded`."""
+    decoder, features = captioner.decoder, batch.features
     rectangles = captioner.rectangles(batch)
-
-    def occlude_words(words: Tensor, decoder: Decoder) -> Tensor:
-        assert occlusion is not None
-        return occlude(captioner, batch, words, occlusion, decoder=decoder)
-
-    captions = explain_features(
-        captioner, features, settings, image_ids=image_ids, occlude_words=None if occlusion is None else occlude_words
-    )
+    with eval_mode(decoder):
+        if decoder.stages == 1:
+            stages = [_explain_stage(captioner, batch, settings, image_ids, occlusion, None)]
+        else:
+            indices = range(decoder.stages) if settings.stage is None else [settings.stage]
+            stages = [_explain_stage(captioner, batch, settings, image_ids, occlusion, stage) for stage in indices]
+    categories = batch.categories or captioner.encoder.categories
+    attributes = batch.attributes or captioner.encoder.attributes
     return [
         ModelExplanation(
             "",
-            captions[image],
-            None if rectangles is None else rectangles[image, is_region].cpu(),
-            grid_of(captioner.encoder, int(is_region.sum())),
-            _region_labels(
-                batch.categories or captioner.encoder.categories,
-                batch.attributes or captioner.encoder.attributes,
-                features,
-                image,
-            ),
+            captions,
+            None if rectangles is None else rectangles[image, features.is_region[image]].cpu(),
+            grid_of(captioner.encoder, int(features.is_region[image].sum())),
+            _region_labels(categories, attributes, features, image),
         )
-        for image, is_region in enumerate(features.is_region)
+        for image, captions in enumerate(zip(*stages, strict=True))
     ]
-
-
-@torch.no_grad()
-def explain_features(
-    captioner: EncoderDecoderCaptioner,
-    features: Features,
-    settings: DecodingConfig,
-    *,
-    image_ids: Sequence[str] | None = None,
-    occlude_words: OcclusionFunction | None = None,
-) -> list[tuple[ExplainedCaption, ...]]:
-    """The best caption of each encoded image, explained; of a multi-stage decoder one caption per stage.
-
-    Args:
-        captioner: its decoder and vocabulary are used.
-        features: of B images, from `captioner.encode`.
-        settings: decoding settings.
-        image_ids: names that seed the sampling of each image (default: their index).
-        occlude_words: computes the drop of log-probability by occlusion (default: no occlusion).
-    """
-    decoder = captioner.decoder
-    with eval_mode(decoder):
-        if decoder.stages == 1:
-            stages = [_explain_stage(captioner, features, settings, image_ids, occlude_words, -1)]
-        else:
-            indices = range(decoder.stages) if settings.stage is None else [settings.stage]
-            stages = [
-                [
-                    replace(caption, title=f"stage {stage} of 0 to {decoder.stages - 1}")
-                    for caption in _explain_stage(
-                        captioner, features, settings.changed(stage=stage), image_ids, occlude_words, stage
-                    )
-                ]
-                for stage in indices
-            ]
-    return list(zip(*stages, strict=True))
 
 
 def _explain_stage(
     captioner: EncoderDecoderCaptioner,
-    features: Features,
+    batch: EncodedBatch,
     settings: DecodingConfig,
     image_ids: Sequence[str] | None,
-    occlude_words: OcclusionFunction | None,
-    stage: int,
+    occlusion: str | None,
+    stage: int | None,
 ) -> list[ExplainedCaption]:
-    """The caption of each image at one stage; -1 is the last stage of the whole decoder."""
-    decoder = captioner.decoder
+    """The best caption of each image at one stage; None is that of a decoder with a single one."""
+    decoder, features = captioner.decoder, batch.features
+    view = decoder if stage is None else StageView(decoder, stage)
+    if stage is not None:
+        settings = settings.changed(stage=stage)
     results = search(decoder, features, settings, captioner.vocabulary, image_ids=image_ids, keep_outputs=True)
     assert results.outputs is not None
     best = map_tensors(results.outputs, lambda x: x[:, :1])
-    logprobs = decoder.readout(best, stage).float().log_softmax(-1)[:, 0].cpu()  # (B, T, V), before the search's rules
+    logits = decoder.readout(best, -1 if stage is None else stage)
+    logprobs = logits.float().log_softmax(-1)[:, 0].cpu()  # (B, T, V), before the search's rules
     attention = None if best.attention is None else best.attention[:, 0].cpu()  # (B, T, R)
     sampled = None if best.sampled_regions is None else best.sampled_regions[:, 0].tolist()
     word_values = {title: values[:, 0].cpu() for title, values in best.diagnostics().items()}  # (B, T, K) each
     drops = None
-    if occlude_words is not None:
+    if occlusion is not None:
         begin = results.words.new_full((len(results.words), 1, 1), Vocabulary.begin)
         words = torch.cat((begin, results.words[:, :1]), -1)
-        drops = occlude_words(words, decoder if stage < 0 else StageView(decoder, stage))[:, 0].cpu()  # (B, T, R)
-    lengths = results.is_word[:, 0].sum(-1).tolist()
+        drops = occlude(captioner, batch, words, occlusion, decoder=view)[:, 0].cpu()  # (B, T, R)
     explained = []
     for image, (caption, *_) in enumerate(captioner.read_captions(results)):
-        length, is_region = lengths[image], features.is_region[image].cpu()
+        length, is_region = len(caption.words) + caption.finished, features.is_region[image].cpu()
         explained.append(
             ExplainedCaption(
                 caption.text,
@@ -142,6 +100,7 @@ def _explain_stage(
                 caption.logprob,
                 caption.finished,
                 caption.confidence,
+                title="" if stage is None else f"stage {stage} of 0 to {decoder.stages - 1}",
                 attention=None if attention is None else attention[image, :length, is_region],
                 word_values=tuple(WordValues(title, values[image, :length]) for title, values in word_values.items()),
             )
@@ -162,22 +121,19 @@ def _explain_words(
     rest[:, [vocabulary.begin, vocabulary.pad]] = -math.inf  # never generated
     rest.scatter_(1, ids.unsqueeze(1), -math.inf)
     others = rest.topk(min(NUM_RUNNERS_UP, rest.shape[1]))
-    return tuple(
-        ExplainedWord(
-            text(index),
-            probabilities[position],
-            tuple(
-                (text(other), math.exp(logprob))
-                for other, logprob in zip(
-                    others.indices[position].tolist(), others.values[position].tolist(), strict=True
-                )
-                if logprob > -math.inf
-            ),
-            sampled_region=None if sampled is None or sampled[position] < 0 else sampled[position],
-            logprob_drop=None if drops is None else drops[position],
+    words = []
+    for position, index in enumerate(ids.tolist()):
+        pairs = zip(others.indices[position].tolist(), others.values[position].tolist(), strict=True)
+        words.append(
+            ExplainedWord(
+                text(index),
+                probabilities[position],
+                tuple((text(other), math.exp(logprob)) for other, logprob in pairs if logprob > -math.inf),
+                sampled_region=None if sampled is None or sampled[position] < 0 else sampled[position],
+                logprob_drop=None if drops is None else drops[position],
+            )
         )
-        for position, index in enumerate(ids.tolist())
-    )
+    return tuple(words)
 
 
 def is_grid(encoder: Encoder) -> bool:

@@ -208,8 +208,9 @@ class _Force:
 
 
 class _Draw:
-    """Leaves the token possible that is drawn at each step, by uniform numbers (rows, steps) that depend on seed, image,
-    sample and step alone. A draw of torch's own would depend on the other photos of the batch.
+    """Leaves the token possible that is drawn at each step, by uniform numbers (rows, steps).
+
+    They depend on seed, image, sample and step alone; a draw of torch's own would on the other photos of the batch.
     """
 
     def __init__(self, settings: DecodingConfig, uniform: Tensor) -> None:

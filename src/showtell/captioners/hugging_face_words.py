@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,11 +40,17 @@ def word_indices(tokenizer: Any, tokens: Sequence[int], text: str) -> list[int]:
     indices, previous = [], 0
     for count in range(1, len(tokens) + 1):
         so_far = tokenizer.decode(list(tokens[:count]), skip_special_tokens=True).lstrip()
-        begun = text[: len(os.path.commonprefix([so_far, text]))]
+        begun = text[: _common_length(so_far, text)]
         is_between = begun[-1:].isspace() and begun != text
         previous = min(last, max(previous, len(begun.split()) - 1 + is_between))
         indices.append(previous)
     return indices
+
+
+def _common_length(first: str, second: str) -> int:
+    """How many characters two texts begin with in common."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def encode(tokenizer: Any, text: str, *, follows_word: bool) -> list[int]:
