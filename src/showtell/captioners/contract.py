@@ -411,7 +411,7 @@ class Captioner(abc.ABC):
         return [self.calibration.calibrated(of_image) for of_image in captions]
 
     @overload
-    def logprobs(
+    def logprobs(  # type: ignore[overload-overlap]  # a text is an iterable of texts
         self,
         photos: PhotoToCaption,
         texts: str | Caption | Sequence[str | Caption],

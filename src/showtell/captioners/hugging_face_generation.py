@@ -23,8 +23,6 @@ from showtell.decoding_config import DecodingConfig
 from showtell.hub import quiet
 
 LOGITS_MEMORY = 2 * 2**30  # bytes of logits that a call of generate may keep
-# Generation settings of other searches than ours, which some repositories have.
-_OTHER_SEARCHES = ("penalty_alpha", "dola_layers", "prompt_lookup_num_tokens", "stop_strings", "max_time")
 # Sampling, with the choice taken out of its hands: its own rules before the choice change nothing.
 _SAMPLE: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1}
 
@@ -136,7 +134,7 @@ class Generator:
         from transformers import LogitsProcessorList
 
         config = copy.deepcopy(self.part.generation_config)
-        for name, value in {**dict.fromkeys(_OTHER_SEARCHES), "max_length": None, "min_length": 0, **changes}.items():
+        for name, value in {"max_length": None, "min_length": 0, **changes}.items():
             setattr(config, name, value)
         config.return_dict_in_generate = config.output_logits = True
         config.output_scores = config.num_beams > 1

@@ -19,6 +19,8 @@ from showtell.files import read_json
 from showtell.hub import INDEX, LOCAL, SETTINGS, WEIGHTS, missing_files, named_kernel, quiet
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# Generation settings of other searches than ours, which some repositories have.
+_OTHER_SEARCHES = ("penalty_alpha", "dola_layers", "prompt_lookup_num_tokens", "stop_strings", "max_time")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.msgpack", "*.h5")
 
 
@@ -54,7 +56,7 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
                     "not known here how to ask it for a caption; the types that need no template are "
                     f"{', '.join(FAMILIES)}."
                 )
-            _set_end(model, processor.tokenizer, family)
+            _set_generation(model, processor.tokenizer, family)
             captioner = TransformersCaptioner(
                 model=model.to(device),
                 processor=processor,
@@ -172,10 +174,12 @@ def _open_model(source: Source, dtype: torch.dtype) -> Any:
     return model
 
 
-def _set_end(model: Any, tokenizer: Any, family: Family) -> None:
-    """Make sure that captions end: some repositories name the token in the settings of their tokenizer alone."""
+def _set_generation(model: Any, tokenizer: Any, family: Family) -> None:
+    """Leave out other searches, and make sure that captions end: sometimes the tokenizer alone names the token."""
     part = family.generating_part(model)
     config, generation = part.config.get_text_config(decoder=True), part.generation_config
+    for name in _OTHER_SEARCHES:
+        setattr(generation, name, None)
     if family.end:
         generation.eos_token_id = getattr(config, family.end)
     candidates = (generation.eos_token_id, config.eos_token_id, tokenizer.eos_token_id, tokenizer.sep_token_id)
