@@ -31,7 +31,7 @@ def test_a_dataset_becomes_a_store(tiny_scenes, tmp_path, capsys):
     assert json.loads(run(capsys, *arguments)[1]) == facts  # again: nothing to do
     code, _, message = run(capsys, *arguments, "--seed", 1)
     assert code == 2
-    assert "the settings are the same and the weights are not" in message
+    assert "are of small_cnn (fingerprint" in message
 
 
 def test_a_recipe_finds_the_store_that_was_extracted_for_it(tiny_recipe, tmp_path, capsys):
@@ -83,7 +83,7 @@ WRONG: list[tuple[list[str], str]] = [
         ["d", "--from", "x", "--out", "s"],
         "--from converts what is on disk: it goes with --out, --source and --dtype",
     ),
-    (["d", "--encoder", "small_cnn", "--out", "s", "--dtype", "int8"], 'no precision "int8"; known are fp16, fp32'),
+    (["d", "--encoder", "small_cnn", "--out", "s", "--dtype", "int8"], "'int8' is not one of 'fp16', 'fp32'"),
     (["d", "--encoder", "small_cnn", "--out", "s"], "There is no file or folder d."),
 ]
 
