@@ -103,13 +103,13 @@ class _ParseError(Exception):
 class _Head(NamedTuple):
     """A phrase with its grammatical number."""
 
-    index: int  # in `ParsedCaption.phrases`
+    phrase: int  # index in `ParsedCaption.phrases`
     numbers: frozenset[bool]  # whether its verb or pronoun may be singular (False) or plural (True)
 
 
 SINGULAR, PLURAL, EITHER = frozenset({False}), frozenset({True}), frozenset({False, True})
-AND = {("and",): True}
-LINKS = {**AND, ("together", "with"): True, ("with",): True}
+AND: dict[tuple[str, ...], bool] = {("and",): True}
+LINKS: dict[tuple[str, ...], bool] = {**AND, ("together", "with"): True, ("with",): True}
 _Result = TypeVar("_Result")
 
 
@@ -241,7 +241,7 @@ class _Parser:
         relation = self.expression({words: name for table in tables for words, name in table.items()})
         if self.peek() in DETERMINERS:
             raise _ParseError
-        self.relations += (ParsedRelation(relation, subject.index, (head.index,)),)
+        self.relations += (ParsedRelation(relation, subject.phrase, (head.phrase,)),)
         return True
 
     def which_clause(self, head: _Head) -> bool:
@@ -258,16 +258,16 @@ class _Parser:
         """ "above a star", for each head; returns the relation's name."""
         converse = self.optional(self.expression, CONVERSE_EXPRESSIONS)
         relation = converse or self.expression(RELATION_EXPRESSIONS)
-        first = self.thing(follow).index
+        first = self.thing(follow).phrase
         objects: tuple[int, ...] = (first,)
         if relation == "between":
             second = self.optional(self.after_and, self.second_object, follow)
             if second is not None:
-                objects = (first, second.index)
+                objects = (first, second.phrase)
             elif self.phrases[first].count != 2:
                 raise _ParseError
         for head in heads:
-            subject, others = (first, (head.index,)) if converse else (head.index, objects)
+            subject, others = (first, (head.phrase,)) if converse else (head.phrase, objects)
             self.relations += (ParsedRelation(relation, subject, others),)
         return relation
 
@@ -309,7 +309,7 @@ class _Parser:
         if relation == "between":
             raise _ParseError
         other = self.thing(False)
-        self.relations += tuple(ParsedRelation(relation, head.index, (other.index,)) for head in heads)
+        self.relations += tuple(ParsedRelation(relation, head.phrase, (other.phrase,)) for head in heads)
         return True
 
     # captions
