@@ -20,9 +20,11 @@ from showtell.errors import DataError, UsageError
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
-# An escaped backslash, a surrogate pair, or a lone surrogate, which is the group.
+# A backslash and what it escapes, a surrogate pair, bytes of file names that are no UTF-8 as Python writes them, or a
+# lone surrogate, which is the group.
 _ESCAPES = re.compile(
-    r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][cC][89a-fA-F][0-9a-fA-F]"
+    r"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
 
@@ -147,31 +149,19 @@ def parse_json(text: str, name: str, object_hook: Callable[[dict[str, Any]], Any
             raise DataError(f'{name} has the key "{twice}" twice in one object; keep one of them.')
         return content if object_hook is None else object_hook(content)
 
-    _refuse_surrogates(text, name)
+    escapes = _ESCAPES.finditer(text) if "\\ud" in text.lower() else ()
+    for match in filter(lambda match: match[1], escapes):
+        line = text.count("\n", 0, match.start()) + 1
+        raise DataError(f"{name} holds {match[1]} at line {line}, which is no character; save it as valid Unicode.")
     try:
         return json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
-        raise DataError(
-            f"{name} is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}."
-        ) from error
-    except RecursionError as error:
-        raise DataError(f"{name} cannot be read as JSON: its lists and objects are nested too deeply.") from error
-    except ValueError as error:  # what Python says of an integer of more than 4,300 digits
-        raise DataError(f"{name} cannot be read as JSON: it holds a number of too many digits.") from error
-
-
-def _refuse_surrogates(text: str, name: str) -> None:
-    r"""Refuse escapes such as \ud800, which are no characters.
-
-    Those from \udc80 to \udcff pass: Python writes bytes of file names like that which are no UTF-8.
-    """
-    if "\\ud" not in text and "\\uD" not in text:
-        return
-    for match in _ESCAPES.finditer(text):
-        escape = match[1]
-        if escape and not "dc80" <= escape[2:].lower() <= "dcff":
-            line = text.count("\n", 0, match.start()) + 1
-            raise DataError(f"{name} holds {escape} at line {line}, which is no character; save it as valid Unicode.")
+        where = f"at line {error.lineno}, column {error.colno}"
+        raise DataError(f"{name} is not valid JSON: {error.msg} {where}.") from error
+    except (RecursionError, ValueError) as error:  # ValueError: an integer of more than 4,300 digits
+        deep, long = "its lists and objects are nested too deeply", "it holds a number of too many digits"
+        what = deep if isinstance(error, RecursionError) else long
+        raise DataError(f"{name} cannot be read as JSON: {what}.") from error
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -270,28 +260,20 @@ def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
     Raises:
         DataError: it cannot be written, or the disk is full; what was there before is still there.
     """
-    new, old = _sibling(folder, "new"), _sibling(folder, "old")
+    new = _sibling(folder, "new")
     try:
         recover_folder(folder)
-        shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
         fill(new)
-        for path in new.rglob("*"):
-            if path.is_file():
-                with path.open("rb") as stream:
-                    os.fsync(stream.fileno())
-        complete = _sibling(folder, "complete")
-        new.rename(complete)
-        if folder.exists():
-            folder.rename(old)
-        complete.rename(folder)
-        shutil.rmtree(old, ignore_errors=True)
+        for path in filter(Path.is_file, new.rglob("*")):
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
+        new.rename(_sibling(folder, "complete"))
+        recover_folder(folder)
     except OSError as error:
-        shutil.rmtree(new, ignore_errors=True)
         raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
-    except BaseException:  # what `fill` finds wrong, or an interrupt
+    finally:  # after what `fill` finds wrong, or an interrupt
         shutil.rmtree(new, ignore_errors=True)
-        raise
 
 
 def recover_folder(folder: Path) -> None:
@@ -330,18 +312,6 @@ def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
             raise UsageError(f"{option} {out} would replace what is read from {path}; choose another file.")
 
 
-def require_output_name(out: Path, option: str) -> None:
-    """Make sure that a path can name what `option` writes, a file or a folder.
-
-    Raises:
-        UsageError: it is the root of the file system or a named pipe.
-    """
-    if out == Path(out.anchor) and out.anchor:
-        raise UsageError(f"{option} {out} is the root of all files; choose a name below it.")
-    if is_named_pipe(out):
-        raise UsageError(f"{option} {out} is a named pipe; choose another name.")
-
-
 def require_writable_file(out: Path, option: str) -> None:
     """Make sure that the file of `option` can be written, before the work whose result it will hold.
 
@@ -361,10 +331,16 @@ def require_writable_folder(out: Path, option: str) -> None:
         UsageError: it is the root of the file system, a file or a named pipe.
         DataError: the folder above it cannot be written to, or is a file.
     """
-    if out.exists() and not out.is_dir():
-        require_output_name(out, option)
+    if out.is_file():
         raise UsageError(f"{out} is a file; {option} needs the name of a folder.")
     _require_writable(out, option)
+
+
+def require_output_name(out: Path, option: str) -> None:
+    """Make sure that a path can name what `option` writes: it is not the root of all files or a named pipe."""
+    kind = "a named pipe" if is_named_pipe(out) else "the root of all files" if out.anchor == str(out) else ""
+    if kind:
+        raise UsageError(f"{option} {out} is {kind}; choose another name.")
 
 
 def _require_writable(out: Path, option: str) -> None:

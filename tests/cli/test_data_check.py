@@ -49,7 +49,7 @@ def test_problems_and_warnings_in_words(tmp_path: Path, monkeypatch: pytest.Monk
     assert status == 2
     assert out.splitlines()[-3:] == [
         "problem: 1 image file is missing: c.png; put the files there or take their captions out.",
-        "warning: 1 image beside the others is not in captions.csv and left out: d.png.",
+        "warning: 1 image has no captions, unlike others in the folder, left out: d.png.",
         "warning: There is no split train, only val, test: nothing can be learned from this, only scored.",
     ]
     assert err == "showtell: mine cannot be used: it has a problem, listed in the report.\n"

@@ -1,18 +1,21 @@
 import statistics
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image, ImageFilter
 
 from showtell.datasets import read_dataset
-from showtell.datasets.caption_statistics import CheckpointCoverage, Distribution
-from showtell.datasets.check import DatasetReport, check_dataset
+from showtell.datasets.check import (
+    PUBLISHED,
+    CheckpointCoverage,
+    DatasetReport,
+    Distribution,
+    check_dataset,
+    compare_with_published,
+)
 from showtell.text.vocabulary import Vocabulary
 from tests.datasets.makers import captioned, listed, write_coco, write_photo, write_table
 
@@ -115,7 +118,7 @@ def test_the_same_content_in_two_splits_is_a_problem_and_in_one_a_warning(tmp_pa
         write_photo(tmp_path / f"images/{number:03}.png", 7)
     write_photo(tmp_path / "images/001.png", 7)
     report = report_on(tmp_path)
-    ending = "; what is scored must not have been trained on."
+    ending = "; what is scored must not have been trained on, so keep each in one split."
     assert report.problems == (
         "1 image is the same, byte for byte, in train and val: images/001.png = images/003.png" + ending,
         "1 image is the same, byte for byte, in train and test: images/001.png = images/005.png" + ending,
@@ -143,34 +146,6 @@ def test_images_that_are_not_opened_are_still_looked_for(tmp_path: Path) -> None
     assert not report.images_opened and report.as_json()["images_opened"] is False
 
 
-def photo(path: Path, seed: int, size: tuple[int, int] = (160, 120)) -> None:
-    """A photo with large shapes, another for each seed."""
-    cells = np.random.default_rng(seed).integers(0, 256, (5, 5, 3), dtype=np.uint8)
-    Image.fromarray(cells).resize(size, Image.Resampling.BICUBIC).save(path, quality=90)
-
-
-def test_near_copies_are_named_by_split(tmp_path: Path) -> None:
-    (tmp_path / "a.jpg").parent.mkdir(exist_ok=True)
-    for number, name in enumerate("abc"):
-        photo(tmp_path / f"{name}.jpg", seed=number)
-    with Image.open(tmp_path / "a.jpg") as original:
-        original.save(tmp_path / "a_again.png")
-        original.resize((80, 60)).save(tmp_path / "a_small.jpg", quality=60)
-        original.filter(ImageFilter.SMOOTH).save(tmp_path / "a_smooth.jpg")
-        original.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "a_mirrored.jpg")
-    splits = {"a": "train", "b": "train", "c": "val", "a_again": "test", "a_small": "test", "a_smooth": "train"}
-    rows = [f"{path.name},A dog runs.,{splits.get(path.stem, 'val')}\n" for path in sorted(tmp_path.glob("*.*g"))]
-    write_table(tmp_path, "image,caption,split\n" + "".join(rows))
-    report = report_on(tmp_path)
-    assert report.problems == ()
-    assert report.warnings == (
-        "2 images of test look like an image of train, saved again or resized: a.jpg = a_again.png, a.jpg = "
-        "a_small.jpg; if they are the same photo, keep one of each, for what is scored must not have been trained on.",
-        "1 image of train looks like another of train, saved again or resized: a.jpg = a_smooth.jpg; if they are the "
-        "same photo, keep one of each, for it would count twice.",
-    )
-
-
 # --- words ---
 
 
@@ -190,16 +165,16 @@ def test_words_unseen_and_unknown_by_hand(tmp_path: Path) -> None:
     # train: dog 4 and sits 1 of 11 words; test: cat and and. Longer than 2: two of five, and the one.
     assert report.coverage == CheckpointCoverage({"train": 5 / 11, "test": 2 / 5}, 2, {"train": 2 / 5, "test": 1.0})
     assert report.warnings[-2:] == (
-        "The checkpoint does not know 45.5% (train) and 40.0% (test) of the words, so it can never write them; train "
+        "The checkpoint does not know 45.5% (train), 40.0% (test) of the words, so it can never write them; train "
         "on captions like these, or use the dataset it was made for.",
-        "The checkpoint writes at most 2 words, and 40.0% (train) and 100.0% (test) of the captions are longer: raise "
+        "The checkpoint writes at most 2 words, and 40.0% (train), 100.0% (test) of the captions are longer: raise "
         "decoding.max_length.",
     )
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=60))
 def test_distributions_equal_those_of_the_numbers_in_order(numbers: list[int]) -> None:
-    distribution = Distribution.of(Counter(numbers))
+    distribution = Distribution.of(numbers)
     assert distribution is not None
     assert (distribution.min, distribution.max) == (min(numbers), max(numbers))
     assert distribution.mean == pytest.approx(statistics.fmean(numbers))
@@ -213,3 +188,14 @@ def test_coco_mini_is_clean(shared_data: Path) -> None:
     report = check_dataset(read_dataset(shared_data / "coco-mini"))
     assert report.splits == {"train": (101, 505), "val": (22, 110), "test": (22, 110)}
     assert (report.problems, report.warnings) == ((), ())
+
+
+def test_datasets_that_say_they_are_published_ones_and_are_not() -> None:
+    for name, splits in PUBLISHED.items():
+        assert compare_with_published(name, splits) == compare_with_published("mine", {"train": 5}) == []
+    assert compare_with_published("flickr30k", {"train": 29_783, "val": 1_014}) == [
+        "Scores are not comparable with those on Karpathy's splits: train has 29,783 images, not 29,000; test has 0 "
+        "images, not 1,000."
+    ]
+    (alone,) = compare_with_published("", {"train": 82_783, "val": 40_504})
+    assert "train is COCO's train2014 alone" in alone

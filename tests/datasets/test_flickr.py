@@ -71,8 +71,8 @@ def test_images_in_no_list_are_left_out_and_unknown_ones_said(tmp_path: Path) ->
     assert sentences(tmp_path) == (
         [],
         [
-            "Flickr_8k.testImages.txt name 1 image that Flickr8k.token.txt has no caption of: c.jpg.",
-            "Flickr_8k.testImages.txt leave out 1 image of Flickr8k.token.txt: a.jpg.",
+            "1 image in Flickr_8k.testImages.txt without a caption in Flickr8k.token.txt: c.jpg.",
+            "1 image of Flickr8k.token.txt left out, being in none of Flickr_8k.testImages.txt: a.jpg.",
         ],
     )
 
@@ -81,19 +81,19 @@ def test_the_name_that_is_no_image_is_left_out(tmp_path: Path) -> None:
     write(tmp_path, {"Flickr8k.token.txt": TOKEN + "a.jpg.1#0\tA dog .\n", **LISTS})
     assert sentences(tmp_path) == (
         [],
-        ["Flickr8k.token.txt has captions of 1 name that no image can have, left out: a.jpg.1."],
+        ["1 name in Flickr8k.token.txt that no image can have, left out: a.jpg.1."],
     )
 
 
 MISTAKES = [
     (
         TOKEN + "b.jpg A cat .\n",
-        "captions.token cannot be read on line 4; a line is like dog.jpg#0<TAB>A dog runs.",
+        "1 line of captions.token cannot be used: 4; each is like dog.jpg#0<TAB>A dog runs.",
     ),
     (
         TOKEN + "../b.jpg#0\tA.\n",
-        "captions.token names 1 image file outside its folder: ../b.jpg; put them into the folder and name "
-        "them from there.",
+        "1 image file named in captions.token outside its folder: ../b.jpg; put them into the folder and name them "
+        "from there.",
     ),
     (
         TOKEN + "b.jpg#1\tA\0cat\n",

@@ -82,7 +82,7 @@ def test_boxes_and_groundings_that_do_not_fit_are_left_out(tmp_path: Path) -> No
         files = {"captions_train.json": COCO, "instances_train.json": instances.replace("[0, ", f"[{edge}, ")}
         dataset = read_dataset(written(tmp_path / str(number), files))
         assert dataset.records[0].boxes == () and dataset.problems == ()
-        assert dataset.warnings[0].startswith('instances_train.json has 1 entry of "annotations" without an "id"')
+        assert dataset.warnings[0].startswith('1 entry of "annotations" in instances_train.json left out: 1; ')
 
 
 def test_what_messages_quote_is_shortened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

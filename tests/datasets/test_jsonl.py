@@ -62,14 +62,14 @@ def test_a_file_for_each_split(tmp_path: Path) -> None:
     assert sentences(tmp_path)[0] == []
     write(tmp_path, A, name="more.jsonl", photos="")
     assert sentences(tmp_path)[0] == [
-        "… holds 3 files of JSON captions, and more.jsonl does not say for which split it is; join them to one, or "
-        "name them train.jsonl, val.jsonl, test.jsonl."
+        "… holds 3 files of captions, and more.jsonl says nothing about splits; join them to one, or name them train, "
+        "val and test; a table may have a column split."
     ]
 
 
 UNUSABLE = (
-    'captions.jsonl has no object with an image and its captions on line 2; an object is like {"image": "dog.jpg", '
-    '"captions": ["A dog runs."], "split": "train"}.'
+    '1 line of captions.jsonl cannot be used: 2; each is like {"image": "dog.jpg", "captions": ["A dog runs."], '
+    '"split": "train"}.'
 )
 
 
@@ -82,11 +82,11 @@ MISTAKES = [
     ({"image": "b.jpg", "captions": {"a": 1}}, UNUSABLE),
     ({"image": "b.jpg", "caption": "A.", "split": True}, UNUSABLE),
     ({"image": "b.jpg", "label": "A."}, UNUSABLE),
-    ({"image": " ", "caption": "A."}, "captions.jsonl names no image on line 2."),
+    ({"image": " ", "caption": "A."}, UNUSABLE),
     (
         {"image": "/etc/passwd", "caption": "A.", "split": "train"},
-        "captions.jsonl names 1 image file outside its folder: /etc/passwd; put them into the folder and "
-        "name them from there.",
+        "1 image file named in captions.jsonl outside its folder: /etc/passwd; put them into the folder and name "
+        "them from there.",
     ),
     ('{"image": "b.jpg", "capt', "captions.jsonl, line 2, is not valid JSON: Unterminated string starting at at "
      "line 1, column 20."),

@@ -37,7 +37,7 @@ def test_names_that_lead_outside(tmp_path: Path) -> None:
         dataset = read_dataset(folder)
         assert dataset.format == reader and dataset.records == ()
         (problem,) = [problem for problem in dataset.problems if "outside its folder" in problem]
-        assert problem.startswith(f"{file} names 1 image file outside its folder: ")
+        assert problem.startswith(f"1 image file named in {file} outside its folder: ")
         assert problem.endswith("secret.jpg; put them into the folder and name them from there.")
 
 

@@ -137,8 +137,8 @@ def test_the_same_file_under_two_ids(tmp_path: Path) -> None:
     write_coco(tmp_path / "annotations/captions_test.json", same[2:], captioned(3))
     assert sentences(tmp_path) == (
         [
-            "1 file is in both train and test under different ids: images/001.png; what is scored must not have "
-            "been trained on, so keep each in one split."
+            "1 image is in both train and test: 3; what is scored must not have been trained on, so keep each in one "
+            "split."
         ],
         [
             "1 file is listed under more than one id in the same split: images/001.png; their captions would "
@@ -176,10 +176,11 @@ def test_a_dataset_with_problems_is_refused_with_the_first_three(tmp_path: Path)
     with pytest.raises(DataError) as caught:
         open_dataset(tmp_path)
     assert str(caught.value).replace(str(tmp_path), "…") == (
-        '… cannot be used. annotations/captions_train.json has 1 entry of "images" without an "id" or a '
-        '"file_name": number 4. annotations/captions_train.json has captions of 1 image that it does not list: 9; '
-        "list them or take the captions out. 1 image has no caption: 3; write captions or take the images "
-        "out, for nothing can be learned or scored from them. There is 1 more problem: showtell data check …"
+        '… cannot be used. 1 entry of "images" in annotations/captions_train.json cannot be used: 4; each needs an '
+        '"id" and a "file_name". 1 entry of "annotations" in annotations/captions_train.json cannot be used: 3; each '
+        'needs the "image_id" of a listed image and a text as "caption". 1 image has no caption: 3; write captions or '
+        "take the images out, for nothing can be learned or scored from them. There is 1 more problem: showtell data "
+        "check …"
     )
 
 

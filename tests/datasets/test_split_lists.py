@@ -42,8 +42,8 @@ def test_a_short_name_of_two_images_is_none(tmp_path: Path) -> None:
     write_table(tmp_path, TABLE, PHOTOS)
     (tmp_path / "train.txt").write_text("a.jpg\nb.jpg\nc.jpg\n")
     assert sentences(tmp_path)[1] == [
-        "train.txt name 1 image that captions.csv has no caption of: b.jpg.",
-        "train.txt leave out 2 images of captions.csv: sea/b.jpg, land/b.jpg.",
+        "1 image in train.txt without a caption in captions.csv: b.jpg.",
+        "2 images of captions.csv left out, being in none of train.txt: sea/b.jpg, land/b.jpg.",
     ]
 
 
@@ -63,7 +63,7 @@ def test_an_image_in_two_lists(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("a\nsea/b\nland/b.jpg\nsea/b.jpg\nc\n")
     (tmp_path / "test.txt").write_text("c.jpg\n")
     assert sentences(tmp_path)[0] == [
-        "1 image stands in more than one of test.txt and train.txt: c; what is scored must not have been trained on, "
+        "1 image is in more than one of test.txt and train.txt: c; what is scored must not have been trained on, "
         "so keep each in one list."
     ]
 
@@ -100,7 +100,9 @@ def test_splits_that_were_drawn_by_name_are_kept(tmp_path: Path, capsys: pytest.
     with (tmp_path / "captions.csv").open("a") as stream:
         stream.write("new.jpg,A.\n")
     assert splits_of(tmp_path) == before
-    assert sentences(tmp_path)[1] == ["test.txt and train.txt and val.txt leave out 1 image of captions.csv: new.jpg."]
+    assert sentences(tmp_path)[1] == [
+        "1 image of captions.csv left out, being in none of test.txt and train.txt and val.txt: new.jpg."
+    ]
 
 
 def test_a_seed_and_shares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,7 +157,7 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_ids_that_no_list_can_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": "a\\nb", "image": "a.jpg", "caption": "A."}\n')
     status, _, err = run(capsys, str(tmp_path))
-    assert status == 2 and "has 1 id with a line break or white space around it" in err
+    assert status == 2 and "has ids with a line break or white space around them" in err
     assert not list(tmp_path.glob("*.txt"))
 
 

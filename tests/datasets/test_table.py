@@ -145,32 +145,32 @@ def test_splits_are_drawn_where_nobody_chose_them(tmp_path: Path) -> None:
 MISTAKES = [
     (
         SPLIT + "a.jpg,A dog, running,train\nb.jpg,B.,val\nc.jpg,C, c,train\n",
-        ["captions.csv has more cells than columns on lines 2, 4; a caption with a comma stands in quotation marks."],
-        ["2 images beside the others are not in captions.csv and left out: a.jpg, c.jpg."],
+        ['2 lines of captions.csv cannot be used: 2, 4; each is like dog.jpg,"A dog, running.".'],
+        ["2 images have no captions, unlike others in the folder, left out: a.jpg, c.jpg."],
     ),
     (
         SPLIT + ' ,"A\nb.",train\n,B.,train\na.jpg,A.,train\nb.jpg,A.,train\nc.jpg,A.,train\n',
-        ["captions.csv names no image on lines 2, 4."],
+        ['2 lines of captions.csv cannot be used: 2, 4; each is like dog.jpg,"A dog, running.".'],
         [],
     ),
     (
         SPLIT + "a.jpg,A.,train\na.jpg, ,train\nb.jpg,,train\nc.jpg\n",
         [
-            "captions.csv gives 1 image no split, though others have one: c.jpg.",
+            "1 image has no split in captions.csv, though others have: c.jpg.",
             "2 images have no caption: b.jpg, c.jpg; write captions or take the images out, for nothing can "
             "be learned or scored from them.",
         ],
-        ["captions.csv has no caption on line 3, left out."],
+        [],
     ),
     (
         SPLIT + "a.jpg,A.,train\na.jpg,A.,test\nb.jpg,B.,dev\nb.jpg,B.,val\nc.jpg,C.,train\n",
-        ["captions.csv puts 1 image in more than one split: a.jpg (train, test)."],
+        ["1 image is in more than one split in captions.csv: a.jpg (train, test)."],
         [],
     ),
     (
         "image,caption,split,id\na.jpg,A.,train,1\nb.jpg,B.,val,1\nc.jpg,C.,val,\n",
         [
-            "captions.csv gives 1 image no id, though others have one: c.jpg.",
+            "1 image has no id in captions.csv, though others have: c.jpg.",
             "1 id stands for different images: 1; give every image of the dataset an id of its own, across all splits.",
         ],
         [],
@@ -178,7 +178,7 @@ MISTAKES = [
     (
         SPLIT + "a.jpg,A.,train\nd.jpg,A.,train\ne.jpg,A.,train\n",
         ["2 image files are missing: d.jpg, e.jpg; put the files there or take their captions out."],
-        ["2 images beside the others are not in captions.csv and left out: b.jpg, c.jpg."],
+        ["2 images have no captions, unlike others in the folder, left out: b.jpg, c.jpg."],
     ),
     (SPLIT, ["… holds no image with captions."], []),
     (
@@ -212,8 +212,8 @@ def test_several_tables_that_do_not_say_for_which_split(tmp_path: Path) -> None:
     write_table(tmp_path, "image,caption\na.jpg,A.\n", "a.jpg", name="one.csv")
     write_table(tmp_path, "image,caption\na.jpg,A.\n", name="train.csv")
     assert sentences(tmp_path)[0] == [
-        "… holds 2 tables of captions, and one.csv says nothing about splits; join them to one, add a column split, "
-        "or name them train.csv, val.csv, test.csv."
+        "… holds 2 files of captions, and one.csv says nothing about splits; join them to one, or name them train, val "
+        "and test; a table may have a column split."
     ]
 
 
@@ -272,6 +272,8 @@ def test_corrections_beside_the_captions_are_left_out_unless_they_are_named(tmp_
     (tmp_path / "corrections.csv").write_text("\ufeffimage,caption,confidence,split\na.jpg,A one.,0.5,train\n", "utf-8")
     dataset = read_dataset(tmp_path)
     assert [record.captions for record in dataset.records] == [("One.",)]
-    assert "corrections.csv is a table of corrections and skipped; to train on it, name the file." in dataset.warnings
+    assert (
+        "1 table left out, for it holds corrections; name the file to train on it: corrections.csv." in dataset.warnings
+    )
     alone = read_dataset(tmp_path / "corrections.csv")
     assert [(record.captions, record.split) for record in alone.records] == [(("A one.",), "train")]

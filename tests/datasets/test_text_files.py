@@ -51,12 +51,17 @@ def test_lists_choose_splits_unless_a_photo_has_their_name(tmp_path: Path) -> No
 
 
 MISTAKES = [
-    ({"a.txt": "A."}, "a.jpg b.jpg", [], ["1 image has no text file, left out: train/b.jpg."]),
+    (
+        {"a.txt": "A."},
+        "a.jpg b.jpg",
+        [],
+        ["1 image has no captions, unlike others in the folder, left out: train/b.jpg."],
+    ),
     (
         {"a.txt": "A."},
         "a.jpg a.png",
         ["1 text file belongs to more than one photo: a.jpg and a.png; give each photo a name of its own."],
-        [],
+        ["1 image has no captions, unlike others in the folder, left out: train/a.png."],
     ),
     (
         {"a.txt": " \n"},

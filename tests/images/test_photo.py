@@ -262,22 +262,17 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         photo_module.read_photo(tmp_path / "big.jpg")
 
 
-DAMAGED = (
-    "is not an image, or a damaged one; JPEG, PNG, GIF, TIFF, WebP, BMP, AVIF and JPEG 2000 can be read, HEIC with"
-)
+DAMAGED = "is not an image, or a damaged one; JPEG, PNG, GIF, TIFF, WebP, BMP, AVIF and JPEG 2000 can be read"
 OTHERS = {
     b"": "is empty; it should hold an image.",
     b"\0\1\2\3" * 100: DAMAGED,
     b"A dog runs.\n": "is not an image: it holds text.",
-    b"%PDF-1.7\n%\xe2\xe3": "is a document, not an image; save its page as PNG or JPEG.",
-    b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n": "is a document, not an image; save its page",
-    b'<?xml version="1.0"?>\n<svg xmlns="x">': "is an SVG drawing, not a photo; save it as PNG.",
+    b"%PDF-1.7\n%\xe2\xe3": DAMAGED,
     b"\n<!DOCTYPE html><html>404": "is not an image: it holds a web page.",
-    b"\0\0\0\x20ftypisom\0\0\2\0": "is a video, not an image; save one of its frames as PNG or JPEG.",
-    b"RIFF\x24\0\0\0AVI LIST": "is a video, not an image; save one of its frames as PNG or JPEG.",
-    b"\x1aE\xdf\xa3\x9fB\x86": "is a video, not an image; save one of its frames as PNG or JPEG.",
+    b"\0\0\0\x20ftypisom\0\0\2\0": "is a video, not an image; save a frame of it as PNG.",
+    b"RIFF\x24\0\0\0AVI LIST": "is a video, not an image; save a frame of it as PNG.",
+    b"\x1aE\xdf\xa3\x9fB\x86": "is a video, not an image; save a frame of it as PNG.",
     b"version https://git-lfs.github.com/spec/v1\noid": "is a pointer of Git LFS, not the image itself; run: git",
-    b"PK\x03\x04\x14\0": "is an archive, not an image; unpack it.",
     b"\0\0\0\x20ftypheic\0\0\0\0": DAMAGED,
 }
 
@@ -287,9 +282,8 @@ def test_files_that_are_something_else_are_named(monkeypatch: pytest.MonkeyPatch
     for content, ending in OTHERS.items():
         assert refusal(content).startswith(f"photo {ending}")
     monkeypatch.setattr(photo_module, "_formats", lambda: ("JPEG", "PNG"))
-    heic, avif = (refusal(b"\0\0\0\x20ftyp" + brand + b"\0\0\0\0") for brand in (b"heic", b"avif"))
+    heic = refusal(b"\0\0\0\x20ftypheic\0\0\0\0")
     assert heic == 'photo is a HEIC photo; to read those, pip install "showtell[heic]", or save it as JPEG or PNG.'
-    assert avif == "photo is an AVIF photo, which this build of Pillow cannot read; pip install --upgrade pillow."
 
 
 class BadDisk(BytesIO):
@@ -336,12 +330,12 @@ def test_a_truncated_photo(format: str) -> None:
 
 def test_photos_of_too_many_pixels_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = "than are safe to open (110,000,000); save it smaller, or as JPEG."
-    assert refusal(png_of(11000, 10001, 3, 8, b"")) == f"photo has 110,011,000 pixels, more {limit}"
+    assert refusal(png_of(11000, 10001, 3, 8, b"")) == f"photo has more pixels {limit}"
     assert refusal(png_of(2**31 - 1, 2**31 - 1, 3, 8, b"")) == f"photo has more pixels {limit}"  # Pillow's own limit
     assert all(refusal(png_of(*size, 3, 8, b"")).startswith("photo ") for size in [(0, 5), (5, 0)])
     monkeypatch.setattr(photo_module, "MAX_JPEG2000_PIXELS", 219)
     content = encoded(Image.new("RGB", (20, 11)), "JPEG2000")
-    assert refusal(content) == "photo has 220 pixels, more than are safe to open (219); save it smaller, or as JPEG."
+    assert refusal(content) == "photo has more pixels than are safe to open (219); save it smaller, or as JPEG."
 
 
 @pytest.mark.parametrize("size", [(1, 65000), (65000, 1)])
@@ -384,7 +378,7 @@ def test_decoded_at_a_fraction_real_photos_look_the_same(shared_data: Path) -> N
     preprocessing = squares(64)
     differences = []
     for path in sorted((shared_data / "coco-mini").rglob("*.jpg"))[:40]:
-        if photo_module.open_photo_at_least(path, preprocessing.min_decoded_size).image.size == open_photo(path).size:
+        if photo_module.to_photo(path, preprocessing.min_decoded_size).image.size == open_photo(path).size:
             continue  # too small for that
         prepared = prepare_photo(path, preprocessing).pixels.numpy().astype(int)
         differences.append(np.abs(prepared - preprocessing.prepare(open_photo(path)).numpy()).mean())
@@ -465,8 +459,8 @@ def test_folders_patterns_files_and_standard_input(album: Path) -> None:
 def test_arguments_that_name_no_photo(album: Path) -> None:
     for argument, sentence in {
         "empty": r"^The folder empty holds no image \(\.avif, .*\.webp\)\.$",
-        "album/*.bmp": r"^No image \(\.avif, .* matches album/\*\.bmp\.$",
-        "[ab]" * 1500: "^No image .* matches ",
+        "album/*.bmp": r"^The pattern album/\*\.bmp matches no image \(\.avif",
+        "[ab]" * 1500: "^The pattern .* matches no image ",
         "-": "Standard input names no photo; it should hold a path on each line",
     }.items():
         with pytest.raises(ImageError, match=sentence):

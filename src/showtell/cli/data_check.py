@@ -10,8 +10,7 @@ import typer
 from showtell.cli.arguments import DATASET_HELP, AsJson
 
 if TYPE_CHECKING:
-    from showtell.datasets.caption_statistics import Distribution
-    from showtell.datasets.check import DatasetReport
+    from showtell.datasets.check import DatasetReport, Distribution
 
 
 def check(

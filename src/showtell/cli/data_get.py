@@ -70,5 +70,5 @@ def _describe(name: str, source: Source) -> str:
     for archive in source.archives:
         lines.append(f"  {archive.target} ({archive.holds}), from {archive.name}, about {archive.megabytes:,} MB")
         lines += [f"    {url}" for url in archive.urls]
-        lines.append(f"    {archive.digest or 'checksum unknown; those within the zip are checked'}")
+        lines.append(f"    {archive.digest}")
     return "\n".join([*lines, *([f"  {source.by_hand}."] if source.by_hand else [])])

@@ -31,8 +31,7 @@ def split(
     from collections import Counter
 
     from showtell.datasets import read_dataset
-    from showtell.datasets.split_lists import NAMES, write_lists
-    from showtell.datasets.splits import TEST_SHARE, VAL_SHARE, draw_splits
+    from showtell.datasets.splits import NAMES, TEST_SHARE, VAL_SHARE, draw_splits, write_lists
     from showtell.errors import DataError, UsageError
 
     if val + test >= 1:

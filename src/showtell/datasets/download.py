@@ -1,8 +1,8 @@
 """Downloading public datasets: their addresses and checksums, resumable downloads, and unpacking.
 
-A file is downloaded to `NAME.part` and renamed when its size and checksum are right; what is unpacked gets its name
-when it is complete. The same call resumes an interrupted one: finished parts are skipped, a `.part` file is continued
-if the server allows it, and a `NAME` that a person has put into the folder is used as it is.
+A file is downloaded to `NAME.part` and renamed when its checksum is right; what is unpacked gets its name when it is
+complete. The same call resumes an interrupted one: finished parts are skipped, a `.part` file is continued if the
+server allows it, and a `NAME` that a person has put into the folder is used as it is.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ class Archive:
     holds: Part
     urls: tuple[str, ...]  # mirrors, tried in turn
     megabytes: int  # roughly, for messages and the check of free disk space
-    size: int | None  # bytes, exactly; None if unknown
-    digest: str | None  # "md5:..." or "sha256:..."; None if unknown: the checksums within the zip are checked alone
+    digest: str  # "md5:..." or "sha256:..."
     inside: str  # the file in the archive that is kept, or the folder, with a slash at its end
     target: str  # its name in the dataset's folder
 
@@ -55,39 +54,25 @@ class Source:
 
 
 def _karpathy(name: str) -> Archive:
-    return Archive(
-        "caption_datasets.zip",
-        "captions",
-        (
-            "https://cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip",
-            "https://huggingface.co/datasets/gpantaz/karpathy_split/resolve/main/caption_datasets.zip",
-        ),
-        35,
-        36_745_453,
-        "sha256:4cfd70132527b80933105e5829dc9034eaab9573482e2e680abbab6130244817",
-        f"dataset_{name}.json",
-        f"dataset_{name}.json",
+    urls = (
+        "https://cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip",
+        "https://huggingface.co/datasets/gpantaz/karpathy_split/resolve/main/caption_datasets.zip",
     )
+    digest = "sha256:4cfd70132527b80933105e5829dc9034eaab9573482e2e680abbab6130244817"
+    file = f"dataset_{name}.json"
+    return Archive("caption_datasets.zip", "captions", urls, 35, digest, file, file)
 
 
-def _coco_images(name: str, megabytes: int, size: int, md5: str) -> Archive:
+def _coco_images(name: str, megabytes: int, md5: str) -> Archive:
     # The two addresses are one bucket; the certificate is Amazon's and does not fit the other name.
-    return Archive(
-        f"{name}.zip",
-        "images",
-        (
-            f"https://s3.amazonaws.com/images.cocodataset.org/zips/{name}.zip",
-            f"http://images.cocodataset.org/zips/{name}.zip",
-        ),
-        megabytes,
-        size,
-        f"md5:{md5}",
-        f"{name}/",
-        name,
+    urls = (
+        f"https://s3.amazonaws.com/images.cocodataset.org/zips/{name}.zip",
+        f"http://images.cocodataset.org/zips/{name}.zip",
     )
+    return Archive(f"{name}.zip", "images", urls, megabytes, f"md5:{md5}", f"{name}/", name)
 
 
-# Addresses, sizes and checksums are those that several independent programs use (November 2026), by majority where they
+# Addresses and checksums are those that several independent programs use (November 2026), by majority where they
 # differ; nothing was downloaded to write this table.
 SOURCES: dict[str, Source] = {
     "flickr8k": Source(
@@ -104,7 +89,6 @@ SOURCES: dict[str, Source] = {
                     "http://nlp.cs.illinois.edu/HockenmaierGroup/Framing_Image_Description/Flickr8k_Dataset.zip",
                 ),
                 1_064,
-                None,
                 "md5:f18a1e2920de5bd84dae7cf08ec78978",
                 "Flicker8k_Dataset/",  # so spelt
                 "images",
@@ -125,8 +109,8 @@ SOURCES: dict[str, Source] = {
         "https://cocodataset.org/#termsofuse",
         (
             _karpathy("coco"),
-            _coco_images("train2014", 12_885, 13_510_573_713, "0da8c0bd3d6becc4dcb32757491aca88"),
-            _coco_images("val2014", 6_337, 6_645_013_297, "a3d79f5ed8d289b7a7554ce06a5782b3"),
+            _coco_images("train2014", 12_885, "0da8c0bd3d6becc4dcb32757491aca88"),
+            _coco_images("val2014", 6_337, "a3d79f5ed8d289b7a7554ce06a5782b3"),
         ),
     ),
 }
@@ -159,19 +143,18 @@ def download_dataset(
     wanted = [archive for archive in source.archives if only in (None, archive.holds)]
     if not wanted:
         raise DataError(f"{source.by_hand}.")
+    added = []
     with lock_folder(folder, "downloading into", "another --to"):
-        missing = [archive for archive in wanted if not (folder / archive.target).exists()]
-        for archive in wanted:
-            if archive not in missing:
-                notify(f"{folder / archive.target} exists already and is skipped.")
         try:
-            for archive in missing:
-                _check_disk_space(folder, archive)
-            for archive in missing:
-                _bring(archive, folder, notify, timeout)
+            for archive in wanted:
+                if (folder / archive.target).exists():
+                    notify(f"{folder / archive.target} exists already and is skipped.")
+                else:
+                    _bring(archive, folder, notify, timeout)
+                    added.append(archive.target)
         except OSError as error:
             raise DataError(f"Cannot write into {folder}: {error.strerror or error}.") from error
-    return [archive.target for archive in missing]
+    return added
 
 
 def _bring(archive: Archive, folder: Path, notify: Callable[[str], None], timeout: float) -> None:
@@ -179,110 +162,80 @@ def _bring(archive: Archive, folder: Path, notify: Callable[[str], None], timeou
     file = folder / archive.name
     is_own = not file.exists()
     if is_own:
-        _download(archive, folder / f"{archive.name}.part", notify, timeout).rename(file)
+        present = sum(path.stat().st_size for path in folder.glob(f"{archive.name}.part"))
+        needed, free = (
+            archive.megabytes * 2**21 - present,
+            shutil.disk_usage(folder).free,
+        )  # photos are as large unpacked
+        if needed > free:
+            raise DataError(
+                f"{archive.name} needs {needed / 2**30:.1f} GB in {folder} until it is unpacked, and "
+                f"{free / 2**30:.1f} GB are free; make room, or choose another folder with --to."
+            )
+        _download(archive, folder / f"{archive.name}.part", notify, timeout)
     else:
         notify(f"using {file}, which exists already")
-        try:
-            _verify(file, archive)
-        except _DownloadError as failure:
-            raise DataError(f"{file} is not the file that it should be: {failure}; remove it.") from failure
+        if wrong := _mismatch(file, archive):
+            raise DataError(f"{file} is not the file that it should be: {wrong}; remove it.")
     notify(f"unpacking {archive.name}")
     try:
         _unpack(file, archive, folder / archive.target)
-    except DataError:
+    finally:
         if is_own:
             file.unlink()
-        raise
-    if is_own:
-        file.unlink()
 
 
-def _check_disk_space(folder: Path, archive: Archive) -> None:
-    """Raise if the disk has no room for an archive and its content, photos being as large unpacked."""
-    whole = archive.megabytes * 2**20
-    present = sum(path.stat().st_size for path in folder.glob(f"{archive.name}*"))
-    needed, free = max(whole - present, 0) + whole, shutil.disk_usage(folder).free
-    if needed > free:
-        raise DataError(
-            f"{archive.name} needs {needed / 2**30:.1f} GB in {folder} until it is unpacked, and {free / 2**30:.1f} GB "
-            "are free; make room, or choose another folder with --to."
-        )
-
-
-# --- downloading ---
-
-
-class _DownloadError(Exception):
-    """An address that does not have the file; the message is the end of a sentence."""
-
-
-# Not OSError itself: a full disk is not the server's fault. ValueError: an address or a size that makes no sense.
-_CONNECTION_ERRORS = (urllib.error.URLError, ConnectionError, TimeoutError, http.client.HTTPException, ValueError)
-
-
-def _download(archive: Archive, part: Path, notify: Callable[[str], None], timeout: float) -> Path:
-    """The whole archive, brought to `part` from the first mirror that has it."""
+def _download(archive: Archive, part: Path, notify: Callable[[str], None], timeout: float) -> None:
+    """Bring the whole archive from the first mirror that has it."""
     failures = []
     for url in archive.urls:
         notify(f"downloading {url} ({archive.megabytes:,} MB)")
-        try:
-            return _download_from(url, archive, part, timeout)
-        except _DownloadError as failure:
-            failures.append(f"{url}: {failure}")
-            notify(failures[-1])
+        is_resumed = part.exists()
+        failure = _complete(url, archive, part, timeout)
+        if failure is None and is_resumed and _mismatch(part, archive):
+            part.unlink()  # what was there may have been the beginning of another file
+            failure = _complete(url, archive, part, timeout)
+        if failure is None:
+            failure = _mismatch(part, archive)
+            if failure is None:
+                part.rename(part.with_suffix(""))
+                return
+            part.unlink()
+        failures.append(f"{url}: {failure}")
+        notify(failures[-1])
     raise DataError(
         f"{archive.name} could not be downloaded ({'; '.join(failures)}); run the same command again to resume, or put "
         f"the file into {part.parent} yourself."
     )
 
 
-def _download_from(url: str, archive: Archive, part: Path, timeout: float) -> Path:
-    """Complete the `.part` file from one address, and verify it.
-
-    Raises:
-        _DownloadError: the address does not have it, or has another file.
-    """
-    is_resumed = part.exists()
-    _complete(url, archive, part, timeout)
-    try:
-        _verify(part, archive)
-    except _DownloadError:
-        part.unlink()
-        if not is_resumed:
-            raise
-        # What was there may have been the beginning of another file: download it from the start.
-        return _download_from(url, archive, part, timeout)
-    return part
-
-
-def _complete(url: str, archive: Archive, part: Path, timeout: float) -> None:
-    """Complete the `.part` file to the size given by the server or the table."""
+def _complete(url: str, archive: Archive, part: Path, timeout: float) -> str | None:
+    """Complete the `.part` file from one address; why not, if that fails."""
+    reason = ""
+    part.touch()
     with counting(f"{archive.name}, MB", archive.megabytes) as progress:
-        progress(_size(part) // _CHUNK)
+        progress(part.stat().st_size // _CHUNK)
         for _ in range(ATTEMPTS):
-            before = _size(part)
+            before = part.stat().st_size
             try:
-                if _receive(url, part, archive.size, timeout, progress):
-                    return
+                if _receive(url, part, timeout, progress):
+                    return None
                 reason = "the connection ended early"
             except urllib.error.HTTPError as error:
-                raise _DownloadError(f"the server answers {error.code} {error.reason}") from error
-            except _CONNECTION_ERRORS as error:
+                reason = f"the server answers {error.code} {error.reason}"
+            # Not OSError itself: a full disk is not the server's fault.
+            except (urllib.error.URLError, ConnectionError, TimeoutError, http.client.HTTPException) as error:
                 reason = str(getattr(error, "reason", error)) or type(error).__name__
-            if _size(part) == before:
+            if part.stat().st_size == before:
                 break
-    raise _DownloadError(reason)
+    if not part.stat().st_size:
+        part.unlink()
+    return reason
 
 
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.exists() else 0
-
-
-def _receive(url: str, part: Path, size: int | None, timeout: float, progress: Callable[[int], None]) -> bool:
+def _receive(url: str, part: Path, timeout: float, progress: Callable[[int], None]) -> bool:
     """Append the response of one request to the `.part` file; whether it is complete then."""
-    start = _size(part)
-    if start == size:
-        return True
+    start = part.stat().st_size
     headers = {"User-Agent": "showtell", **({"Range": f"bytes={start}-"} if start else {})}
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
@@ -293,48 +246,28 @@ def _receive(url: str, part: Path, size: int | None, timeout: float, progress: C
     with response:
         is_continued = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
         length = response.headers.get("Content-Length")
-        expected = size if length is None else (start if is_continued else 0) + int(length)
-        if None not in (size, expected) and expected != size:
-            raise _DownloadError(f"the file there has {expected:,} bytes and should have {size:,}")
         with part.open("ab" if is_continued else "wb") as stream:
             while chunk := response.read(_CHUNK):
                 stream.write(chunk)
                 progress(1)
-    return expected is None or _size(part) == expected
+    return length is None or part.stat().st_size == (start if is_continued else 0) + int(length)
 
 
-def _verify(file: Path, archive: Archive) -> None:
-    """Raise if a file has not the size, the checksum or the kind that it should have."""
-    size = file.stat().st_size
-    if archive.size is not None and size != archive.size:
-        raise _DownloadError(f"it has {size:,} bytes and should have {archive.size:,}")
-    if archive.digest is not None:
-        algorithm, expected = archive.digest.split(":")
-        with file.open("rb") as stream:
-            actual = hashlib.file_digest(stream, algorithm).hexdigest()
-        if actual != expected:
-            raise _DownloadError(f"its {algorithm} is {actual} and should be {expected}")
-    if not zipfile.is_zipfile(file):
-        raise _DownloadError("it is not a zip file")
-
-
-# --- unpacking ---
+def _mismatch(file: Path, archive: Archive) -> str | None:
+    """How a file differs from what it should be; None if it does not."""
+    algorithm, expected = archive.digest.split(":")
+    with file.open("rb") as stream:
+        actual = hashlib.file_digest(stream, algorithm).hexdigest()
+    return None if actual == expected else f"its {algorithm} is {actual} and should be {expected}"
 
 
 def _unpack(file: Path, archive: Archive, target: Path) -> None:
-    """Unpack the kept part of an archive, whole or not at all, with the checksums of the zip.
-
-    `ZipFile.extract` leads no name out of the folder.
-    """
+    """Unpack the kept part of an archive, whole or not at all. `ZipFile.extract` leads no name out of the folder."""
     temporary = target.with_name(f".{target.name}.part")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         with zipfile.ZipFile(file) as opened:
-            members = [
-                member
-                for member in opened.infolist()
-                if not member.is_dir() and member.filename.startswith(archive.inside)
-            ]
+            members = [name for name in opened.namelist() if name.startswith(archive.inside) and not name.endswith("/")]
             if not members:
                 raise DataError(f"{file} holds no {archive.inside}: it is not the file that it should be.")
             with counting(f"unpacking {archive.name}", len(members)) as progress:

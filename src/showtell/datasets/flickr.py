@@ -7,15 +7,13 @@ A line is one caption: `dog.jpg#0<TAB>A dog runs.`, or `dog.jpg,A dog runs.`, be
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
-from showtell.datasets.caption_rows import CaptionRows
-from showtell.datasets.image_files import root_of
+from showtell.datasets.entries import CaptionRows
+from showtell.datasets.image_files import first_line, names_in, root_of
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
-from showtell.datasets.source_files import first_line
 from showtell.files import read_text
 from showtell.images.photo_files import is_image_file
 
@@ -24,6 +22,7 @@ EXAMPLE = "Flickr8k.token.txt with the line dog.jpg#0<TAB>A dog runs. beside a f
 _TOKEN = re.compile(r"(?P<name>[^\t]+)#\d+\t(?P<caption>.*)")
 _COMMA = re.compile(r"(?P<name>[^,]+),(?P<caption>.*)")
 _BAR = re.compile(r"(?P<name>[^|]+)\|\s*\d+\s*\|?(?P<caption>.*)")  # one line of Kaggle's file lacks the second bar
+_FORMS = {_TOKEN: "dog.jpg#0<TAB>A dog runs.", _COMMA: "dog.jpg,A dog runs.", _BAR: "dog.jpg| 0| A dog runs."}
 _HEADERS = ((re.compile(r"image\s*,\s*caption\s*"), _COMMA), (re.compile(r"image_name\s*\|.*\|\s*comment\s*"), _BAR))
 
 # The files that a folder is searched for, the most likely first; lemmatised captions are read if nothing else is there.
@@ -36,32 +35,31 @@ _IMAGE_FOLDERS = (
     *("Flicker8k_Dataset", "Flickr8k_Dataset", "Images", "images", "flickr30k-images", "flickr30k_images"),
     "flickr30k_images/flickr30k_images",  # as Kaggle's archive unpacks
 )
-_REMEDY = "the official lists beside the captions, such as Flickr_8k.trainImages.txt, would choose them"
 
 
 def recognises(path: Path) -> bool:
     """Whether this is a file of captions in the form of Flickr8k or Flickr30k, or a folder with one."""
-    return _caption_file(path) is not None
+    return bool(_caption_files(path))
 
 
 def read(path: Path) -> CaptionDataset:
     """Read a file of captions; of a folder the plain captions rather than the lemmatised ones."""
     issues = DatasetIssues(path)
-    file = _caption_file(path)
-    return issues.dataset("flickr", issues.collect([] if file is None else [file], _read_file))
+    return issues.dataset("flickr", issues.collect(_caption_files(path)[:1], _read_file))
 
 
-def _caption_file(path: Path) -> Path | None:
-    """The file of captions that is read."""
+def _caption_files(path: Path) -> list[Path]:
+    """The files of captions, the most likely first."""
     if path.is_file():
-        return path if path.suffix.lower() in (".txt", ".token", ".csv") and _form(path) else None
-    for folder in (path / name for name in _TEXT_FOLDERS if (path / name).is_dir()):
-        names = sorted(os.listdir(folder))  # noqa: PTH208 (most are images: no need of a Path for each)
-        for pattern in _NAMES:
-            for name in filter(pattern.fullmatch, names):
-                if (folder / name).is_file() and _form(folder / name):
-                    return folder / name
-    return None
+        return [path] if path.suffix.lower() in (".txt", ".token", ".csv") and _form(path) else []
+    listings = {path / name: sorted(names_in(str(path / name))) for name in _TEXT_FOLDERS}
+    files = [
+        folder / name
+        for folder, names in listings.items()
+        for pattern in _NAMES
+        for name in filter(pattern.fullmatch, names)
+    ]
+    return [file for file in files if file.is_file() and _form(file)]
 
 
 def _form(file: Path) -> tuple[re.Pattern[str], bool] | None:
@@ -78,42 +76,24 @@ def _form(file: Path) -> tuple[re.Pattern[str], bool] | None:
 
 def _read_file(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
     form, has_header = _form(file) or (_TOKEN, False)
-    lines = [(number, line) for number, line in _numbered(read_text(file, "text")) if line.strip()]
-    rows = CaptionRows(file, issues)
-    unusable: list[int] = []
+    rows = CaptionRows(file, issues, _FORMS[form])
     nameless: dict[str, None] = {}
-    for number, line in lines[has_header:]:
+    lines = list(enumerate(re.split(r"\r\n|\r|\n", read_text(file)), start=1))
+    for number, line in [(number, line) for number, line in lines if line.strip()][has_header:]:
         match = form.fullmatch(line)
         name = match["name"].strip() if match else ""
         if match is None:
-            unusable.append(number)
+            rows.unusable.append(number)
         elif not is_image_file(name.replace("\\", "/").rpartition("/")[2]):
             nameless[name] = None  # Flickr8k.token.txt has 2258277193_586949ec62.jpg.1, which is no image
         else:
-            rows.add(number, name, [_caption(match["caption"], form)])
-    shown = issues.display(file)
-    if unusable:
-        issues.problems.append(f"{shown} cannot be read {rows.locate(unusable)}; a line is like {_EXAMPLES[form]}")
-    impossible = "{file} has captions of {count} that no image can have, left out: {items}."
-    issues.warning(nameless, impossible, "name", file=shown)
-    return rows.records(_image_folders(file), _REMEDY)
-
-
-_EXAMPLES = {_TOKEN: "dog.jpg#0<TAB>A dog runs.", _COMMA: "dog.jpg,A dog runs.", _BAR: "dog.jpg| 0| A dog runs."}
-
-
-def _numbered(text: str) -> list[tuple[int, str]]:
-    return list(enumerate(re.split(r"\r\n|\r|\n", text), start=1))
-
-
-def _caption(text: str, form: re.Pattern[str]) -> str:
-    """A caption without the quotation marks around one with commas, where they are a pair."""
-    text = text.strip()
-    if form is _COMMA and len(text) > 1 and text[0] == text[-1] == '"':
-        return text[1:-1].replace('""', '"')
-    return text
-
-
-def _image_folders(file: Path) -> list[Path]:
+            caption = match["caption"].strip()
+            if form is _COMMA and len(caption) > 1 and caption[0] == caption[-1] == '"':
+                caption = caption[1:-1].replace('""', '"')
+            rows.add(number, name, [caption])
+    issues.warning(nameless, "name|names", f"in {issues.display(file)} that no image can have, left out")
     root = root_of(file, _TEXT_FOLDERS)
-    return list(dict.fromkeys([*(root / name for name in _IMAGE_FOLDERS), root, file.parent]))
+    folders = [*(root / name for name in _IMAGE_FOLDERS), root, file.parent]
+    records = rows.records(folders, "the official lists beside the captions, such as Flickr_8k.trainImages.txt,")
+    issues.unused()
+    return records

@@ -1,16 +1,67 @@
-"""Finding the images that a dataset names; each folder is listed once, however many images it holds."""
+"""Files of datasets: listing them, telling what they are, and finding the images that a dataset names."""
 
 from __future__ import annotations
 
 import os
 import posixpath
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from showtell.datasets.issues import DatasetIssues
-from showtell.datasets.source_files import names_in
+from showtell.files import read_bytes
 from showtell.images.photo_files import is_image_file
+
+MAX_JSON_FILES = 50  # a folder with more JSON files than this holds one per image, not datasets
+_START = 65536  # bytes that are enough to tell what a file is
+
+
+def list_files(path: Path, suffixes: tuple[str, ...], subfolders: Sequence[str] = ("",)) -> list[Path]:
+    """The regular files with one of these suffixes: the path itself, or those in a folder, by name.
+
+    Args:
+        path: a file or a folder.
+        suffixes: in lower case, each with its dot.
+        subfolders: of a folder, those to look into; "" for the folder itself. Hidden files are skipped.
+    """
+    if not path.is_dir():
+        return [path] if path.suffix.lower() in suffixes and path.is_file() else []
+    files = [
+        path / subfolder / name
+        for subfolder in subfolders
+        for name in sorted(names_in(str(path / subfolder)))
+        if name.lower().endswith(suffixes) and not name.startswith(".")
+    ]
+    return [file for file in files if file.is_file()]
+
+
+def names_in(folder: str) -> frozenset[str]:
+    """The names in a folder; none where there is no such folder."""
+    try:
+        return frozenset(os.listdir(folder or "."))  # noqa: PTH208 (names are enough)
+    except (OSError, ValueError):  # ValueError: a null byte or a lone surrogate in the name
+        return frozenset()
+
+
+def as_text(name: str) -> str:
+    """A file name as valid text: bytes that are not UTF-8, which Python has as half characters, are escaped.
+
+    >>> as_text("dog" + chr(0xDCFF) + ".jpg")
+    'dog\\\\xff.jpg'
+    """
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def read_start(file: Path) -> str:
+    """The first 64 kB of a file as text, whatever they are: enough to tell what it is."""
+    start = read_bytes(file, _START)
+    encoding = "utf-16" if start.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    return start.decode(encoding, errors="replace")
+
+
+def first_line(file: Path) -> str:
+    """The first line of a file that is not empty, up to 64 kB."""
+    return re.split(r"[\r\n]+", read_start(file).lstrip("\r\n"), maxsplit=1)[0]
 
 
 def root_of(file: Path, subfolders: Sequence[str] = ("annotations",)) -> Path:
@@ -21,20 +72,20 @@ def root_of(file: Path, subfolders: Sequence[str] = ("annotations",)) -> Path:
 class ImageFiles:
     """Finds images by the names that a dataset gives them, with slashes between folders.
 
+    Each folder is listed once, however many images it holds.
+
     Args:
         folders: where the names may start from, the most likely first.
     """
 
-    def __init__(self, folders: Sequence[Path]) -> None:
-        self._folders = [str(folder) for folder in folders]
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._folders = [str(folder) for folder in dict.fromkeys(folders)]
         self._listings: dict[str, frozenset[str]] = {}
-        self._resolved: dict[str, list[tuple[str, frozenset[str]]]] = {}
-        self._default_folder: str | None = None
-        self._by_bare_name: dict[str, list[Path]] | None = None
-        self._guessed: list[str] = []  # "name with path" of each image that was matched by its bare name
-        self._outside: list[str] = []  # names that lead out of the folders
+        self._by_bare_name: dict[str, list[Path]] = {}
+        self.guessed: list[str] = []  # "name with path" of each image that was matched by its bare name
+        self.outside: list[str] = []  # names that lead out of the folders
 
-    def find(self, names: Iterable[str]) -> Path | None:
+    def find(self, names: Sequence[str]) -> Path | None:
         """The path of the image with one of these names, or the path where it should be if there is none.
 
         A name that does not exist as written, folders included, is searched by its last part alone, in any case and
@@ -43,72 +94,41 @@ class ImageFiles:
         Returns:
             None if a name leads out of the folders: no dataset can make files elsewhere be opened.
         """
-        tried = []
+        if outside := next(filter(_is_outside, names), None):
+            self.outside.append(outside)
+            return None
         for name in names:
-            if _is_outside(name):
-                self._outside.append(name)
-                return None
-            tried.append(name)
-            folder, _, last = name.rpartition("/")
-            for path, listing in self._resolve(folder):
-                if last in listing:
-                    return Path(path, last)
-        for name in tried:
+            below, _, last = name.rpartition("/")
+            for start in self._folders:
+                folder = f"{start}/{below}" if below else start
+                if last in self._listing(folder):
+                    return Path(folder, last)
+        for name in names:
             matches = self._bare_names().get(_bare(name.rpartition("/")[2]), [])
             if len(matches) == 1:
                 if matches[0].name != name:
-                    self._guessed.append(f"{name} with {matches[0]}")
+                    self.guessed.append(f"{name} with {matches[0]}")
                 return matches[0]
-        if self._default_folder is None:
-            self._default_folder = next(filter(self.listing, self._folders), self._folders[0])
-        return Path(self._default_folder, tried[0])
+        return Path(next(filter(self._listing, self._folders), self._folders[0]), names[0])
 
-    def report(self, issues: DatasetIssues, shown: str) -> None:
-        """Report the images that lie elsewhere or were matched by their bare names; `shown` names the file."""
-        issues.problem(
-            self._outside,
-            "{file} names {count} outside its folder: {items}; put them into the folder and name them from there.",
-            "image file",
-            file=shown,
-        )
-        issues.warning(
-            self._guessed,
-            "{count} not where {file} says and matched by the bare file name: {items}; check that they fit.",
-            *("image is", "images are"),
-            file=shown,
-        )
-
-    def listing(self, folder: str) -> frozenset[str]:
-        """The names in a folder; none where there is no such folder."""
+    def _listing(self, folder: str) -> frozenset[str]:
         if folder not in self._listings:
             self._listings[folder] = names_in(folder)
         return self._listings[folder]
 
-    def _resolve(self, folder: str) -> list[tuple[str, frozenset[str]]]:
-        """The existing folders that a folder in a name may mean, with their listings."""
-        if folder not in self._resolved:
-            paths = [os.path.join(start, folder) if folder else start for start in self._folders]  # noqa: PTH118
-            self._resolved[folder] = [(path, self.listing(path)) for path in paths if self.listing(path)]
-        return self._resolved[folder]
-
     def _bare_names(self) -> dict[str, list[Path]]:
         """Paths by file name, and by file name without suffix, from the folders and their direct subfolders."""
-        if self._by_bare_name is None:
-            self._by_bare_name = {}
-            for folder in self._with_subfolders():
-                for name in self.listing(folder):
-                    if is_image_file(name):
-                        for key in {_bare(name), _bare(Path(name).stem)}:
-                            self._by_bare_name.setdefault(key, []).append(Path(folder, name))
+        if not self._by_bare_name:
+            folders: dict[str, None] = {}
+            for folder in filter(self._listing, self._folders):
+                with os.scandir(folder) as entries:
+                    below = [entry.path for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+                folders.update(dict.fromkeys([folder, *sorted(below)]))
+            for folder in folders:
+                for name in filter(is_image_file, self._listing(folder)):
+                    for key in {_bare(name), _bare(Path(name).stem)}:
+                        self._by_bare_name.setdefault(key, []).append(Path(folder, name))
         return self._by_bare_name
-
-    def _with_subfolders(self) -> list[str]:
-        folders: dict[str, None] = {}
-        for folder in filter(self.listing, self._folders):
-            with os.scandir(folder) as entries:
-                below = [e.path for e in entries if e.is_dir() and not e.name.startswith(".")]
-            folders.update(dict.fromkeys([folder, *sorted(below)]))
-        return list(folders)
 
 
 def _is_outside(name: str) -> bool:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from showtell.datasets.image_files import names_in
 from showtell.datasets.records import CaptionDataset, CaptionRecord
-from showtell.datasets.source_files import names_in
 from showtell.errors import DataError, summarise
-
-_SCORED = "what is scored must not have been trained on"
+from showtell.images.photo_files import is_image_file
 
 
 @dataclass
@@ -22,49 +21,43 @@ class DatasetIssues:
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     split_lists_folder: Path | None = None  # where lists would choose the splits that were drawn
+    used: dict[str, set[str]] = field(default_factory=dict)  # names of image files that have a row, by their folder
 
     @property
     def folder(self) -> Path:
         """The dataset's folder: what the user named, or the folder of the file that they named."""
         return self.root if self.root.is_dir() else self.root.parent
 
-    def problem(self, items: Iterable[object], sentence: str, *noun: str, **names: str) -> None:
+    def problem(self, items: Iterable[object], noun: str, sentence: str, remedy: str = "") -> None:
         """Report what makes the dataset unusable; nothing without items.
 
         Args:
-            items: what is concerned.
-            sentence: with {count} for the number of items, {items} for the first of them, and {names}.
-            noun: of the count, for one item and for several: "image is", "images are".
-            names: further texts for the sentence.
+            items: what is concerned; the first of them end the sentence.
+            noun: of their number, for one and for several, as it begins the sentence: "image is|images are".
+            sentence: how it goes on: "missing".
+            remedy: what to do about it.
         """
-        self._add(self.problems, items, sentence, noun, names)
+        self.problems.extend(_sentences(items, noun, sentence, remedy))
 
-    def warning(self, items: Iterable[object], sentence: str, *noun: str, **names: str) -> None:
+    def warning(self, items: Iterable[object], noun: str, sentence: str, remedy: str = "") -> None:
         """Report what a dataset can be used in spite of; see `problem`."""
-        self._add(self.warnings, items, sentence, noun, names)
+        self.warnings.extend(_sentences(items, noun, sentence, remedy))
 
-    @staticmethod
-    def _add(
-        sentences: list[str], items: Iterable[object], sentence: str, noun: Sequence[str], names: Mapping[str, str]
-    ) -> None:
-        listed = list(items)
-        if listed:
-            count = counted(len(listed), *noun) if noun else str(len(listed))
-            sentences.append(sentence.format(count=count, items=summarise(listed), **names))
+    def shared(self, items: Mapping[tuple[str, str], Iterable[str]], noun: str, sentence: str) -> None:
+        """Report what two splits share, by these splits, for which the sentence has {}: "in both {} and {}"."""
+        for splits, listed in items.items():
+            remedy = "what is scored must not have been trained on, so keep each in one split"
+            self.problem(listed, noun, sentence.format(*splits), remedy)
 
-    def shared(self, names: Mapping[tuple[str, str], Iterable[str]], noun: str, sharing: str, remedy: str = "") -> None:
-        """Report what occurs in two splits.
-
-        Args:
-            names: what the two splits share.
-            noun: what it is: "image".
-            sharing: how it is shared, with {} for the two splits: "in both {} and {}".
-            remedy: what to do about it, if the sentence does not end with the reason.
-        """
-        for splits, listed in names.items():
-            where = sharing.format(*splits)
-            sentence = "{count} {where}: {items}; {scored}{remedy}."
-            self.problem(listed, sentence, f"{noun} is", f"{noun}s are", where=where, scored=_SCORED, remedy=remedy)
+    def unused(self) -> None:
+        """Warn of image files that lie beside those of the dataset and are not in it."""
+        others = [
+            self.display(os.path.join(folder, name))  # noqa: PTH118 (Path is slow here)
+            for folder, names in self.used.items()
+            for name in sorted(names_in(folder) - names)
+            if is_image_file(name)
+        ]
+        self.warning(others, "image has|images have", "no captions, unlike others in the folder, left out")
 
     def dataset(self, form: str, records: Iterable[CaptionRecord], unchecked_remedy: str = "") -> CaptionDataset:
         """The dataset of a format, with its records, problems and warnings; see `CaptionDataset.unchecked_remedy`."""
@@ -96,6 +89,12 @@ class DatasetIssues:
         return str(path) if relative.startswith("..") else relative
 
 
+def _sentences(items: Iterable[object], noun: str, sentence: str, remedy: str) -> list[str]:
+    listed = list(items)
+    count = counted(len(listed), *noun.split("|"))
+    return [f"{count} {sentence}: {summarise(listed)}{remedy and f'; {remedy}'}."] if listed else []
+
+
 def counted(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun.
 
@@ -114,17 +113,36 @@ def examine(records: Sequence[CaptionRecord], issues: DatasetIssues, *, with_pho
         issues.problems.append(f"{issues.root} holds no image with captions.")
     issues.problem(
         [record.image_id for record in records if not record.captions],
-        "{count} no caption: {items}; write captions or take the images out, for nothing can be learned or scored from "
-        "them.",
-        *("image has", "images have"),
+        "image has|images have",
+        "no caption",
+        "write captions or take the images out, for nothing can be learned or scored from them",
     )
+    missing = [issues.display(path) for path in (missing_files(records) if with_photos else ())]
     issues.problem(
-        [issues.display(path) for path in (missing_files(records) if with_photos else ())],
-        "{count} missing: {items}; put the files there or take their captions out.",
-        *("image file is", "image files are"),
+        missing, "image file is|image files are", "missing", "put the files there or take their captions out"
     )
-    _examine_ids(records, issues)
-    _examine_paths(records, issues)
+    by_id: dict[str, CaptionRecord] = {}
+    by_path: dict[Path, CaptionRecord] = {}
+    ambiguous: dict[str, None] = {}
+    twice: dict[str, None] = {}
+    again: dict[str, None] = {}
+    shared: dict[tuple[str, str], dict[str, None]] = {}
+    for record in records:
+        same_id, same_file = by_id.setdefault(record.image_id, record), by_path.setdefault(record.path, record)
+        if same_id is not record and same_id.path != record.path:
+            ambiguous[record.image_id] = None
+        elif same_file.split != record.split:
+            shared.setdefault((same_file.split, record.split), {})[record.image_id] = None
+        elif same_id is not record:
+            twice[record.image_id] = None
+        elif same_file is not record:
+            again[issues.display(record.path)] = None
+    own = "give every image of the dataset an id of its own, across all splits"
+    issues.problem(ambiguous, "id stands|ids stand", "for different images", own)
+    issues.problem(twice, "image is|images are", "listed twice in one split", "keep one entry of each")
+    issues.shared(shared, "image is|images are", "in both {} and {}")
+    counts = "their captions would count as those of different images"
+    issues.warning(again, "file is|files are", "listed under more than one id in the same split", counts)
 
 
 def missing_files(records: Iterable[CaptionRecord]) -> list[Path]:
@@ -138,50 +156,3 @@ def missing_files(records: Iterable[CaptionRecord]) -> list[Path]:
         if name not in folders[folder]:
             missing[record.path] = None
     return list(missing)
-
-
-def _examine_ids(records: Sequence[CaptionRecord], issues: DatasetIssues) -> None:
-    """Problems of ids that stand for more than one record."""
-    first: dict[str, CaptionRecord] = {}
-    ambiguous: dict[str, None] = {}
-    twice: dict[str, None] = {}
-    shared: dict[tuple[str, str], dict[str, None]] = {}
-    for record in records:
-        other = first.setdefault(record.image_id, record)
-        if other is record:
-            continue
-        if other.path != record.path:
-            ambiguous[record.image_id] = None
-        elif other.split == record.split:
-            twice[record.image_id] = None
-        else:
-            shared.setdefault((other.split, record.split), {})[record.image_id] = None
-    issues.problem(
-        ambiguous,
-        "{count} for different images: {items}; give every image of the dataset an id of its own, across all splits.",
-        *("id stands", "ids stand"),
-    )
-    issues.problem(
-        twice, "{count} listed twice in one split: {items}; keep one entry of each.", "image is", "images are"
-    )
-    issues.shared(shared, "image", "in both {} and {}", ", so keep each in one split")
-
-
-def _examine_paths(records: Sequence[CaptionRecord], issues: DatasetIssues) -> None:
-    """Problems and warnings of files that go by more than one id."""
-    first: dict[Path, CaptionRecord] = {}
-    again: dict[str, None] = {}
-    shared: dict[tuple[str, str], dict[str, None]] = {}
-    for record in records:
-        other = first.setdefault(record.path, record)
-        if other.image_id != record.image_id:
-            same = other.split == record.split
-            names = again if same else shared.setdefault((other.split, record.split), {})
-            names[issues.display(record.path)] = None
-    issues.warning(
-        again,
-        "{count} listed under more than one id in the same split: {items}; their captions would count as those of "
-        "different images.",
-        *("file is", "files are"),
-    )
-    issues.shared(shared, "file", "in both {} and {} under different ids", ", so keep each in one split")

@@ -7,17 +7,15 @@ boxes are theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from showtell.datasets.coco import ENTRIES, UNUSABLE, read_boxes
-from showtell.datasets.image_files import ImageFiles, root_of
+from showtell.datasets.coco import read_boxes
+from showtell.datasets.entries import Entry, make_records
+from showtell.datasets.image_files import MAX_JSON_FILES, as_text, list_files, root_of
 from showtell.datasets.issues import DatasetIssues
-from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
-from showtell.datasets.source_files import MAX_JSON_FILES, as_text, list_files
-from showtell.datasets.splits import split_name
+from showtell.datasets.records import Box, CaptionDataset
 from showtell.errors import DataError
 from showtell.files import read_bytes, read_json
 
@@ -29,6 +27,7 @@ EXAMPLE = (
 _START = 2**20  # bytes that hold the first image of a file
 _KEYS = (b'"images"', b'"sentences"', b'"split"')
 _COCO = ("captions_", "instances_", "person_keypoints_")  # how COCO's own files begin
+_FOLDERS = ("images", "Images", "train2014", "val2014", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images")
 
 
 def recognises(path: Path) -> bool:
@@ -42,21 +41,21 @@ def read(path: Path) -> CaptionDataset:
     Images are searched by `filepath` and `filename`, then by `filename`, in the folder, in its `images/` and in the
     folders of COCO and Flickr. An image's id is its `cocoid`, else its name.
     """
-    issues = DatasetIssues(path)
-    file, *others = _files(path)
-    several = "{root} holds several Karpathy files ({file}, {items}); name one of them, or move the others out."
-    issues.problem(map(issues.display, others), several, root=str(path), file=issues.display(file))
+    issues, files = DatasetIssues(path), _files(path)
+    if len(files) > 1:
+        issues.problem(map(issues.display, files), "Karpathy file|Karpathy files", f"in {path}", "name one of them")
     try:
-        content = read_json(file, _without_tokens)
-        images = content.get("images") if isinstance(content, dict) else None
-        if not isinstance(images, list):
-            raise DataError(f'{file} should be a JSON object with a list "images".')
+        content = read_json(files[0], _without_tokens)
+        if not isinstance(content, dict) or not isinstance(content.get("images"), list):
+            raise DataError(f'{files[0]} should be a JSON object with a list "images".')
     except DataError as error:
         issues.problems.append(str(error))
         return issues.dataset("karpathy", [])
-    records = list(_records(file, images, issues))
-    restval = sum(isinstance(image, dict) and image.get("split") == "restval" for image in images)
-    return replace(issues.dataset("karpathy", records), name=str(content.get("dataset") or ""), restval=restval)
+    entries = _entries(files[0], content["images"], issues)
+    root = root_of(files[0])
+    folders = [root, *(root / name for name in _FOLDERS), files[0].parent]
+    records = make_records(files[0], entries, issues, folders, 'a "split" for each image')
+    return replace(issues.dataset("karpathy", records), name=str(content.get("dataset") or ""))
 
 
 def _files(path: Path) -> list[Path]:
@@ -78,79 +77,40 @@ def _without_tokens(entry: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-# --- the images ---
-
-
-def _records(file: Path, images: list[Any], issues: DatasetIssues) -> Iterator[CaptionRecord]:
-    shown = issues.display(file)
+def _entries(file: Path, images: list[Any], issues: DatasetIssues) -> list[Entry]:
     boxes = _boxes(file, issues)
-    files = ImageFiles(_image_folders(file))
-    unusable, without_split, without_text, empty = [], [], [], []
+    entries, unusable = [], []
     for number, image in enumerate(images, start=1):
-        names = _names(image) if isinstance(image, dict) else []
-        sentences = image.get("sentences") if names else None
-        if not isinstance(sentences, list):
+        try:
+            folder, split = str(image.get("filepath") or "").rstrip("/\\"), str(image["split"])
+            names = [f"{folder}/{image['filename']}", image["filename"]] if folder else [str(image["filename"])]
+            names = [name.replace("\\", "/") for name in names]
+            image_id = str(image["cocoid"]) if type(image.get("cocoid")) is int else as_text(names[0])
+            captions = [_caption(sentence) for sentence in image["sentences"]]
+        except (AttributeError, KeyError, TypeError):
             unusable.append(number)
             continue
-        image_id = str(image["cocoid"]) if type(image.get("cocoid")) is int else as_text(names[0])
-        split = image.get("split")
-        if not isinstance(split, str) or not split.strip():
-            without_split.append(image_id)
-            continue
-        captions = [_caption(sentence) for sentence in sentences]
-        if None in captions:
-            without_text.append(image_id)
-        if any(caption is not None and not caption.strip() for caption in captions):
-            empty.append(image_id)
-        path = files.find(names)
-        if path is not None:
-            yield CaptionRecord(
-                image_id,
-                path,
-                "train" if split == "restval" else split_name(split),
-                tuple(caption for caption in captions if caption and caption.strip()),
-                None if boxes is None else tuple(boxes.get(image_id, ())),
-            )
-    files.report(issues, shown)
-    lacks = 'a "filename" or a list "sentences"'
-    issues.problem(unusable, UNUSABLE, *ENTRIES, file=shown, list="images", lacks=lacks)
-    issues.problem(without_split, "{file} gives {count} no split: {items}.", "image", file=shown)
-    neither = '{file} has sentences that are neither a text "raw" nor a list of texts "tokens": of image {items}.'
-    issues.problem(without_text, neither, file=shown)
-    issues.warning(empty, "{file} has empty captions, left out: of image {items}.", file=shown)
+        own = None if boxes is None else tuple(boxes.get(image_id, ()))
+        splits = {"train" if split == "restval" else split: None} if split.strip() else {}
+        entries.append(Entry(names, captions, splits, {image_id: None}, own))
+    needs = 'each needs a "filename", a "split" and a list "sentences" with texts "raw" or lists of texts "tokens"'
+    sentence = f"in {issues.display(file)} cannot be used"
+    issues.problem(unusable, 'entry of "images"|entries of "images"', sentence, needs)
+    return entries
 
 
-def _names(image: dict[str, Any]) -> list[str]:
-    """Possible file names of an image, the one with its folder first; none if it has no name."""
-    name, folder = image.get("filename"), image.get("filepath")
-    if not isinstance(name, str) or not name:
-        return []
-    name = name.replace("\\", "/")
-    folder = folder.replace("\\", "/").rstrip("/") if isinstance(folder, str) else ""
-    return [f"{folder}/{name}", name] if folder else [name]
+def _caption(sentence: dict[str, Any]) -> str:
+    """The raw text of a sentence, else its tokens joined by spaces.
 
-
-def _caption(sentence: Any) -> str | None:
-    """The raw text of a sentence, else its tokens joined by spaces; None without either."""
-    if not isinstance(sentence, dict):
-        return None
-    text, tokens = sentence.get("raw"), sentence.get("tokens")
-    if isinstance(text, str):
-        return text
-    if isinstance(tokens, list) and all(isinstance(token, str) for token in tokens):
-        return " ".join(tokens)
-    return None
-
-
-def _image_folders(file: Path) -> list[Path]:
-    root = root_of(file)
-    names = ("images", "Images", "train2014", "val2014", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images")
-    return list(dict.fromkeys([root, *(root / name for name in names), file.parent]))
+    Raises:
+        KeyError, TypeError: it has neither.
+    """
+    return "" + sentence["raw"] if sentence.get("raw") is not None else " ".join(sentence["tokens"])
 
 
 def _boxes(file: Path, issues: DatasetIssues) -> dict[str, list[Box]] | None:
     """The boxes of COCO's instances files beside the file, by image id; None where there are none."""
-    folders = dict.fromkeys((file.parent, file.parent / "annotations"))
+    folders = (file.parent, file.parent / "annotations")
     files = [path for folder in folders for path in sorted(folder.glob("instances_*.json"))]
     parts = [part for part in (read_boxes(file, issues) for file in files) if part is not None]
     boxes: dict[str, list[Box]] = {}

@@ -58,7 +58,6 @@ class CaptionDataset:
     problems: tuple[str, ...] = ()  # sentences; a dataset with any is unusable
     warnings: tuple[str, ...] = ()  # sentences; a dataset with these can be used
     split_lists_folder: Path | None = None  # where lists would choose the splits, if they were drawn at random
-    restval: int = 0  # images of split train that Karpathy's file calls restval
     unchecked_remedy: str = ""  # how images of split unchecked get another split, if not by a column
     name: str = ""  # from its file, as Karpathy's have one: coco, flickr8k, flickr30k
 

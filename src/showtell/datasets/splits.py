@@ -1,4 +1,9 @@
-"""Splits: their names, the split that a file is named after, and drawing splits at random."""
+"""Splits: their names, the split that a file is named after, drawing splits at random, and lists that choose them.
+
+A list names one image per line: by its id, or by its file with or without folder and suffix. Lists are read if the
+dataset itself has no splits: train.txt, val.txt and test.txt beside it, or the official ones of Flickr8k. Without
+lists, the splits are drawn by the names of the images.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,18 @@ import bisect
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from showtell.datasets.image_files import names_in
+from showtell.errors import DataError, summarise
+from showtell.files import read_text, write_text
+from showtell.images.photo_files import is_image_file
+
+if TYPE_CHECKING:
+    from showtell.datasets.issues import DatasetIssues
+    from showtell.datasets.records import CaptionDataset
 
 _NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -19,6 +34,15 @@ _NEUTRAL_WORDS = {"", "annotations", "caption", "captions", "data", "dataset", "
 UNCHECKED = "unchecked"  # of captions that nobody has looked at yet, and so no split to train on
 VAL_SHARE, TEST_SHARE = 0.1, 0.1  # of the images; the rest is for training
 _KEY = "showtell splits"  # a different key would move every image
+
+NAMES = ("train", "val", "test")  # of the lists that are written
+
+# val.txt, flickr30k_val.txt, Flickr_8k.devImages.txt
+_LIST = re.compile(
+    r"(?:(?:flickr.*[._-])?(?P<own>train|training|val|valid|validation|dev|test|testing)"
+    r"|.*?(?P<official>train|dev|val|test)images)\.txt",
+    re.IGNORECASE,
+)
 
 
 def split_name(written: str) -> str:
@@ -32,8 +56,7 @@ def split_name(written: str) -> str:
 
 def split_rank(name: str) -> tuple[int, str]:
     """Sort key of splits: train, val, test, then the others by name."""
-    usual = ("train", "val", "test")
-    return (usual.index(name) if name in usual else len(usual), name)
+    return (NAMES.index(name) if name in NAMES else len(NAMES), name)
 
 
 def split_of_file(stem: str) -> str | None:
@@ -82,15 +105,128 @@ def draw_splits(
     }
 
 
-def drawn_warning(shown: str, splits: Iterable[str], remedy: str) -> str:
-    """The warning that the splits of a file were drawn, and how to choose them."""
-    images = Counter(splits)
-    numbers = ", ".join(f"{images[name]:,} {name}" for name in ("train", "val", "test"))
-    return f"{shown} has no splits, so they were drawn by the images' names: {numbers}; {remedy}."
-
-
 def hash_number(name: str, seed: int | None = None) -> float:
     """A number in [0, 1), a function of the name and the seed alone."""
     key = _KEY if seed is None else f"{_KEY} {seed}"
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6, key=key.encode()).digest()
     return int.from_bytes(digest) / 2**48
+
+
+# --- lists ---
+
+
+def choose_splits(
+    images: Sequence[Sequence[str]], folders: Iterable[Path], issues: DatasetIssues, shown: str, remedy: str
+) -> dict[int, str]:
+    """The split of each image of a dataset without splits, from lists or at random. An image in no list has none.
+
+    Args:
+        images: names of each image; its split is drawn by the first.
+        folders: where lists may lie; without any, the first is named as the folder for lists.
+        issues: gets problems and warnings, and the folder where lists would choose splits that were drawn.
+        shown: the name of the file without splits in messages.
+        remedy: what would choose splits.
+    """
+    folders = list(folders)
+    if lists := find_lists(folders):
+        return _read_lists(lists, images, issues, shown)
+    issues.split_lists_folder = issues.split_lists_folder or folders[0]
+    drawn = draw_splits(names[0] for names in images)
+    splits = {index: drawn[names[0]] for index, names in enumerate(images)}
+    if splits:
+        counts = Counter(splits.values())
+        numbers = ", ".join(f"{counts[name]:,} {name}" for name in NAMES)
+        issues.warnings.append(
+            f"{shown} has no splits, so they were drawn by the images' names: {numbers}; {remedy} would choose them."
+        )
+    return splits
+
+
+def find_lists(folders: Iterable[Path]) -> list[tuple[str, Path]]:
+    """The lists of the first of some folders that has any, each with its split.
+
+    A list beside a photo of the same name is none: it holds the captions of that photo.
+    """
+    for folder in folders:
+        names = names_in(str(folder))
+        matches = {name: match for name in sorted(names) if (match := _LIST.fullmatch(name))}
+        photos = {name.rpartition(".")[0] for name in names if is_image_file(name)} if matches else set()
+        lists = [
+            (split_name(match["own"] or match["official"]), folder / name)
+            for name, match in matches.items()
+            if name.rpartition(".")[0] not in photos
+        ]
+        if lists:
+            return lists
+    return []
+
+
+def write_lists(dataset: CaptionDataset, splits: Mapping[str, str], folder: Path) -> list[Path]:
+    """Write the lists that give a dataset's images these splits, by their ids.
+
+    Args:
+        dataset: whose splits were drawn.
+        splits: train, val or test for each image id.
+        folder: to write into; it is made.
+
+    Raises:
+        DataError: there are lists already, an id does not fit into a line, or the folder cannot be written to.
+    """
+    existing = find_lists([folder])
+    if existing:
+        raise DataError(
+            f"{existing[0][1]} chooses the splits already and is not overwritten; move the lists away to draw anew."
+        )
+    unwritable = [image_id for image_id in splits if image_id.splitlines() != [image_id.strip()]]
+    if unwritable:
+        raise DataError(
+            f"{dataset.root} has ids with a line break or white space around them, which a list cannot name: "
+            f"{summarise(map(repr, unwritable))}."
+        )
+    written = []
+    for name in NAMES:
+        ids = [image_id for image_id, split in splits.items() if split == name]
+        if ids:
+            file = folder / f"{name}.txt"
+            write_text(file, "".join(f"{image_id}\n" for image_id in ids))
+            written.append(file)
+    return written
+
+
+def _read_lists(
+    lists: Sequence[tuple[str, Path]], images: Sequence[Sequence[str]], issues: DatasetIssues, shown: str
+) -> dict[int, str]:
+    known = _by_name(images)
+    splits: dict[int, str] = {}
+    unknown: list[str] = []
+    several: dict[str, None] = {}
+    for split, file in lists:
+        for name in filter(None, map(str.strip, read_text(file, "a list").splitlines())):
+            index = next((known[alias] for alias in _aliases(name) if known.get(alias) is not None), None)
+            if index is None:
+                unknown.append(name)
+            elif splits.setdefault(index, split) != split:
+                several[name] = None
+    files = " and ".join(issues.display(file) for _, file in lists)
+    issues.warning(unknown, "image|images", f"in {files} without a caption in {shown}")
+    keep = "what is scored must not have been trained on, so keep each in one list"
+    issues.problem(several, "image is|images are", f"in more than one of {files}", keep)
+    left_out = [names[0] for index, names in enumerate(images) if index not in splits]
+    issues.warning(left_out, "image of|images of", f"{shown} left out, being in none of {files}")
+    return splits
+
+
+def _by_name(images: Sequence[Sequence[str]]) -> dict[str, int | None]:
+    """The image of each name that a list may use; None for a short name that several images have."""
+    known: dict[str, int | None] = {}
+    exact = {name: index for index, names in enumerate(images) for name in names}
+    for name, index in exact.items():
+        for alias in _aliases(name)[1:]:
+            known[alias] = index if known.get(alias, index) == index else None
+    return {**known, **exact}
+
+
+def _aliases(name: str) -> list[str]:
+    """A name, the same without folders, and that without the suffix of a photo."""
+    last = name.replace("\\", "/").rpartition("/")[2]
+    return list(dict.fromkeys([name, last, PurePosixPath(last).stem if is_image_file(last) else last]))

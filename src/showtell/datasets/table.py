@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from io import StringIO
 from pathlib import Path
 
-from showtell.datasets.caption_rows import CaptionRows, Columns
+from showtell.datasets.entries import CaptionRows, Columns, one_dataset
+from showtell.datasets.image_files import first_line, list_files
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
-from showtell.datasets.source_files import first_line, list_files
 from showtell.datasets.splits import sort_by_split, split_of_file
-from showtell.errors import DataError, summarise
+from showtell.errors import DataError
 from showtell.files import read_text
 
 EXAMPLE = "captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg"
@@ -43,22 +43,16 @@ def read(path: Path) -> CaptionDataset:
     Images are searched in the folder of the table and in `images/`. Without any splits, these are drawn by the names
     of the images.
     """
-    issues = DatasetIssues(path)
-    tables = _tables(path)
-    corrections = [file for file in tables if len(tables) > 1 and _is_correction_table(file)]
-    for file in corrections:
-        del tables[file]
-        issues.warnings.append(
-            f"{issues.display(file)} is a table of corrections and skipped; to train on it, name the file."
-        )
-    unsplit = [file for file, (_, columns) in tables.items() if columns.split is None and not split_of_file(file.stem)]
-    if len(tables) > 1 and unsplit:
-        issues.problems.append(
-            f"{path} holds {len(tables)} tables of captions, and {summarise(map(issues.display, unsplit))} says "
-            "nothing about splits; join them to one, add a column split, or name them train.csv, val.csv, test.csv."
-        )
-        tables = {}
-    return issues.dataset("table", issues.collect(tables, lambda file, _: _read_table(file, *tables[file], issues)))
+    issues, tables = DatasetIssues(path), _tables(path)
+    corrections = [file for file in tables if len(tables) > 1 and columns_of(file) == list(CORRECTIONS)]
+    named = "left out, for it holds corrections; name the file to train on it"
+    issues.warning(map(issues.display, corrections), "table|tables", named)
+    files = [file for file in tables if file not in corrections]
+    unsplit = [file for file in files if tables[file][1].split is None and not split_of_file(file.stem)]
+    files = one_dataset(files, unsplit, issues)
+    records = issues.collect(files, lambda file, _: _read_table(file, *tables[file], issues))
+    issues.unused()
+    return issues.dataset("table", records)
 
 
 def as_text_cell(text: str) -> str:
@@ -90,11 +84,6 @@ def csv_line(*cells: str) -> str:
     return stream.getvalue()
 
 
-def _is_correction_table(file: Path) -> bool:
-    """Whether `showtell caption --format corrections` wrote this table (`cli/caption_formats.py`)."""
-    return columns_of(file) == list(CORRECTIONS)
-
-
 def columns_of(file: Path) -> list[str] | None:
     """The column names of a CSV or TSV file, for a message; None for any other file."""
     if file not in list_files(file, _SUFFIXES):
@@ -103,13 +92,10 @@ def columns_of(file: Path) -> list[str] | None:
     return max((_cells(line, delimiter) for delimiter in _DELIMITERS), key=len)
 
 
-# --- which files, which columns ---
-
-
 def _tables(path: Path) -> dict[Path, tuple[str, Columns]]:
     """The tables of captions at a path, each with its delimiter and what its columns hold."""
-    files = [file for file in list_files(path, _SUFFIXES) if not file.name.startswith(".")]
-    recognised = {file: _columns(first_line(file)) for file in sort_by_split(files)}
+    lines = {file: first_line(file) for file in sort_by_split(list_files(path, _SUFFIXES))}
+    recognised = {file: _columns(line) for file, line in lines.items() if not file.name.startswith(".")}
     return {file: columns for file, columns in recognised.items() if columns}
 
 
@@ -118,62 +104,37 @@ def _columns(line: str) -> tuple[str, Columns] | None:
 
     csv.Sniffer does not help here: it counts delimiters, and captions have more commas than tables.
     """
-    for delimiter in _DELIMITERS:
-        columns = Columns.of(_cells(line, delimiter))
-        if columns is not None:
-            return delimiter, columns
-    return None
+    parsed = ((delimiter, Columns.of(tuple(_cells(line, delimiter)))) for delimiter in _DELIMITERS)
+    return next(((delimiter, columns) for delimiter, columns in parsed if columns is not None), None)
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
     return next(csv.reader([line], delimiter=delimiter), [])
 
 
-# --- one table ---
-
-
-def _rows(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not blank, each with the number of its first line.
-
-    Raises:
-        DataError: quotation marks that do not match; the message names the line.
-    """
-    reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    while True:
-        line = reader.line_num + 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise DataError(
-                f"{file} cannot be read from line {line} on ({error}); a caption with quotation marks stands in "
-                'quotation marks itself, with those inside doubled: "A ""stop"" sign."'
-            ) from error
-        if any(map(str.strip, row)):
-            yield line, row
-
-
 def _read_table(file: Path, delimiter: str, columns: Columns, issues: DatasetIssues) -> list[CaptionRecord]:
-    rows = CaptionRows(file, issues)
-    too_long = []
-    parsed = _rows(file, read_text(file, "CSV"), delimiter)
-    next(parsed, None)  # the header
-    for line, row in parsed:
-        if any(map(str.strip, row[columns.count :])):
-            too_long.append(line)
-            continue
-        row += [""] * (columns.count - len(row))
-        rows.add(
-            line,
-            from_text_cell(row[columns.image]),
-            [from_text_cell(row[index]) for index in columns.captions],
-            "" if columns.split is None else row[columns.split],
-            "" if columns.id is None else row[columns.id],
-        )
-    if too_long:
-        issues.problems.append(
-            f"{issues.display(file)} has more cells than columns {rows.locate(too_long)}; "
-            "a caption with a comma stands in quotation marks."
-        )
-    return rows.records([file.parent, file.parent / "images"], "a column split would choose them")
+    rows = CaptionRows(file, issues, 'dog.jpg,"A dog, running."')
+    reader = csv.reader(StringIO(read_text(file, "CSV"), newline=""), delimiter=delimiter, strict=True)
+    line, has_header = 1, False
+    try:
+        for row in reader:
+            number, line = line, reader.line_num + 1
+            if not any(map(str.strip, row)):
+                continue
+            if not has_header:
+                has_header = True
+                continue
+            if any(map(str.strip, row[columns.count :])):
+                rows.unusable.append(number)
+                continue
+            row += [""] * (columns.count - len(row))
+            split = "" if columns.split is None else row[columns.split]
+            image_id = "" if columns.id is None else row[columns.id]
+            captions = [from_text_cell(row[index]) for index in columns.captions]
+            rows.add(number, from_text_cell(row[columns.image]), captions, split, image_id)
+    except csv.Error as error:
+        raise DataError(
+            f"{file} cannot be read from line {line} on ({error}); a caption with quotation marks stands in "
+            'quotation marks itself, with those inside doubled: "A ""stop"" sign."'
+        ) from error
+    return rows.records([file.parent, file.parent / "images"], "a column split")

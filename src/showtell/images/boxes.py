@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,28 +15,8 @@ Floats = npt.NDArray[np.float64]
 MIN_SIDE = 0.01  # pixels of a prepared image; boxes that are thinner hold nothing
 
 
-class Annotation(Protocol):
-    """A box as COCO has it: its left upper corner and its size."""
-
-    @property
-    def x(self) -> float:
-        """The left edge."""
-
-    @property
-    def y(self) -> float:
-        """The upper edge."""
-
-    @property
-    def width(self) -> float:
-        """In pixels."""
-
-    @property
-    def height(self) -> float:
-        """In pixels."""
-
-
-def corners(annotations: Iterable[Annotation] | None) -> Tensor:
-    """Annotated boxes of an image as (n, 4) left, top, right, bottom; n is 0 where there are none."""
+def corners(annotations: Iterable[Any] | None) -> Tensor:
+    """Annotated boxes of an image, with x, y, width and height as COCO has them, as (n, 4) corners; n may be 0."""
     boxes = [(box.x, box.y, box.x + box.width, box.y + box.height) for box in annotations or ()]
     return torch.tensor(boxes, dtype=torch.float32).view(-1, 4)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import numpy as np
 from PIL import ExifTags, Image
@@ -58,7 +58,6 @@ _ON_ITS_SIDE = (5, 6, 7, 8)  # orientations that swap width and height
 
 # What a file is that cannot be identified: how it begins, the end of a sentence about it, and the format of Pillow
 # with which it would be read.
-_VIDEO = "is a video, not an image; save one of its frames as PNG or JPEG."
 _OTHER_CONTENT = (
     (rb"$", "is empty; it should hold an image.", ""),
     (
@@ -67,15 +66,11 @@ _OTHER_CONTENT = (
         "HEIF",
     ),
     (
-        rb".{4}ftypavi[fs]",
-        "is an AVIF photo, which this build of Pillow cannot read; pip install --upgrade pillow.",
-        "AVIF",
+        rb".{4}ftyp(?!avi|he|mi|ms)|RIFF.{4}AVI |\x1aE\xdf\xa3",
+        "is a video, not an image; save a frame of it as PNG.",
+        "",
     ),
-    (rb".{4}ftyp(iso|mp4|avc1|qt|M4V|MSNV|3gp|dash)|RIFF.{4}AVI |\x1aE\xdf\xa3", _VIDEO, ""),
-    (rb"%PDF|%!PS", "is a document, not an image; save its page as PNG or JPEG.", ""),
     (rb"version https://git-lfs", "is a pointer of Git LFS, not the image itself; run: git lfs pull.", ""),
-    (rb"PK\x03\x04|\x1f\x8b", "is an archive, not an image; unpack it.", ""),
-    (rb"[^\0]*<svg[\s>]", "is an SVG drawing, not a photo; save it as PNG.", ""),
     (rb"(?i:\s*<(!doctype\s+html|html))", "is not an image: it holds a web page.", ""),
     (rb"[\t\n\r -~]+$", "is not an image: it holds text.", ""),
 )
@@ -108,24 +103,7 @@ def open_photo(path: Path) -> Image.Image:
     Raises:
         ImageError: the file is missing, no regular file, empty, damaged, too large to be safe, or no image.
     """
-    return open_photo_at_least(path).image
-
-
-def open_photo_at_least(path: Path, min_size: SizeFunction | None = None) -> DecodedPhoto:
-    """Open a photo as `open_photo` does, a large JPEG in a half, a quarter or an eighth of its size if that will do.
-
-    A JPEG decodes so at a fraction of the cost. Resized to less than half of what is left, a photo differs from one
-    that was decoded in full by less than 1 of 255 levels on average, and less than 3 for any photo of coco-mini.
-
-    Args:
-        path: of the photo.
-        min_size: from the (width, height) of the upright photo to those that it needs to have at least.
-
-    Raises:
-        ImageError: see `open_photo`.
-    """
-    with _open(path) as stream:
-        return _decode(stream, str(path), min_size)
+    return to_photo(path).image
 
 
 def read_photo(path: Path) -> bytes:
@@ -138,7 +116,7 @@ def read_photo(path: Path) -> bytes:
         try:
             return stream.read()
         except OSError as error:
-            raise _unreadable(str(path), error) from error
+            raise ImageError(str(unreadable(path, error))) from error
 
 
 def decode_photo(content: bytes, name: str) -> Image.Image:
@@ -180,27 +158,29 @@ def to_photo(source: PhotoSource, min_size: SizeFunction | None = None) -> Decod
     Args:
         source: a path; the bytes of an image file; an image of Pillow, of which transparency is laid on white and
             the EXIF orientation applied as for a file; or an array (height, width, 3) uint8 in RGB.
-        min_size: see `open_photo_at_least`.
+        min_size: from the (width, height) of the upright photo to those that it needs to have at least. A JPEG of a
+            file or of bytes is decoded in a half, a quarter or an eighth of its size if that will do, at a fraction of
+            the cost. Resized to less than half of what is left, a photo differs from one that was decoded in full by
+            less than 1 of 255 levels on average, and less than 3 for any photo of coco-mini.
 
     Raises:
-        ImageError: it is none of these, or cannot be read.
+        ImageError: it is none of these, or cannot be read; see `open_photo`.
     """
     if isinstance(source, str | Path):
-        return open_photo_at_least(Path(source), min_size)
+        with _open(Path(source)) as stream:
+            return _decode(stream, str(source), min_size)
     if isinstance(source, bytes | bytearray | memoryview):
         return _decode(BytesIO(source), IN_MEMORY, min_size)
+    is_array = isinstance(source, np.ndarray)
     if isinstance(source, Image.Image):
         image = _upright(source, IN_MEMORY)
-    elif isinstance(source, np.ndarray):
-        if source.dtype != np.uint8 or source.ndim != 3 or source.shape[2] != 3 or not source.size:
-            raise ImageError(
-                f"An array {source.shape} of {source.dtype} is no photo; give (height, width, 3) of uint8, in RGB."
-            )
+    elif is_array and source.dtype == np.uint8 and source.shape[2:] == (3,) and source.size:
         image = Image.fromarray(np.ascontiguousarray(source))
     else:
+        given = f"An array {source.shape} of {source.dtype}" if is_array else f"A {type(source).__name__}"
         raise ImageError(
-            f"A {type(source).__name__} is no photo; give a path, the bytes of an image file, an image of Pillow, or "
-            "an array (height, width, 3) of uint8."
+            f"{given} is no photo; give a path, the bytes of an image file, an image of Pillow, or an array (height, "
+            "width, 3) of uint8 in RGB."
         )
     return DecodedPhoto(image, image.size)
 
@@ -212,17 +192,13 @@ def _open(path: Path) -> BinaryIO:
         raise ImageError(str(error)) from error
 
 
-def _unreadable(name: str, error: OSError) -> ImageError:
-    return ImageError(str(unreadable(name, error)))
-
-
 def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -> DecodedPhoto:
     """Find out what a file is, look at its size, and only then decode it."""
     image = _identify(stream, name)
     width, height = image.size
     limit = MAX_JPEG2000_PIXELS if image.format == "JPEG2000" else MAX_PIXELS
     if width * height > limit:
-        raise ImageError(_too_large(name, f"{width * height:,} pixels, more", limit))
+        raise _too_large(name, limit)
     if not width * height:
         raise ImageError(f"{name} is {width} x {height} pixels; it should hold an image.")
     size = (height, width) if _orientation(image) in _ON_ITS_SIDE else (width, height)
@@ -240,14 +216,18 @@ def _identify(stream: BinaryIO, name: str) -> Image.Image:
         with _without_warnings():
             return Image.open(stream, formats=_formats())
     except Image.DecompressionBombError as error:
-        raise ImageError(_too_large(name)) from error
+        raise _too_large(name) from error
     except Exception as error:  # decoders answer damaged bytes with whatever went wrong inside them
         try:
             stream.seek(0)
             start = stream.read(_START)
         except OSError as failure:  # the disk, not the bytes
-            raise _unreadable(name, failure) from error
-        raise ImageError(f"{name} {_describe_content(start)}") from error
+            raise ImageError(str(unreadable(name, failure))) from error
+        others = "is not an image, or a damaged one; JPEG, PNG, GIF, TIFF, WebP, BMP, AVIF and JPEG 2000 can be read."
+        for beginning, sentence, reader in reversed(_OTHER_CONTENT):
+            if re.match(beginning, start, re.DOTALL) and reader not in _formats():
+                others = sentence
+        raise ImageError(f"{name} {others}") from error
 
 
 @functools.cache
@@ -261,17 +241,8 @@ def _formats() -> tuple[str, ...]:
     return tuple(format for format in _FORMATS if format in Image.OPEN)
 
 
-def _too_large(name: str, given: str = "more pixels", limit: int = MAX_PIXELS) -> str:
-    return f"{name} has {given} than are safe to open ({limit:,}); save it smaller, or as JPEG."
-
-
-def _describe_content(start: bytes) -> str:
-    """What a file is that cannot be identified, by its first bytes, as the end of a sentence."""
-    for beginning, sentence, reader in _OTHER_CONTENT:
-        if re.match(beginning, start, re.DOTALL) and reader not in _formats():
-            return sentence
-    kinds = "JPEG, PNG, GIF, TIFF, WebP, BMP, AVIF and JPEG 2000"
-    return f"is not an image, or a damaged one; {kinds} can be read, HEIC with its plug-in."
+def _too_large(name: str, limit: int = MAX_PIXELS) -> ImageError:
+    return ImageError(f"{name} has more pixels than are safe to open ({limit:,}); save it smaller, or as JPEG.")
 
 
 @contextlib.contextmanager
@@ -289,10 +260,10 @@ def _upright(image: Image.Image, name: str) -> Image.Image:
             rgb, turn = _as_rgb(image), _UPRIGHT.get(_orientation(image))
             return rgb if turn is None else rgb.transpose(turn)
         except Image.DecompressionBombError as error:  # some formats tell their size only now
-            raise ImageError(_too_large(name)) from error
+            raise _too_large(name) from error
         except Exception as error:  # decoders answer damaged bytes with whatever went wrong inside them
             if isinstance(error, OSError) and error.errno is not None:  # the disk, not the bytes
-                raise _unreadable(name, error) from error
+                raise ImageError(str(unreadable(name, error))) from error
             raise ImageError(
                 f"{name} is damaged: it cannot be decoded ({str(error).strip() or type(error).__name__})."
             ) from error
@@ -310,9 +281,15 @@ def _orientation(image: Image.Image) -> int:
 def _as_rgb(image: Image.Image) -> Image.Image:
     """An image of any mode in RGB."""
     if image.mode == "LAB":
-        return _lab_to_rgb(image)
-    if image.mode in ("I", "F"):
-        return _stretched(np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0))
+        from PIL import ImageCms
+
+        profiles = (ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"))
+        return cast(Image.Image, ImageCms.profileToProfile(image, *profiles, outputMode="RGB"))
+    if image.mode in ("I", "F"):  # stretched from its least value to its greatest
+        levels = np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0)
+        least, greatest = levels.min(), levels.max()
+        scale = 255 / (greatest - least) if greatest > least else 0.0
+        return Image.fromarray(np.rint((levels - least) * scale).astype(np.uint8)).convert("RGB")
     if image.mode.startswith("I;16"):
         grey = np.asarray(image).astype(np.uint32)
         return Image.fromarray(((grey * 255 + 32767) // 65535).astype(np.uint8)).convert("RGB")
@@ -322,20 +299,3 @@ def _as_rgb(image: Image.Image) -> Image.Image:
         white.paste(layer, mask=layer.getchannel("A"))
         return white
     return image.convert("RGB")
-
-
-def _stretched(grey: np.ndarray) -> Image.Image:
-    """Grey of 32 bits or floats as 8 bits, from its least value to its greatest."""
-    least, greatest = grey.min(), grey.max()
-    scale = 255 / (greatest - least) if greatest > least else 0.0
-    return Image.fromarray(np.rint((grey - least) * scale).astype(np.uint8)).convert("RGB")
-
-
-def _lab_to_rgb(image: Image.Image) -> Image.Image:
-    """CIE L*a*b* to sRGB, for which Pillow has no way but colour profiles."""
-    from PIL import ImageCms
-
-    profiles = (ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"))
-    rgb = ImageCms.profileToProfile(image, *profiles, outputMode="RGB")
-    assert rgb is not None  # it is None only where it works in place
-    return rgb

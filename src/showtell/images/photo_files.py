@@ -39,42 +39,38 @@ def find_photos(arguments: Sequence[str], stdin: BinaryIO | None = None) -> list
     """
     photos: dict[str, Path] = {}
     for argument in arguments:
-        path = Path(os.path.expanduser(argument))  # noqa: PTH111 (that of Path fails where nobody has a home)
         if argument == "-" and stdin is not None:
-            named = list(_photos_named(stdin.read()))
+            content = stdin.read()
+            names = content.split(b"\0") if b"\0" in content else content.splitlines()
+            named = [photo for name in filter(None, names) for photo in _photos_at(os.fsdecode(name))]
             if not named:
                 raise ImageError("Standard input names no photo; it should hold a path on each line.")
-        elif os.path.isdir(path):  # noqa: PTH112 (a name that is too long is no folder, where that of Path fails)
-            named = _photos_in(path)
-        elif glob.has_magic(argument) and not os.path.exists(path):  # noqa: PTH110
-            named = sorted(_photos_matching(str(path)), key=natural_order)
-            if not named:
-                raise ImageError(f"No image ({_suffixes()}) matches {argument}.")
         else:
-            named = [path]
+            argument = os.path.expanduser(argument)  # noqa: PTH111 (that of Path fails where nobody has a home)
+            named = _photos_at(argument, is_pattern=glob.has_magic(argument))
         for photo in named:
             photos.setdefault(os.path.abspath(photo), photo)  # noqa: PTH100 (resolve() would follow links)
     return list(photos.values())
 
 
-def _photos_named(content: bytes) -> Iterator[Path]:
-    """The photos of a list of paths: files as they are, and what folders hold."""
-    names = content.split(b"\0") if b"\0" in content else content.splitlines()
-    for name in filter(None, names):
-        path = Path(os.fsdecode(name))
-        yield from _photos_in(path) if os.path.isdir(path) else [path]  # noqa: PTH112
-
-
-def _photos_in(folder: Path) -> list[Path]:
-    """The photos of a folder and its subfolders.
+def _photos_at(name: str, *, is_pattern: bool = False) -> list[Path]:
+    """The photos of a folder and its subfolders, or those that match a pattern; else the file as it is.
 
     Raises:
-        ImageError: there are none.
+        ImageError: a folder or pattern has none.
     """
-    photos = sorted(_photos_below(folder), key=natural_order)
-    if not photos:
-        raise ImageError(f"The folder {folder} holds no image ({_suffixes()}).")
-    return photos
+    if os.path.isdir(name):  # noqa: PTH112 (a name that is too long is no folder, where that of Path fails)
+        photos, subject = _photos_below(Path(name)), f"The folder {Path(name)} holds"
+    elif is_pattern and not os.path.exists(name):  # noqa: PTH110
+        matches = map(Path, glob.iglob(name, recursive=True))  # noqa: PTH207 (the pattern may be absolute)
+        photos = (photo for path in matches for photo in (_photos_below(path) if path.is_dir() else [path]))
+        photos, subject = filter(lambda photo: is_image_file(photo.name), photos), f"The pattern {name} matches"
+    else:
+        return [Path(name)]
+    listed = sorted(photos, key=natural_order)
+    if not listed:
+        raise ImageError(f"{subject} no image ({', '.join(sorted(IMAGE_SUFFIXES))}).")
+    return listed
 
 
 def _photos_below(folder: Path) -> Iterator[Path]:
@@ -83,15 +79,6 @@ def _photos_below(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield from (Path(parent, name) for name in files if is_image_file(name))
     yield from unreadable
-
-
-def _photos_matching(pattern: str) -> Iterator[Path]:
-    for name in glob.iglob(pattern, recursive=True):  # noqa: PTH207 (the pattern may be absolute)
-        path = Path(name)
-        if os.path.isdir(path):  # noqa: PTH112
-            yield from _photos_below(path)
-        elif is_image_file(path.name):
-            yield path
 
 
 def photo_names(photo: Path) -> dict[str, str]:
@@ -144,14 +131,7 @@ def is_image_file(name: str) -> bool:
     return not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES
 
 
-def _suffixes() -> str:
-    return ", ".join(sorted(IMAGE_SUFFIXES))
-
-
 def natural_order(path: Path) -> tuple[list[list[tuple[int, str]]], str]:
     """Sort key by which photo2 comes before photo10, and a folder's files stay together."""
-    return [_pieces(part) for part in path.parts], str(path)
-
-
-def _pieces(name: str) -> list[tuple[int, str]]:
-    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"([0-9]+)", name.casefold())]
+    parts = [re.split(r"([0-9]+)", part.casefold()) for part in path.parts]
+    return [[(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in part] for part in parts], str(path)
