@@ -149,9 +149,7 @@ class CaptionRows:
     def records(self, folders: Iterable[Path], remedy: str) -> list[CaptionRecord]:
         """The records of the images; see `make_records`."""
         shown, entries = self._issues.display(self._file), list(self._entries.values())
-        self._issues.problem(
-            self.unusable, self._noun, f"of {shown} cannot be used", f"each is like {self._form.rstrip('.')}"
-        )
+        self._issues.problem(self.unusable, self._noun, f"of {shown} cannot be used", f"each is like {self._form}")
         if any(len(entry.ids) > 1 for entry in entries):
             self._issues.warnings.append(
                 f"The ids in {shown} number captions rather than images, so the images go by their file names."

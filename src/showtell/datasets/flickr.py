@@ -22,7 +22,7 @@ EXAMPLE = "Flickr8k.token.txt with the line dog.jpg#0<TAB>A dog runs. beside a f
 _TOKEN = re.compile(r"(?P<name>[^\t]+)#\d+\t(?P<caption>.*)")
 _COMMA = re.compile(r"(?P<name>[^,]+),(?P<caption>.*)")
 _BAR = re.compile(r"(?P<name>[^|]+)\|\s*\d+\s*\|?(?P<caption>.*)")  # one line of Kaggle's file lacks the second bar
-_FORMS = {_TOKEN: "dog.jpg#0<TAB>A dog runs.", _COMMA: "dog.jpg,A dog runs.", _BAR: "dog.jpg| 0| A dog runs."}
+_FORMS = {_TOKEN: "dog.jpg#0<TAB>A dog runs", _COMMA: "dog.jpg,A dog runs", _BAR: "dog.jpg| 0| A dog runs"}
 _HEADERS = ((re.compile(r"image\s*,\s*caption\s*"), _COMMA), (re.compile(r"image_name\s*\|.*\|\s*comment\s*"), _BAR))
 
 # The files that a folder is searched for, the most likely first; lemmatised captions are read if nothing else is there.
