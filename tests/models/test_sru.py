@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
@@ -41,6 +41,7 @@ def test_without_highway_only_the_cell_speaks():
     torch.testing.assert_close(hidden, other - (1 - reset) * (inputs @ with_it.weight[12:].T))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 19), st.integers(1, 3), st.booleans(), st.integers(0, 1000))
 def test_all_steps_at_once_are_the_steps_one_by_one(steps, layers, highway, seed):
     torch.manual_seed(seed)
