@@ -36,6 +36,18 @@ def test_a_body_that_does_not_come_is_cut(quick):
         assert problem(answer, 408) == "The body has not come within 0.3 seconds; send it faster, or a smaller one."
 
 
+def test_headers_that_trickle_in_are_cut(quick):
+    for sent in (b"", b"GET /healthz HT", GET):
+        began = time.monotonic()
+        assert quick.talk(sent) == b""
+        assert time.monotonic() - began < PATIENCE
+    with quick.connect(GET + b"\r\n") as connection:  # a further request of a connection
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        connection.sendall(b"GET /hea")
+        while connection.recv(1000):
+            pass
+
+
 def test_a_body_that_claims_too_much_is_refused_before_it_is_sent(quick):
     head = HEAD + b"Connection: close\r\nExpect: 100-continue\r\n"
     answer = quick.talk(head + b"Content-Length: 1000000000000\r\n\r\n")

@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from showtell.errors import UsageError
+from showtell.serving.protocol import TimedProtocol
 from showtell.serving.settings import ServeSettings
 
 
@@ -33,6 +34,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=type("Protocol", (TimedProtocol,), {"seconds": settings.body_timeout}),
                 ws="none",
                 lifespan="off",  # `run` does that: what fails there is told in a sentence
                 log_config=None,
