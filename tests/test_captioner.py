@@ -87,7 +87,10 @@ def test_what_is_no_photo_is_said(captioner, photos):
     pixels = np.zeros((4, 4, 3), np.uint8)
     for photo, sentence in (
         (3, "A int is no photo; give a path, the bytes of an image file, an image of Pillow, or an array"),
-        (pixels[0], r"An array \(4, 3\) of uint8 is no photo; give \(height, width, 3\) of uint8, in RGB"),
+        (
+            pixels[0],
+            r"An array \(4, 3\) of uint8 is no photo; give a path, .* or an array \(height, width, 3\) of uint8 in RGB",
+        ),
         (pixels.astype("f4"), r"An array \(4, 4, 3\) of float32 is no photo"),
         (pixels[:0], r"An array \(0, 4, 3\) of uint8 is no photo"),
         (b"", "The image in memory is empty; it should hold an image"),

@@ -50,7 +50,7 @@ def test_every_command_names_what_there_is(monkeypatch, tiny_checkpoint, tmp_pat
     for command in (line for line in COMMANDS if not line.startswith("ray ")):
         words = [word for word in shlex.split(command) if not re.match(r"[A-Z_]+=", word)]
         verb, *rest = parsed(words)
-        given = verbs[verb].with_options().make_context(verb, list(rest)).params  # an unknown option would end here
+        given = verbs[verb].make_context(verb, list(rest)).params  # an unknown option would end here
         assert given["out"] is not None, command
         if verb == "train":
             load_recipe(rest[0])

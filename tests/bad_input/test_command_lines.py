@@ -138,7 +138,7 @@ ROWS: list[Row] = [
     # --- score
     ("predictions empty", SCORE, "pred.json is empty; it should hold JSON.", text("pred.json", "")),
     ("predictions none", SCORE, "There are no predictions to score.", text("pred.json", "[]")),
-    ("predictions NaN", SCORE, "The prediction of image 1 is a number, not a text.", text("pred.json", '{"1": NaN}')),
+    ("predictions NaN", SCORE, "A prediction of image 1 is nan, not a text.", text("pred.json", '{"1": NaN}')),
     ("predictions twice", SCORE, 'pred.json has the key "1" twice', text("pred.json", '{"1": "a", "1": "b"}')),
     ("other images", SCORE, "must name the same images; 1 image(s) have no", text("pred.json", '{"2": "a"}')),
     ("references a number", SCORE, f"ref.json {DATASET_FORMS} JSON without keys", text("ref.json", "5")),

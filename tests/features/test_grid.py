@@ -61,6 +61,15 @@ def test_small_cnn_takes_the_weights_of_a_run(tiny_checkpoint):
     settings = {"name": "small_cnn", "image_size": 48, "widths": [8, 16], "trained": False, "weights": str(file)}
     batch = PreparedBatch.of(IMAGES[..., :48, :48])
     assert torch.equal(build_encoder(encoder_config(settings))(batch).vectors, whole(batch).vectors)
+    with torch.no_grad():  # an earlier stage, and the last without positions, as the whole encoder has them on its way
+        pixels = whole.preprocessing.normalise(IMAGES[..., :48, :48])
+        maps = (whole.layers[:3](pixels), whole.layers(pixels))
+    for stage, expected in zip((-2, -1), maps, strict=True):
+        bare = build_encoder(encoder_config(settings | {"stage": stage, "position_embedding": False}))
+        torch.testing.assert_close(bare(batch).vectors, expected.flatten(2).transpose(1, 2))
+        assert bare.fingerprint() != whole.fingerprint()
+    with pytest.raises(ValidationError, match="stage=2: widths make 2 maps, numbered 0 to 1"):
+        encoder_config(settings | {"stage": 2})
     for change, what in (
         ({"widths": [8, 12]}, r"layers\.3\.weight is \(16, 8, 3, 3\) and should be \(12, 8, 3, 3\)"),
         ({"widths": [8, 16, 24]}, r"are missing: layers\.9\."),

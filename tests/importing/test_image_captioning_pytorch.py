@@ -338,7 +338,7 @@ def test_features_of_another_size_are_refused(tmp_path: Path):
         with pytest.raises(UsageError) as raised:
             ask(Features(torch.rand(1, 3, 12), mask))
         assert str(raised.value) == sentence
-        with pytest.raises(UsageError, match=r"not \(1, 3, 15\) and \(1, 2\)"):
+        with pytest.raises(UsageError, match=r"not shapes \(1, 3, 15\) and \(1, 2\)"):
             ask(Features(torch.rand(1, 3, 15), mask[:, :2]))
         with pytest.raises(UsageError, match="There is an image without any region"):
             ask(Features(torch.rand(1, 3, 15), ~mask))

@@ -65,7 +65,7 @@ def caption_parts(
     with _connected(STORE + 2 * captioner.memory_bytes):
         import ray.data
 
-        resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        resources = ray.cluster_resources()
         cores, gpus = resources.get("CPU", 1), resources.get("GPU", 0)
         size = min(workers or int(gpus) or int(cores), len(parts))
         rows = [{"number": number, "part": json.dumps(part)} for number, part in parts.items()]

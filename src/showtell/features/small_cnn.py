@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from showtell.config import Pixels, Size
@@ -31,6 +31,9 @@ class SmallCnnConfig(EncoderConfig):
     norm: Literal["batch", "none"] = Field(
         "batch", description="Normalisation after each convolution: batch norm, or none, which adds a bias instead."
     )
+    stage: int = Field(
+        -1, description="Stage that returns the feature map, counted from 0; -1 is the last, with one more convolution."
+    )
     position_embedding: bool = Field(True, description="Add a learned vector to each grid cell.")
     position_slope: float = Field(
         0.0,
@@ -43,6 +46,13 @@ class SmallCnnConfig(EncoderConfig):
         min_length=1,
         description="`random`, or a file of weights; those of a run's encoder are in RUN/best/model.safetensors.",
     )
+
+    @model_validator(mode="after")
+    def _has_the_stage(self) -> Self:
+        stages = len(self.widths)
+        if not -stages <= self.stage < stages:
+            raise ValueError(f"stage={self.stage}: widths make {stages} maps, numbered 0 to {stages - 1}")
+        return self
 
 
 class SmallCnn(GridEncoder):
@@ -62,7 +72,9 @@ class SmallCnn(GridEncoder):
     def __init__(self, config: SmallCnnConfig, load_weights: bool = True) -> None:
         super().__init__()
         self.config = config
-        self.feature_size = config.widths[-1]
+        stage = range(len(config.widths))[config.stage]
+        widths = config.widths[: stage + 1]
+        self.feature_size = widths[-1]
         self.preprocessing = Preprocessing(
             image_size=config.image_size,
             resize="squash",
@@ -72,14 +84,15 @@ class SmallCnn(GridEncoder):
         )
         layers: list[nn.Module] = []
         before = 3
-        for width, stride in [*((width, 2) for width in config.widths), (config.widths[-1], 1)]:
+        last = [(widths[-1], 1)] if widths == config.widths else []
+        for width, stride in [*((width, 2) for width in widths), *last]:
             convolution = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=config.norm == "none")
             nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
             norm = [nn.BatchNorm2d(width)] if config.norm == "batch" else []
             layers += [convolution, *norm, nn.ReLU(inplace=True)]
             before = width
         self.layers = nn.Sequential(*layers)
-        self.stride = 2 ** len(config.widths)
+        self.stride = 2 ** len(widths)
         side = math.ceil(config.image_size / self.stride)
         shape = (before, side, side)
         self.position_embedding = nn.Parameter(torch.empty(shape)) if config.position_embedding else None
@@ -91,11 +104,13 @@ class SmallCnn(GridEncoder):
             own = {
                 name.removeprefix("encoder."): tensor for name, tensor in tensors.items() if name.startswith("encoder.")
             }
-            fit_weights(self, own or tensors, source=str(file), name="small_cnn with these settings")
+            unused = [f"layers.{layer}." for layer in range(len(self.layers), 3 * len(config.widths) + 3)]
+            unused += [] if config.position_embedding else ["position_embedding"]
+            fit_weights(self, own or tensors, source=str(file), name="small_cnn with these settings", unused=unused)
         self.to(memory_format=torch.channels_last)
 
     def maps(self, images: Tensor) -> Tensor:
-        """(B, 3, S, S) to (B, D, S / 2**stages, S / 2**stages), rounded up."""
+        """(B, 3, S, S) to (B, D, S / 2**stages, S / 2**stages), rounded up; stages are those up to the chosen one."""
         maps: Tensor = self.layers(images)
         return maps if self.position_embedding is None else maps + self.position_embedding
 

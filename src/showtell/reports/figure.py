@@ -5,7 +5,7 @@ below each other. Grids light the photo by their map, the brightest pixel of a w
 at half of it; regions light their boxes by their weights, the heavier one where they overlap, and the heaviest has its
 outline and its class. A cross marks the region that hard attention sampled. Below a caption are the values that its
 model has at each word, such as a gate or subgoals, as lines. Of models without attention, and of features without
-boxes, each word stands above the photo as it is.
+boxes, the words stand alone.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _draw_word(
     """The panel of one word: where the model looked, under the word and its probability."""
     word = caption.words[position]
     if caption.attention is None or model.boxes is None:
-        axes.imshow(np.asarray(photo), aspect="auto")
+        axes.set_axis_off()
     else:
         boxes = scale_boxes(model.boxes, size, photo.size)
         weights = caption.attention[position]

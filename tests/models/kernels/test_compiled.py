@@ -13,7 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from showtell.models.kernels import additive_scores, compiled, log_likelihood, plain
+from showtell.models.kernels import additive_scores, log_likelihood, plain
+from showtell.models.kernels.compiled import library as compiled
 
 needs_compiler = pytest.mark.skipif(compiled.why_not() is not None, reason=f"no compiled kernels: {compiled.why_not()}")
 sizes = st.integers(1, 40)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from showtell.models.kernels import compiled, plain
+from showtell.models.kernels import plain
+from showtell.models.kernels.compiled import library as compiled
 from showtell.models.kernels.plain import Activation
 from showtell.models.kernels.switch import is_plain
 
