@@ -340,7 +340,7 @@ def test_features_of_another_size_are_refused(tmp_path: Path):
         assert str(raised.value) == sentence
         with pytest.raises(UsageError, match=r"not shapes \(1, 3, 15\) and \(1, 2\)"):
             ask(Features(torch.rand(1, 3, 15), mask[:, :2]))
-        with pytest.raises(UsageError, match="There is an image without any region"):
+        with pytest.raises(UsageError, match="or an image without a region"):
             ask(Features(torch.rand(1, 3, 15), ~mask))
 
 
