@@ -16,18 +16,6 @@ Lines = Sequence[dict[str, Any]]  # a row of the tables each
 ResultT = TypeVar("ResultT")
 
 
-def reader(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
-    """The options that all readers of runs have; `defaults` are those of the reader, by their names."""
-    parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="the folder of the runs (see benchmarks/study.py)")
-    parser.add_argument("--images", type=int, help="maximum number of images of a split")
-    parser.add_argument("--rows", help="names of rows, parted by commas")
-    parser.add_argument("--docs", type=Path, help="the document to write the tables into, between its markers")
-    parser.add_argument("--json", action="store_true")
-    parser.set_defaults(**defaults)
-    return parser
-
-
 def publish(
     program: str,
     given: argparse.Namespace,

@@ -1,6 +1,7 @@
-"""Rows of a table, each a recipe on scenes with the features of one frozen encoder: trained, captioned and scored.
+"""Rows of a table, each a recipe with the features of one frozen encoder: trained, captioned and scored.
 
-`old_papers.py` and `ablations.py` name the rows; this file runs them and makes the tables.
+`old_papers.py` and `ablations.py` name rows on scenes, `real_photos.py` those on photos; this file runs them and makes
+the tables. On scenes:
 
  1. Scenes are drawn, and Show, Attend and Tell with soft attention is trained on them together with its encoder: the
     row `sat_soft_joint`, seed 0. That encoder is then frozen.
@@ -17,9 +18,9 @@
     it falls to zero.
  6. The captions are scored, and the tables written between the markers of the document.
 
-Each run is a folder OUT/runs/ROW/SEED with `result.json`. The same command, run again, skips what is done and resumes
-what was interrupted; tables with the same --out share their runs. KEY=VALUE changes every recipe, such as
-training.epochs=3.
+Each run is a folder OUT/runs/ROW/SEED, and what came out is in `result.json` there (of photos: in `Bench.results`). The
+same command, run again, skips what is done and resumes what was interrupted; tables with the same --out share their
+runs. KEY=VALUE changes every recipe, such as training.epochs=3.
 
 Rows are held against each other by a paired bootstrap over images: an image's statistics are averaged over the seeds
 first, so an interval says what other images would bring; the spread beside a score says what other seeds would bring.
@@ -27,6 +28,7 @@ first, so an interval says what other images would bring; the spread beside a sc
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import statistics
 import sys
@@ -37,9 +39,9 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from documents import markers_of, publish, reader
+from documents import markers_of, publish
 from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
@@ -68,7 +70,6 @@ import numpy as np
 import torch
 import yaml
 
-RECIPES = FOLDER / "scenes"
 SPLITS = ("test", "test_compositional")
 METRICS = ("bleu", "meteor", "rouge_l", "cider", "truth")
 RATES = (0.003, 0.009, 0.027)
@@ -92,7 +93,7 @@ class Row:
 
     name: str
     says: str
-    recipe: str  # in recipes/scenes
+    recipe: str  # in the bench's recipes
     view: str | None = "last"  # of `VIEWS`; None: the encoder starts from nothing and learns too
     start: str | None = None  # the row whose best weights it starts from
     changes: tuple[str, ...] = ()  # KEY=VALUE of the recipe
@@ -107,11 +108,6 @@ class Row:
         return self.name if self.changes or self.start else self.recipe
 
     @property
-    def rates(self) -> tuple[float, ...]:
-        """The learning rates that are tried."""
-        return RATES if self.start is None else REWARD_RATES
-
-    @property
     def is_tried(self) -> bool:
         """Whether learning rates are tried for it; where the encoder learns too, the recipe has its own."""
         return self.rate is None and self.view is not None
@@ -123,34 +119,66 @@ ENCODER_ROW, ENCODER_SEED = Row("sat_soft_joint", "sat soft, encoder learns too"
 
 @dataclass(frozen=True)
 class Bench:
-    """Where everything is, and what holds for all rows."""
+    """Where everything is, and what holds for all rows; this one is of scenes."""
 
     out: Path
     overrides: tuple[str, ...] = ()
+    images: int = 5000  # that are drawn
     frozen_epochs: int = 6  # of rows with a frozen encoder
     trial_epochs: int = 2  # of runs that try a learning rate
     reward_epochs: int = 2  # of rows that start from another
     reward_trial_epochs: int = 1  # of runs that try a learning rate for these
 
-    def folder(self, row: Row, seed: int) -> Path:
-        """Of a run."""
-        return self.out / "runs" / row.name / str(seed)
+    name: ClassVar[str] = "old-papers"  # of the folder of the runs, where none is given
+    recipes: ClassVar[Path] = FOLDER / "scenes"
+    splits: ClassVar[tuple[str, ...]] = SPLITS
+    metrics: ClassVar[tuple[str, ...]] = METRICS
+    rates: ClassVar[tuple[float, ...]] = RATES
+    reward_rates: ClassVar[tuple[float, ...]] = REWARD_RATES
+    factor: ClassVar[float] = FACTOR
+    encoder_row: ClassVar[Row | None] = ENCODER_ROW  # whose encoder all others have
+    has_boxes: ClassVar[bool] = True  # so that pointing can be measured
 
-    def trial_folder(self, row: Row, rate: float) -> Path:
+    @property
+    def data(self) -> Path:
+        """The dataset."""
+        return self.out / "scenes"
+
+    @property
+    def results(self) -> Path:
+        """Where the folders of results are, runs/ROW/SEED and trials/ROW/RATE."""
+        return self.out
+
+    def place(self, row: Row, seed: int) -> Path:
+        """Of a run, below `out` and below `results`."""
+        return Path("runs", row.name, str(seed))
+
+    def trial_place(self, row: Row, rate: float) -> Path:
         """Of a short run that tries a learning rate."""
-        return self.out / "trials" / row.trial / str(rate)
+        return Path("trials", row.trial, str(rate))
+
+    def rates_of(self, row: Row) -> tuple[float, ...]:
+        """The learning rates that are tried first."""
+        return self.rates if row.start is None else self.reward_rates
+
+    def draw(self) -> None:
+        """Make the dataset."""
+        with counting("drawing scenes", self.images) as progress:
+            write_scenes(self.data, images=self.images, progress=progress)
+
+    def describe(self, runs: Sequence[Mapping[str, str]], split: str) -> dict[str, Any]:
+        """What a summary says of the captions of several runs beside their scores."""
+        scenes = read_scenes(self.data)
+        assert scenes is not None
+        diagnoses = [diagnose(texts.values()) for texts in runs]
+        faults = {name: mean_and_spread([one[name] for one in diagnoses]) for name in FAULTS}
+        return {"kinds": truth_by_kind(runs, scenes), "faults": faults}
 
     def recipe(self, row: Row, seed: int, rate: float | None = None) -> dict[str, Any]:
         """The recipe of a run; without a rate, the recipe's own."""
-        content = yaml.safe_load((RECIPES / f"{row.recipe}.yaml").read_text(encoding="utf-8"))
-        fixed = [f"data.path={self.out / 'scenes'}", f"training.seed={seed}", "training.trackers=[]"]
-        if rate is not None:
-            fixed.append(f"training.learning_rate={rate}")
+        content = self.overridden(row, seed, rate)
         if row.view is not None:
-            content["objective"].pop("word_presence", None)  # it teaches the encoder
-        apply_overrides(content, [*row.changes, *self.overrides, *fixed])
-        if row.view is not None:
-            weights = self.folder(ENCODER_ROW, ENCODER_SEED) / "best" / "model.safetensors"
+            weights = self.out / self.place(ENCODER_ROW, ENCODER_SEED) / "best" / "model.safetensors"
             frozen = content["encoder"] | VIEWS[row.view] | {"trained": False, "weights": str(weights)}
             boxes = {"name": "roi_grid", "backbone": frozen, "whole_photo": True}
             content["encoder"] = boxes if row.view == "boxes" else frozen
@@ -159,8 +187,20 @@ class Bench:
         if row.start is not None:
             content["training"] |= {"schedule": "linear", "warmup_steps": 0, "validate_every": 1, "bucket": 16}
             content["training"]["optimizer"] = {"name": "adamw", "weight_decay": 0.01}
+        return content
+
+    def overridden(self, row: Row, seed: int, rate: float | None) -> dict[str, Any]:
+        """The recipe of a row as it is written, with what the row, the command line, the seed and the rate change."""
+        content: dict[str, Any] = yaml.safe_load((self.recipes / f"{row.recipe}.yaml").read_text(encoding="utf-8"))
+        fixed = [f"data.path={self.data}", f"training.seed={seed}", "training.trackers=[]"]
+        if rate is not None:
+            fixed.append(f"training.learning_rate={rate}")
+        if row.start is not None:
             begun = 0 if seed == TRIAL_SEED else seed
-            content["training"]["start_from"] = str(self.out / "runs" / row.start / str(begun) / "best")
+            fixed.append(f"training.start_from={self.out / 'runs' / row.start / str(begun) / 'best'}")
+        if row.view is not None:
+            content["objective"].pop("word_presence", None)  # it teaches the encoder
+        apply_overrides(content, [*row.changes, *self.overrides, *fixed])
         return content
 
     def trial(self, row: Row, rate: float) -> dict[str, Any]:
@@ -174,14 +214,19 @@ class Bench:
 # --- one run, in a process of its own ---
 
 
-def run(content: dict[str, Any], folder: Path, *, with_captions: bool) -> bool:
-    """Train by a recipe, caption the test splits, and write down what came out, unless that is done.
+def run(content: dict[str, Any], folder: Path, results: Path, splits: Sequence[str], *, boxes: bool = False) -> bool:
+    """Train by a recipe, caption the test splits, and write down what came out.
+
+    Args:
+        content: the recipe.
+        folder: of the run.
+        results: where `result.json` and the captions of each split go.
+        splits: those to caption; none for a run that tries a learning rate.
+        boxes: the dataset has boxes, so that attention can be measured.
 
     Returns:
         Whether it is done; false: it was interrupted, and resumes another time.
     """
-    if (folder / "result.json").exists():
-        return True
     torch.set_num_threads(1)
     resumed = (folder / "last").exists()
     began, computed = time.perf_counter(), time.process_time()
@@ -190,30 +235,29 @@ def run(content: dict[str, Any], folder: Path, *, with_captions: bool) -> bool:
     if trained.interrupted:
         return False
     captioner = Captioner.from_pretrained(folder / "best", device="cpu")
-    if with_captions:
+    if splits:
         dataset = open_dataset(content["data"]["path"])
         store = FeatureStore(content["data"]["features"]) if "features" in content["data"] else None
         last = captioner.decoder.stages - 1
-        for split in SPLITS:
+        for split in splits:
             for stage in range(last + 1):
                 captions = caption_records(
                     captioner, dataset.split(split), captioner.settings(stage=stage), store=store
                 )
                 texts = {image: caption.text for image, caption in captions.items()}
-                write_json(folder / f"{split}{'' if stage == last else f'.stage{stage}'}.json", texts)
-        attention = attention_numbers(captioner, dataset.split("test"))
+                write_json(results / f"{split}{'' if stage == last else f'.stage{stage}'}.json", texts)
     learned = [captioner.decoder, *([captioner.encoder] if captioner.encoder.config.trained else [])]
     result = {
         "validation": trained.best,
         "best_epoch": trained.best_epoch,
         "learning_rate": content["training"]["learning_rate"],
         "weights": sum(weight.numel() for module in learned for weight in module.parameters()),
-        "attention": attention if with_captions else None,
+        "attention": attention_numbers(captioner, dataset.split("test")) if splits and boxes else None,
         # of a run that was interrupted only the end is known
         "seconds": None if resumed else seconds,
         "cpu_seconds": None if resumed else cpu_seconds,
     }
-    write_json(folder / "result.json", result, indent=1)
+    write_json(results / "result.json", result, indent=1)
     return True
 
 
@@ -238,51 +282,61 @@ def attention_numbers(captioner: Captioner, records: Sequence[CaptionRecord]) ->
 # --- all runs ---
 
 
-def run_all(bench: Bench, rows: Sequence[Row], known: Mapping[str, Row], *, images: int, seeds: int, jobs: int) -> None:
+def run_all(bench: Bench, rows: Sequence[Row], known: Mapping[str, Row], *, seeds: int, jobs: int) -> None:
     """Whatever is not done yet of the plan at the head of this file.
 
     Args:
         bench: where everything is.
         rows: those to run.
         known: all rows by name, among them those that try learning rates for others.
-        images: number of pictures.
         seeds: number of runs of each row.
         jobs: runs at a time.
     """
-    settings = {"images": images, **dataclasses.asdict(bench), "overrides": list(bench.overrides)}
+    settings = dataclasses.asdict(bench) | {"overrides": list(bench.overrides)}
     del settings["out"]
     kept = bench.out / "settings.json"
     if kept.exists() and (before := read_json(kept)) != settings:
         raise UsageError(f"{bench.out} was begun with {before}, not with {settings}; take these, or another --out.")
     write_json(kept, settings)
-    with counting("drawing scenes", images) as progress:
-        write_scenes(bench.out / "scenes", images=images, progress=progress)
+    bench.draw()
+    starts = {row.start for row in rows}
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
 
-        def submit(row: Row, seed: int) -> tuple[Future[bool], Path]:
-            rate = None if row.view is None else best_rate(bench, row)
-            content, folder = bench.recipe(row, seed, rate), bench.folder(row, seed)
-            return pool.submit(run, content, folder, with_captions=True), folder
+        def submit(content: dict[str, Any], place: Path, splits: tuple[str, ...], weights: bool) -> None:
+            """Start a run, unless it is done; its weights may be needed where another machine has done it."""
+            done = (bench.results / place / "result.json").exists()
+            if not done or (weights and not (bench.out / place / "best").exists()):
+                folders = bench.out / place, bench.results / place
+                runs[pool.submit(run, content, *folders, splits, boxes=bench.has_boxes)] = folders[1]
 
+        def submit_row(row: Row, seed: int) -> None:
+            rate = None if row.view is None else best_rate(bench, row)
+            weights = row.name in starts or row == bench.encoder_row
+            submit(bench.recipe(row, seed, rate), bench.place(row, seed), bench.splits, weights)
+
+        runs: dict[Future[bool], Path] = {}
         try:
-            _wait(dict([submit(ENCODER_ROW, ENCODER_SEED)]))
+            if bench.encoder_row is not None:
+                submit_row(bench.encoder_row, ENCODER_SEED)
+            _wait(runs)
             _fill_stores(bench, rows)
             for group in ([row for row in rows if not row.start], [row for row in rows if row.start]):
                 tried = {row.trial: known[row.trial] if row.tried_by else row for row in group if row.is_tried}
                 while missing := [(row, rate) for row in tried.values() for rate in missing_rates(bench, row)]:
-                    trials = {}
                     for row, rate in missing:
-                        folder = bench.trial_folder(row, rate)
-                        trials[pool.submit(run, bench.trial(row, rate), folder, with_captions=False)] = folder
-                    _wait(trials)
-                _wait(dict(submit(row, seed) for seed in range(seeds) for row in group))
+                        submit(bench.trial(row, rate), bench.trial_place(row, rate), (), weights=False)
+                    _wait(runs)
+                for seed in range(seeds):
+                    for row in group:
+                        submit_row(row, seed)
+                _wait(runs)
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
 def _wait(runs: dict[Future[bool], Path]) -> None:
-    """Until all are done, saying so of each."""
+    """Until all are done, saying so of each; then none is left."""
     for number, future in enumerate(as_completed(runs), 1):
         folder = runs[future]
         if not future.result():
@@ -296,11 +350,12 @@ def _wait(runs: dict[Future[bool], Path]) -> None:
             file=sys.stderr,
             flush=True,
         )
+    runs.clear()
 
 
 def _fill_stores(bench: Bench, rows: Iterable[Row]) -> None:
     """What the frozen encoder sees, once for each view."""
-    records = open_dataset(bench.out / "scenes").records
+    records = open_dataset(bench.data).records
     views = {row.view: row for row in [*rows, Row("trial", "", "sat_soft")]}  # trials look at the last stage
     for row in (row for view, row in views.items() if view is not None):
         recipe = make_recipe(bench.recipe(row, 0))
@@ -312,18 +367,18 @@ def _fill_stores(bench: Bench, rows: Iterable[Row]) -> None:
 def missing_rates(bench: Bench, row: Row) -> list[float]:
     """The learning rates still to try: those that every row tries, then beyond the edge while the best is there."""
     tried = tried_rates(bench, row)
-    if first := [rate for rate in row.rates if rate not in tried]:
+    if first := [rate for rate in bench.rates_of(row) if rate not in tried]:
         return first
     if len(tried) >= MAX_RATES:
         return []
     best = best_rate(bench, row)
-    beyond = {max(tried): best * FACTOR, min(tried): best / FACTOR}
+    beyond = {max(tried): best * bench.factor, min(tried): best / bench.factor}
     return [float(f"{beyond[best]:.3g}")] if best in beyond else []
 
 
 def tried_rates(bench: Bench, row: Row) -> dict[float, float]:
     """The learning rates tried so far, each with its CIDEr-D on validation."""
-    results = (bench.out / "trials" / row.trial).glob("*/result.json")
+    results = (bench.results / "trials" / row.trial).glob("*/result.json")
     return {float(path.parent.name): read_json(path)["validation"] for path in results}
 
 
@@ -342,7 +397,7 @@ def summarise_runs(
     bench: Bench,
     rows: Sequence[Row],
     pairs: Iterable[tuple[str, str]],
-    metrics: Sequence[str] = METRICS,
+    metrics: Sequence[str] | None = None,
     seeds: int | None = None,
 ) -> list[dict[str, Any]]:
     """What is done, as JSON: the scores of each row over seeds, and how the first of a pair differs from the second.
@@ -351,29 +406,26 @@ def summarise_runs(
         bench: where everything is.
         rows: those to look at; without finished runs they are left out.
         pairs: names of rows.
-        metrics: the scores that are computed.
+        metrics: the scores that are computed (default: those of the bench).
         seeds: at most the first of them (default: all that are done).
     """
-    dataset, scenes = open_dataset(bench.out / "scenes"), read_scenes(bench.out / "scenes")
-    assert scenes is not None
-    facts = {split: image_facts(dataset, dataset.split(split)) for split in SPLITS}
+    dataset, metrics = open_dataset(bench.data), metrics or bench.metrics
+    facts = {split: image_facts(dataset, dataset.split(split)) for split in bench.splits}
     pooled: dict[str, dict[str, ScoreReport]] = {}
     lines = []
     for row in rows:
-        folders = sorted(path.parent for path in (bench.out / "runs" / row.name).glob("*/result.json"))[:seeds]
+        folders = sorted(path.parent for path in (bench.results / "runs" / row.name).glob("*/result.json"))[:seeds]
         if not folders:
             continue
         results = [read_json(folder / "result.json") for folder in folders]
         scores: dict[str, Any] = {}
         pooled[row.name] = {}
-        kinds: dict[str, Any] = {}
-        faults: dict[str, Any] = {}
+        described: dict[str, dict[str, Any]] = {}
         stages: dict[str, Any] = {}
-        for split in SPLITS:
+        for split in bench.splits:
             captions = [read_json(folder / f"{split}.json") for folder in folders]
-            kinds[split] = truth_by_kind(captions, scenes)
-            diagnoses = [diagnose(texts.values()) for texts in captions]
-            faults[split] = {name: mean_and_spread([one[name] for one in diagnoses]) for name in FAULTS}
+            for name, value in bench.describe(captions, split).items():
+                described.setdefault(name, {})[split] = value
             reports = [score(texts, facts[split], metrics) for texts in captions]
             pooled[row.name][split] = pool_reports(reports)
             scores[split] = spreads(reports)
@@ -393,8 +445,7 @@ def summarise_runs(
                     for name in (results[0]["attention"] or {})
                 },
                 "scores": scores,
-                "kinds": kinds,
-                "faults": faults,
+                **described,
                 "stages": stages,  # those before the last
             }
         )
@@ -414,7 +465,7 @@ def _compare(first: Mapping[str, ScoreReport], second: Mapping[str, ScoreReport]
         split: {
             name: dataclasses.asdict(difference) for name, difference in compare(first[split], second[split]).items()
         }
-        for split in SPLITS
+        for split in first
     }
 
 
@@ -504,7 +555,8 @@ def command(
     tables: Callable[[Sequence[dict[str, Any]]], str],
     ratios: Callable[[Sequence[dict[str, Any]]], list[dict[str, Any]]],
     table_name: str,
-    metrics: Sequence[str] = METRICS,
+    metrics: Sequence[str] | None = None,
+    bench_type: type[Bench] = Bench,
     arguments: Sequence[str] | None = None,
 ) -> int:
     """Run what is missing of the rows, print their tables, and write them where they are wanted; the exit status.
@@ -517,19 +569,23 @@ def command(
         tables: the tables of a summary, in Markdown.
         ratios: what `--json` prints of a summary.
         table_name: of the markers in the document.
-        metrics: the scores that the tables need.
+        metrics: the scores that the tables need (default: those of the bench).
+        bench_type: what the rows are run on.
         arguments: of the command line (default: those of this process).
     """
-    parser = reader(description, out=Path("runs/old-papers"), rows=",".join(row.name for row in rows))
+    parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path(f"runs/{bench_type.name}"), help="the folder of the runs")
+    parser.add_argument("--rows", default=",".join(row.name for row in rows), help="their names, parted by commas")
+    parser.add_argument("--docs", type=Path, help="the document to write the tables into, between its markers")
+    parser.add_argument("--json", action="store_true")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for every recipe, such as training.epochs=3")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0")
-    for setting in dataclasses.fields(Bench)[2:]:
-        option = "--" + setting.name.replace("_", "-")
-        parser.add_argument(option, type=int, default=setting.default, help="see the head of benchmarks/study.py")
+    for setting in dataclasses.fields(bench_type)[2:]:
+        option, kind = "--" + setting.name.replace("_", "-"), type(setting.default)
+        parser.add_argument(option, type=kind, default=setting.default, help="see the head of benchmarks/study.py")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, each on one core")
     parser.add_argument("--table", default=table_name, help="which markers: <!-- TABLE: begin -->, end")
     parser.add_argument("--summary-only", action="store_true", help="train nothing; score what is done")
-    parser.set_defaults(images=5000)
     given = parser.parse_args(arguments)
     by_name = {row.name: row for row in [*known, *rows]}
     wanted = given.rows.split(",")
@@ -538,14 +594,14 @@ def command(
         if unknown := [name for name in wanted if name not in by_name]:
             raise UsageError(f"--rows: there is no {', '.join(unknown)}; known are {', '.join(by_name)}.")
         chosen = [by_name[name] for name in wanted]
-        epochs = {setting.name: getattr(given, setting.name) for setting in dataclasses.fields(Bench)[2:]}
-        bench = Bench(given.out, tuple(given.overrides), **epochs)
+        settings = {setting.name: getattr(given, setting.name) for setting in dataclasses.fields(bench_type)[2:]}
+        bench = bench_type(given.out, tuple(given.overrides), **settings)
         if not given.summary_only:
             for row in chosen:
-                begun = row.start is None or row.start in wanted or bench.folder(by_name[row.start], 0).exists()
+                begun = row.start is None or row.start in wanted or (bench.out / "runs" / row.start / "0").exists()
                 if not begun:
                     raise UsageError(f"--rows: {row.name} starts from {row.start}; name that too.")
-            run_all(bench, chosen, by_name, images=given.images, seeds=given.seeds, jobs=given.jobs)
+            run_all(bench, chosen, by_name, seeds=given.seeds, jobs=given.jobs)
         lines = summarise_runs(bench, chosen, pairs, metrics, given.seeds)
         if not lines:
             raise DataError(f"{bench.out} has no finished run of {', '.join(wanted)}.")

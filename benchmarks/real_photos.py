@@ -1,0 +1,321 @@
+"""The five papers' systems on the photos of Flickr8k, on the features of one frozen encoder, for docs/results.md.
+
+    python benchmarks/real_photos.py --photos data/flickr8k [--out runs/real-photos] [--rows A,B] [--seeds 1]
+        [--docs docs/results.md] [--json] [KEY=VALUE ...]
+
+ 1. The encoder is EfficientNet-Lite2 with its weights from the package index, frozen. Its last map (9 x 9 x 352, of
+    photos of 288 x 288 pixels) goes into a store once; so does the map of the stage before (14 x 14 x 120, of 224).
+ 2. Every row is a recipe of `flickr8k/small`. Learning rates are tried as on scenes (`study.py`, 3): short runs with a
+    seed of their own, the best by CIDEr-D of greedy captions on validation.
+ 3. Test captions are those of a beam of 5.
+
+What came out of each run, and its captions of the test photos, is kept beside this file in `real_photos/`, so that
+another machine goes on where this one stopped: a run whose results are there is not run again, unless a row that starts
+from it needs its weights. `--summary-only` makes the tables from them, and needs the captions of Flickr8k alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar
+
+from documents import table
+from showtell.datasets import open_dataset
+from showtell.recipes import FOLDER
+from showtell.scores import diagnose
+from showtell.text.tokenizer import tokenize
+from study import Bench, Row, command, difference_cell, mean_and_spread, score_cell
+
+import torch
+from torch.nn import functional
+
+HERE = Path(__file__).parent
+REFERENCE = "sat_soft"
+GRU, SOFT, UPDOWN, STACK = "nic_gru", "sat_soft", "updown", "stack"
+PLAIN_ATTENTION = ("model.gate=false", "model.readout=hidden", "objective.doubly_stochastic=0")
+
+ROWS = (
+    Row("nic_gru", "GRU, no attention", "nic_gru"),
+    Row("nic_rnn", "plain RNN, no attention", "nic_gru", changes=("model.cell=rnn",)),
+    Row("nic_lstm", "LSTM, no attention", "nic_gru", changes=("model.cell=lstm", "model.image=input")),
+    Row(
+        "nic_lstm3", "LSTM of 3 layers, no attention", "nic_gru",
+        changes=("model.cell=lstm", "model.image=input", "model.layers=3"),
+    ),
+    Row("sat_ensae", "attention of the report (no gate, readout from h)", "sat_soft", changes=PLAIN_ATTENTION),
+    Row("sat_soft", "soft attention", "sat_soft"),
+    Row("sat_hard", "hard attention", "sat_hard"),
+    Row("att2in", "Att2in", "att2in"),
+    Row("updown", "Up-Down over the grid", "updown"),
+    Row("stack", "Stack, stacked attention", "stack"),
+    Row("stack_independent", "Stack, independent attention", "stack", changes=("model.attention=independent",)),
+    Row("hacap", "HACap, pre-trained", "hacap"),
+    Row("hacap_no_manager", "HACap without the manager", "hacap", changes=("model.manager=false",), tried_by="hacap"),
+    Row(
+        "hacap_worker", "HACap, worker alone", "hacap",
+        changes=("model.goals=false", "objective.name=cross_entropy"),
+        tried_by="hacap",
+    ),
+    Row("transformer", "transformer", "transformer"),
+    # what the ingredients of Show, Attend and Tell bring
+    Row("soft_no_gate", "soft attention without the gate", "sat_soft", changes=("model.gate=false",), tried_by=SOFT),
+    Row(
+        "soft_hidden", "soft attention, readout from h alone", "sat_soft", changes=("model.readout=hidden",),
+        tried_by=SOFT,
+    ),
+    Row(
+        "soft_no_penalty", "soft attention without the penalty", "sat_soft",
+        changes=("objective.doubly_stochastic=0",), tried_by=SOFT,
+    ),
+    Row("soft_before", "soft attention, the stage before (14 x 14)", "sat_soft", "before", tried_by=SOFT),
+    *(
+        Row(
+            f"hard_{weight}_{unit}", f"hard attention, lambda_r {weight}, reward per {unit}", "sat_hard",
+            changes=(f"objective.reinforce={weight}", f"objective.per_word={str(unit == 'word').lower()}"),
+            tried_by="sat_hard",
+        )
+        for weight in ("0", "0.1", "1", "10")
+        for unit in (("word", "caption") if weight != "0" else ("word",))
+        if (weight, unit) != ("0.1", "word")
+    ),
+    Row(
+        "hard_sampled", "hard attention, always a sample", "sat_hard", changes=("model.expectation_probability=0",),
+        tried_by="sat_hard",
+    ),
+    # rewards
+    Row("nic_gru_sc", "GRU, then self-critical", "nic_gru_self_critical", start=GRU),
+    Row("sat_soft_sc", "soft attention, then self-critical", "sat_soft_self_critical", start=SOFT),
+    Row("updown_sc", "Up-Down, then self-critical", "updown_self_critical", start=UPDOWN),
+    Row("stack_sc", "Stack, then self-critical on the last stage", "stack_self_critical", start=STACK),
+    Row("stack_c2f", "Stack, then coarse to fine", "stack_coarse_to_fine", start=STACK),
+    Row("transformer_sc", "transformer, then self-critical", "transformer_self_critical", start="transformer"),
+    Row("hacap_adversarial", "HACap, then adversarial", "hacap_adversarial", start="hacap", rate=0.0003),
+)  # fmt: skip
+PAIRS = (
+    ("sat_ensae", "nic_gru"),
+    ("stack", "nic_lstm3"),
+    ("stack", "stack_independent"),
+    ("stack", "updown"),
+    ("hacap", "hacap_no_manager"),
+    ("hacap", "hacap_worker"),
+    ("hard_0_word", "sat_hard"),
+    ("nic_gru_sc", "nic_gru"),
+    ("sat_soft_sc", "sat_soft"),
+    ("updown_sc", "updown"),
+    ("stack_sc", "stack"),
+    ("stack_c2f", "stack_sc"),
+    ("transformer_sc", "transformer"),
+    ("hacap_adversarial", "hacap"),
+)
+# What stays, the unit of the papers: BLEU without brevity penalty and METEOR times 100, CIDEr-D as it is printed.
+COLUMNS = {
+    **{f"bleu_no_bp_{n}": f"BLEU-{n}, no brevity penalty" for n in (1, 2, 3, 4)},
+    "bleu_4": "BLEU-4",
+    "meteor": "METEOR",
+    "rouge_l": "ROUGE-L",
+    "cider": "CIDEr-D",
+}
+PUBLISHED = (  # papers/003, Table 1, Flickr8k
+    ("Google NIC (Vinyals et al. 2015), as printed in papers/003", "63 | 41 | 27 | – | – | – | – | –"),
+    ("soft attention of papers/003, VGG-19", "67 | 44.8 | 29.9 | 19.5 | – | 18.93 | – | –"),
+    ("hard attention of papers/003, VGG-19", "67 | 45.7 | 31.4 | 21.3 | – | 20.30 | – | –"),
+)
+READS = {
+    "mean_length": "words",
+    "vocabulary": "different words",
+    "distinct_2": "distinct pairs",
+    "novelty": "not in training",
+    "identical": "said of another photo too",
+    "bad_endings": "bad endings",
+    "told_apart": "told from a person's",
+}
+
+
+@dataclass(frozen=True)
+class Photos(Bench):
+    """Flickr8k."""
+
+    images: int = 0  # at most of each split; 0 for all
+    frozen_epochs: int = 8
+    trial_epochs: int = 2
+    reward_epochs: int = 6
+    reward_trial_epochs: int = 2
+    photos: str = "data/flickr8k"
+
+    name: ClassVar[str] = "real-photos"
+    recipes: ClassVar[Path] = FOLDER / "flickr8k" / "small"
+    splits: ClassVar[tuple[str, ...]] = ("test",)
+    metrics: ClassVar[tuple[str, ...]] = ("bleu", "meteor", "rouge_l", "cider")
+    rates: ClassVar[tuple[float, ...]] = (0.0005, 0.001, 0.002)
+    reward_rates: ClassVar[tuple[float, ...]] = (0.00005, 0.0001, 0.0002)
+    factor: ClassVar[float] = 2
+    encoder_row: ClassVar[Row | None] = None
+    has_boxes: ClassVar[bool] = False
+    views: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "last": {},
+        "before": {"stage": -2, "image_size": 224},  # 14 x 14 cells
+    }
+
+    @property
+    def data(self) -> Path:
+        return Path(self.photos)
+
+    @property
+    def results(self) -> Path:
+        return HERE / "real_photos"
+
+    def draw(self) -> None:
+        """Photos are there."""
+
+    def recipe(self, row: Row, seed: int, rate: float | None = None) -> dict[str, Any]:
+        content = self.overridden(row, seed, rate)
+        assert row.view is not None, "the encoder is frozen"
+        if content["objective"]["name"] == "cross_entropy":
+            content["objective"].pop("discriminator_lr_factor", None)  # of HACap without its goals
+        content["encoder"] |= self.views[row.view]
+        content["data"]["features"] = str(self.out / "stores" / row.view)
+        content["training"]["epochs"] = self.frozen_epochs if row.start is None else self.reward_epochs
+        if self.images:
+            content["data"]["limit"] = self.images
+        return content
+
+    def describe(self, runs: Sequence[Mapping[str, str]], split: str) -> dict[str, Any]:
+        """How captions read: their variety, and how often they are told from a person's."""
+        training, people = _people(self.data, split)
+        rates = [
+            diagnose(texts.values(), training=training) | {"told_apart": told_apart(texts, people)} for texts in runs
+        ]
+        return {"reads": {name: mean_and_spread([one[name] for one in rates]) for name in READS}}
+
+
+@cache
+def _people(data: Path, split: str) -> tuple[list[str], dict[str, str]]:
+    """The captions of training, and for each image of a split one caption by a person."""
+    dataset = open_dataset(data)
+    training = [caption.text for record in dataset.split("train") for caption in record.captions]
+    people = {
+        record.image_id: record.captions[number % len(record.captions)].text
+        for number, record in enumerate(dataset.split(split))
+    }
+    return training, people
+
+
+def told_apart(machine: Mapping[str, str], people: Mapping[str, str]) -> float:
+    """How often a caption is rightly said to be a machine's or a person's; 0.5 is chance.
+
+    Logistic regression over the words and the pairs of words of a caption, trained on half of the photos and asked
+    about the other half, and the other way round.
+
+    Args:
+        machine: captions by the image's id.
+        people: one caption of each of these images.
+    """
+    halves = [[image for number, image in enumerate(sorted(machine)) if number % 2 == half] for half in (0, 1)]
+    right = 0
+    for known, asked in (halves, halves[::-1]):
+        texts = [source[image] for source in (machine, people) for image in known]
+        index = {part: number for number, part in enumerate(sorted({part for text in texts for part in _parts(text)}))}
+        weights = _logistic(_bags(texts, index), torch.arange(len(texts)).lt(len(known)).float())
+        for source, sign in ((machine, 1), (people, -1)):
+            logits = _bags([source[image] for image in asked], index) @ weights[:-1] + weights[-1]
+            right += int((sign * logits > 0).sum())
+    return right / (2 * len(machine))
+
+
+def _logistic(features: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Weights of the features and, last, the bias."""
+    weights = torch.zeros(features.shape[1] + 1, requires_grad=True)
+    optimiser = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimiser.zero_grad()
+        fit = functional.binary_cross_entropy_with_logits(features @ weights[:-1] + weights[-1], target)
+        value = fit + 0.001 * weights[:-1].square().sum()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    optimiser.step(loss)  # type: ignore[no-untyped-call]
+    return weights.detach()
+
+
+def _parts(text: str) -> set[str]:
+    """The words of a caption and its pairs of words, its beginning and end among them."""
+    words = ["^", *tokenize(text), "$"]
+    return {*words, *map(" ".join, pairwise(words))}
+
+
+def _bags(texts: Sequence[str], index: Mapping[str, int]) -> torch.Tensor:
+    """(captions, parts): which parts a caption has."""
+    bags = torch.zeros(len(texts), len(index))
+    for row, text in enumerate(texts):
+        bags[row, [index[part] for part in _parts(text) if part in index]] = 1
+    return bags
+
+
+def tables(lines: Sequence[dict[str, Any]]) -> str:
+    """The tables of a summary, in Markdown."""
+    rows = [[says, *scores.split(" | "), "", ""] for says, scores in PUBLISHED]
+    for line in lines:
+        scores = line["scores"]["test"]
+        cells = [_cell(scores[name], 1, 100) for name in COLUMNS]
+        rows.append([line["says"], *cells, str(len(line["seeds"])), _cell(line["cpu_seconds"], 0, 1 / 60)])
+    parts = [table(["Flickr8k test, 1,000 photos", *COLUMNS.values(), "seeds", "minutes"], rows)]
+    says = {line["name"]: line["says"] for line in lines}
+    rows = [
+        [line["says"], says[second], *[difference_cell(differences["test"][name]) for name in ("cider", "meteor")]]
+        for line in lines
+        for second, differences in line["pairs"].items()
+    ]
+    if rows:
+        heads = ["row", "minus", "CIDEr-D, 95 % interval and p", "METEOR, 95 % interval and p"]
+        parts.append("Differences, by a paired bootstrap over the photos:\n\n" + table(heads, rows))
+    rows = [[line["says"], *[score_cell(line["reads"]["test"][name], 3) for name in READS]] for line in lines]
+    parts.append("How captions read:\n\n" + table(["row", *READS.values()], rows))
+    rows = [
+        [f"{line['says']}: stage {number} of 0 to {len(stages)}", *[_cell(scores[name], 1, 100) for name in COLUMNS]]
+        for line in lines
+        if line["stages"]
+        for stages in [line["stages"]["test"]]
+        for number, scores in enumerate([*stages, line["scores"]["test"]])
+    ]
+    if rows:
+        parts.append("The caption of each stage:\n\n" + table(["row", *COLUMNS.values()], rows))
+    rows = [[line["says"], f"{line['learning_rate']:g}", f"{line['weights'] / 1e6:.1f}"] for line in lines]
+    parts.append("Rates and sizes:\n\n" + table(["row", "learning rate", "million weights that learn"], rows))
+    return "\n\n".join(parts)
+
+
+def _cell(value: Mapping[str, float | None], digits: int, factor: float) -> str:
+    """A mean over seeds with its spread, in another unit."""
+    return score_cell({name: None if number is None else number * factor for name, number in value.items()}, digits)
+
+
+def ratios(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What `--json` prints: each row's CIDEr-D against soft attention's."""
+    value = {line["name"]: line["scores"]["test"]["cider"]["mean"] for line in lines}
+    reference = value.get(REFERENCE)
+    return [
+        {
+            "name": f"{name}_cider_flickr8k", "value": score, "unit": "CIDEr-D", "against": REFERENCE,
+            "ratio": score / reference if reference else None,
+        }
+        for name, score in value.items()
+    ]  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print, and write the tables where they are wanted."""
+    against = [(row.name, REFERENCE) for row in ROWS if row.name != REFERENCE and row.start is None]
+    return command(
+        __doc__, ROWS, pairs=[*against, *PAIRS], tables=tables, ratios=ratios, table_name="photos", bench_type=Photos,
+        arguments=arguments,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
