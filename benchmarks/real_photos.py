@@ -216,14 +216,14 @@ def told_apart(machine: Mapping[str, str], people: Mapping[str, str]) -> float:
         people: one caption of each of these images.
     """
     halves = [[image for number, image in enumerate(sorted(machine)) if number % 2 == half] for half in (0, 1)]
-    right = 0
+    right = 0.0
     for known, asked in (halves, halves[::-1]):
         texts = [source[image] for source in (machine, people) for image in known]
         index = {part: number for number, part in enumerate(sorted({part for text in texts for part in _parts(text)}))}
         weights = _logistic(_bags(texts, index), torch.arange(len(texts)).lt(len(known)).float())
         for source, sign in ((machine, 1), (people, -1)):
             logits = _bags([source[image] for image in asked], index) @ weights[:-1] + weights[-1]
-            right += int((sign * logits > 0).sum())
+            right += float(((sign * logits).sign() + 1).sum()) / 2  # 0 says neither
     return right / (2 * len(machine))
 
 
