@@ -27,19 +27,19 @@ def test_every_row_is_a_valid_recipe_of_equal_effort(tmp_path):
 
 def test_a_machine_is_told_from_people_by_its_words():
     people = {str(n): f"{animal} number {n} is resting" for n, animal in enumerate(["dog", "cat"] * 20)}
-    assert told_apart({image: "a dog runs" for image in people}, people) == 1.0
+    assert told_apart(dict.fromkeys(people, "a dog runs"), people) == 1.0
     assert told_apart(people, people) == pytest.approx(0.5)  # the same text is called the same
 
 
 def test_tables_say_what_the_summary_says():
     number = {"mean": 0.25, "spread": 0.0125}
-    scores = {name: number for name in ("bleu_4", "meteor", "rouge_l", "cider")}
+    scores = dict.fromkeys(("bleu_4", "meteor", "rouge_l", "cider"), number)
     scores |= {f"bleu_no_bp_{n}": number for n in (1, 2, 3, 4)}
     difference = {"value": 0.1, "low": 0.05, "high": 0.15, "p": 0.01}
     line = {
         "name": "sat_soft", "says": "soft attention", "seeds": [0, 1], "learning_rate": 0.001, "weights": 4_000_000,
         "cpu_seconds": {"mean": 600.0, "spread": None}, "scores": {"test": scores},
-        "reads": {"test": {name: number for name in READS}}, "stages": {},
+        "reads": {"test": dict.fromkeys(READS, number)}, "stages": {},
         "pairs": {"nic_gru": {"test": {"cider": difference, "meteor": difference}}},
     }  # fmt: skip
     other = line | {"name": "nic_gru", "says": "GRU", "pairs": {}}
