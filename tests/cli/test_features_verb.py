@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
 from showtell.cli import main
-from showtell.training import train
+from showtell.training import load_recipe, train
 
-SMALL = ["--encoder", "small_cnn", "--weights", "random"]
+SMALL = ["--encoder", "small_cnn"]
 
 
 def run(capsys, *arguments: object) -> tuple[int, str, str]:
@@ -29,7 +30,7 @@ def test_a_dataset_becomes_a_store(tiny_scenes, tmp_path, capsys):
     assert (facts["images"], facts["feature_size"], facts["dtype"], facts["unreadable"]) == (60, 8, "fp16", [])
     assert facts["bytes"] == (tmp_path / "s" / "data.mdb").stat().st_size
     assert json.loads(run(capsys, *arguments)[1]) == facts  # again: nothing to do
-    code, _, message = run(capsys, *arguments, "--seed", 1)
+    code, _, message = run(capsys, *arguments, "seed=1")
     assert code == 2
     assert "are of small_cnn (fingerprint" in message
 
@@ -56,6 +57,23 @@ def test_a_recipe_finds_the_store_that_was_extracted_for_it(tiny_recipe, tmp_pat
     assert "are of small_cnn (fingerprint" in message
 
 
+def test_a_folder_of_stores_names_each_by_dataset_and_encoder(tiny_recipe, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = tiny_recipe["data"]["path"]
+    tiny_recipe["encoder"]["trained"] = False
+    tiny_recipe["data"]["features"] = "stores/"
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(tiny_recipe))
+    for settings in ([], ["widths=[8,16]"]):
+        overrides = [f"encoder.{setting}" for setting in settings]
+        store = load_recipe(recipe, overrides).data.features
+        facts = json.loads(run(capsys, "features", "--recipe", recipe, data, *settings, "--split", "val", "--json")[1])
+        assert facts["store"] == store and Path(store).is_dir()  # where training looks
+    assert len(list(Path("stores").iterdir())) == 2
+    vgg = load_recipe("flickr8k/sat_soft_xu2015", ["encoder.name=tf_efficientnet_lite2", "encoder.weights=package"])
+    assert vgg.data.features == "stores/flickr8k-tf_efficientnet_lite2-package-image_size224-stage4"
+
+
 def test_a_broken_photo_is_named_at_the_end(tiny_scenes, tmp_path, capsys):
     data = tmp_path / "data"
     (data / "images").mkdir(parents=True)
@@ -75,10 +93,9 @@ WRONG: list[tuple[list[str], str]] = [
     (["d", "--out", "s"], "Name the encoder with --encoder NAME, or a recipe that has one with --recipe RECIPE."),
     (
         ["--encoder", "small_cnn", "--out", "s"],
-        "DATASET is missing: showtell features DATASET --encoder NAME --out",
+        "DATASET is missing: showtell features DATASET --encoder NAME.",
     ),
-    (["d", "--encoder", "small_cnn"], "--out STORE is missing"),
-    (["--from", "x"], "--out STORE is missing"),
+    (["--from", "x"], "--from converts what is on disk: it goes with --out"),
     (
         ["d", "--from", "x", "--out", "s"],
         "--from converts what is on disk: it goes with --out, --source and --dtype",

@@ -202,7 +202,7 @@ def _images(store: Path) -> int:
 @pytest.mark.timeout(1200)
 def test_the_command_killed_at_twenty_moments_ends_with_the_same_bytes(tiny_scenes, tmp_path):
     def command(out: str) -> list[str]:
-        settings = ["--encoder", "resnet18", "image_size=224", "--weights", "random", "--batch-size", "4"]
+        settings = ["--encoder", "resnet18", "image_size=224", "weights=random", "--batch-size", "4"]
         return [sys.executable, "-m", "showtell", "features", str(tiny_scenes), *settings, "--out", str(tmp_path / out)]
 
     began = time.monotonic()

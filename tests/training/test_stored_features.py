@@ -69,16 +69,15 @@ def test_features_of_another_encoder_are_refused_by_name(stored_recipe, tmp_path
     stored_recipe["training"]["epochs"] = 1
     train(stored_recipe, tmp_path / "run", quiet=True)
     for change, message in (
-        (
-            {"widths": [8, 16, 8]},
-            r"are of small_cnn \(fingerprint \w{12}\), not of small_cnn .*: widths \[8, 16, 16\] ",
-        ),
-        ({"name": "resnet18", "weights": "random", "image_size": 32}, r"are of small_cnn .*, not of resnet18 \(finger"),
+        ({"widths": [8, 16, 8]}, r"are of small_cnn \(fingerprint \w{12}\), not of small_cnn: widths \[8, 16, 16\] "),
+        ({"name": "resnet18", "weights": "random", "image_size": 32}, "are of small_cnn .*, not of resnet18: "),
     ):
         other = copy.deepcopy(stored_recipe)
         other["encoder"] = {"trained": False, **({} if "name" in change else stored_recipe["encoder"]), **change}
+        other["data"]["path"] = str(tmp_path / "no dataset")  # which is not looked at
         with pytest.raises(DataError, match=message):
             train(other, tmp_path / "other", quiet=True)
+        assert not (tmp_path / "other").exists()
     stored_recipe["training"]["seed"] = 7
     with pytest.raises(DataError, match="the settings are the same and the weights are not"):
         train(stored_recipe, tmp_path / "other", quiet=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,8 +11,9 @@ import typer
 from showtell.cli.arguments import MANY, AsJson, out_folder
 
 if TYPE_CHECKING:
+    from showtell.datasets.records import CaptionDataset
+    from showtell.features import EncoderConfig
     from showtell.features.store import Precision
-    from showtell.training import Recipe
 
 IF_INTERRUPTED = "extracted features are kept, and the same command resumes"
 
@@ -21,14 +23,16 @@ def features(
         list[str] | None,
         typer.Argument(
             metavar="DATASET [KEY=VALUE]...",
-            help="Dataset with the photos, and settings of the encoder such as image_size=448.",
+            help="Dataset with the photos, and settings of the encoder such as image_size=448 or weights=random.",
             show_default=False,
         ),
     ] = None,
     encoder: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the encoder.", show_default="that of --recipe")
     ] = None,
-    out: Annotated[Path | None, out_folder("Folder of the feature store.", default="data.features of --recipe")] = None,
+    out: Annotated[
+        Path | None, out_folder("Folder of the feature store.", default="that of --recipe, or stores/DATASET-ENCODER")
+    ] = None,
     recipe: Annotated[
         Path | None,
         typer.Option(
@@ -36,16 +40,6 @@ def features(
             help="Take encoder and photos from a recipe: a YAML file, or a name such as coco/sat_soft_xu2015.",
             show_default="none",
         ),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            metavar="pretrained|random|FILE", help="Weights of the encoder.", show_default="that of the encoder"
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, max=2**63 - 1, help="Random seed of fresh weights.", show_default="0, or that of --recipe"),
     ] = None,
     split: Annotated[
         list[str] | None, typer.Option(help="Split to extract; can be repeated.", show_default="all")
@@ -76,26 +70,19 @@ def features(
     from showtell.features.foreign import convert
     from showtell.features.store import FeatureStore
     from showtell.progress import counting
-    from showtell.training.recipe_loading import load_recipe
 
-    given = arguments or []
-    dataset = given.pop(0) if given and ("=" not in given[0] or Path(given[0]).exists()) else None
-    planned = None if recipe is None else load_recipe(recipe)
-    if out is None and planned is not None and planned.data.features is not None:
-        out = Path(planned.data.features)
-    if out is None:
-        raise UsageError("--out STORE is missing: showtell features DATASET --encoder NAME --out STORE.")
     unreadable: tuple[Exception, ...] = ()
     if foreign is not None:
-        if arguments or dataset or encoder or recipe or weights or split or seed is not None:
+        if arguments or encoder or recipe or split or out is None:
             raise UsageError("--from converts what is on disk: it goes with --out, --source and --dtype alone.")
         with counting("converting features", None) as progress:
             convert(foreign, out, source=source or foreign.name, dtype=dtype, progress=progress)
-    elif (encoder is None) == (planned is None):
-        raise UsageError("Name the encoder with --encoder NAME, or a recipe that has one with --recipe RECIPE.")
     else:
-        wanted = {"weights": weights, "seed": seed}
-        unreadable = _extract(out, dataset, planned, encoder, given, wanted, split or [], dtype, batch_size, check)
+        given = arguments or []
+        dataset = given.pop(0) if given and ("=" not in given[0] or Path(given[0]).exists()) else None
+        plan = _plan(dataset, encoder, recipe, [f"encoder.{setting}" for setting in given])
+        out = out or Path(plan.store)
+        unreadable = _extract(out, plan, split or [], dtype, batch_size, check)
     kept = FeatureStore(out)
     if as_json:
         facts = {
@@ -119,60 +106,63 @@ def features(
         raise DataError(f"{count} could not be read, all others are done: {summarise(unreadable)}")
 
 
-def _extract(
-    store: Path,
-    dataset: str | None,
-    recipe: Recipe | None,
-    encoder: str | None,
-    settings: list[str],
-    wanted: dict[str, Any],
-    splits: list[str],
-    dtype: Precision,
-    batch_size: int,
-    check: bool,
-) -> tuple[Exception, ...]:
-    """Extract what the options ask for; the encoder has the weights that training by the same recipe would give it.
+@dataclass(frozen=True)
+class _Plan:
+    """What to extract."""
 
-    Returns:
-        The errors of photos that cannot be read.
-    """
-    import torch
+    dataset: CaptionDataset
+    encoder: EncoderConfig
+    seed: int  # of fresh weights; training by the same recipe gives the encoder the same
+    store: str  # where the features go, unless --out says otherwise
+
+
+def _plan(dataset: str | None, encoder: str | None, recipe: Path | None, settings: list[str]) -> _Plan:
+    """The photos and the encoder that the arguments name; `settings` are overrides of a recipe."""
+    import json
 
     from showtell import counter_rng
-    from showtell.cores import describe_threads
     from showtell.datasets import open_dataset
-    from showtell.errors import UsageError, notify
-    from showtell.features import build_encoder
-    from showtell.features.extraction import extract
-    from showtell.progress import counting
+    from showtell.errors import UsageError
     from showtell.training.data import open_dataset_of
     from showtell.training.recipe_checks import make_encoder_config
-    from showtell.training.recipe_loading import apply_overrides
+    from showtell.training.recipe_loading import apply_overrides, load_recipe
 
-    if dataset is not None:
-        opened = open_dataset(dataset)
-    elif recipe is not None:
-        opened = open_dataset_of(recipe.data)
-    else:
-        raise UsageError("DATASET is missing: showtell features DATASET --encoder NAME --out STORE.")
-    records = [record for name in splits for record in opened.split(name)] if splits else list(opened.records)
-    content = {"encoder": {"name": encoder} if recipe is None else recipe.encoder.model_dump(mode="json")}
-    apply_overrides(content, [f"encoder.{setting}" for setting in settings])
-    known = type(make_encoder_config(content["encoder"], "the encoder")).model_fields
-    if wanted["weights"] == "random" and "weights" not in known:
-        wanted["weights"] = None  # without a choice they are random
-    for name, value in wanted.items():
-        if value is not None and (name != "seed" or name in known):
-            content["encoder"][name] = value
+    if recipe is not None and encoder is None:
+        path = [] if dataset is None else [f"data.path={json.dumps(dataset)}"]
+        planned = load_recipe(recipe, [*settings, *path])
+        store = planned.data.features or planned.encoder.store_in("stores/", planned.data.path)
+        seed = counter_rng.key_of(planned.training.seed, "weights")
+        return _Plan(open_dataset_of(planned.data), planned.encoder, seed, store)
+    if recipe is not None or encoder is None:
+        raise UsageError("Name the encoder with --encoder NAME, or a recipe that has one with --recipe RECIPE.")
+    if dataset is None:
+        raise UsageError("DATASET is missing: showtell features DATASET --encoder NAME.")
+    content: dict[str, Any] = {"encoder": {"name": encoder}}
+    apply_overrides(content, settings)
     config = make_encoder_config(content["encoder"], "the encoder")
-    seed = wanted["seed"]
-    if seed is None:
-        seed = 0 if recipe is None else counter_rng.key_of(recipe.training.seed, "weights")
-    torch.manual_seed(seed)
+    return _Plan(open_dataset(dataset), config, 0, config.store_in("stores/", dataset))
+
+
+def _extract(
+    store: Path, plan: _Plan, splits: list[str], dtype: Precision, batch_size: int, check: bool
+) -> tuple[Exception, ...]:
+    """Extract what is planned; the errors of photos that cannot be read."""
+    import torch
+
+    from showtell.cores import describe_threads
+    from showtell.errors import notify
+    from showtell.features import build_encoder
+    from showtell.features.extraction import extract
+    from showtell.features.store import require_settings
+    from showtell.progress import counting
+
+    require_settings(store, plan.encoder)
+    records = [record for name in splits for record in plan.dataset.split(name)] if splits else plan.dataset.records
+    torch.manual_seed(plan.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if len(records) >= MANY:
         notify(f"extracting features of {len(records):,} photos on {device}, {describe_threads()}.")
     with counting("extracting features", len(records)) as progress:
-        built = build_encoder(config).to(device)
+        built = build_encoder(plan.encoder).to(device)
         done = extract(built, records, store, dtype=dtype, batch_size=batch_size, check=check, progress=progress)
     return done.unreadable

@@ -11,7 +11,9 @@ import abc
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,6 +42,23 @@ class EncoderConfig(Config):
         None, gt=0, description="Learning rate of the encoder (default: `training.learning_rate`)."
     )
     seed: Seed | None = Field(None, description="Random seed of fresh weights (default: `training.seed`).")
+
+    def store_in(self, folder: str, dataset: str) -> str:
+        """The store of a dataset's features in a folder of stores, named by the dataset, the encoder, where its weights
+        are from, and each setting that is not at its default."""
+        name, weights = self.name, getattr(self, "weights", None)  # type: ignore[attr-defined]
+        parts = [name] if weights in (None, "pretrained") else [name, Path(weights).stem]
+        nested = {}
+        for key, value in self.feature_settings().items():
+            if key == "name" or value == type(self).model_fields[key].default:
+                continue
+            if isinstance(value, bool | int | float | str):
+                parts.append(f"{key}{value}")
+            else:
+                nested[key] = value
+        if nested:
+            parts.append(hashlib.sha256(json.dumps(nested, sort_keys=True).encode()).hexdigest()[:8])
+        return folder + re.sub(r"[^\w.+-]+", "_", "-".join([Path(dataset).name, *parts]))
 
     def feature_settings(self) -> dict[str, Any]:
         """The settings on which features depend, as JSON has them."""

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from showtell.config import Config, differences
 from showtell.errors import DataError, summarise
-from showtell.features.contract import Encoder
+from showtell.features.contract import Encoder, EncoderConfig
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, Regions
 
@@ -86,15 +86,26 @@ class StoreInfo(Config):
         Raises:
             DataError: they are of another; both are named.
         """
-        if self.fingerprint == wanted.fingerprint:
-            return
-        changed = differences(self.encoder, wanted.encoder).items()
-        why = ", ".join(f"{key} {old!r} instead of {new!r}" for key, (old, new) in changed)
-        same = "the settings are the same and the weights are not (random ones are the same with the same seed)"
-        raise DataError(
-            f"The features in {path} are of {self.made_by}, not of {wanted.made_by}: "
-            f"{why or same}; use the encoder that made them, or another store."
-        )
+        if self.fingerprint != wanted.fingerprint:
+            self.require_settings(wanted.encoder, path)
+            raise DataError(
+                f"The features in {path} are of {self.made_by}, not of {wanted.made_by}: the settings are the same and "
+                "the weights are not (random ones are the same with the same seed); use the encoder that made them, or "
+                "another store."
+            )
+
+    def require_settings(self, wanted: Mapping[str, Any], path: Path) -> None:
+        """Make sure of an encoder's settings alone, which need no weights.
+
+        Raises:
+            DataError: they are others; each that differs is named.
+        """
+        if changed := differences(self.encoder, wanted).items():
+            why = ", ".join(f"{key} {old!r} instead of {new!r}" for key, (old, new) in changed)
+            raise DataError(
+                f"The features in {path} are of {self.made_by}, not of {wanted.get('name')}: {why}; use the encoder "
+                "that made them, or another store (data.features=stores/ names it by dataset and encoder)."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,6 +336,16 @@ class FeatureStore:
             DataError: they are of another; both are named.
         """
         self.info.require_same(StoreInfo.of(encoder, self.info.dtype), self.path)
+
+
+def require_settings(path: Path | str, config: EncoderConfig) -> None:
+    """Make sure that a store, if there is one, is of an encoder with these settings; this needs no weights.
+
+    Raises:
+        DataError: it is of another, and each setting that differs is named; or it is damaged.
+    """
+    if (Path(path) / "data.mdb").exists():
+        FeatureStore(path).info.require_settings(config.feature_settings(), Path(path))
 
 
 class StoreWriter:

@@ -31,6 +31,7 @@ from showtell.captioners import EncoderDecoderCaptioner
 from showtell.cores import describe_threads
 from showtell.errors import TrainingError, UsageError, summarise
 from showtell.features.precomputed import PrecomputedConfig
+from showtell.features.store import require_settings
 from showtell.models.kernels import bfloat16_products
 from showtell.objectives import build_objective
 from showtell.objectives.contract import counts_of, with_step_counts
@@ -126,6 +127,8 @@ def train(
         out = out or Path("runs") / _run_name(Path(recipe))
         recipe = load_recipe(recipe, overrides)
     folder = Path(out or "runs/run")
+    if recipe.data.features is not None:
+        require_settings(recipe.data.features, recipe.encoder)
     with only_writer(folder), translate_errors(folder):
         return Trainer(recipe, folder, resume=resume, quiet=quiet).fit()
 

@@ -31,7 +31,9 @@ class DataConfig(Config):
         "val", description="Name of the split to validate on; null trains without validation, and `best/` is the last."
     )
     features: str | None = Field(
-        None, description="Store of the encoder's features to read instead of photos; made if it does not exist."
+        None,
+        description="Store of the encoder's features to read instead of photos; made if it does not exist. A name that "
+        "ends in / is a folder of stores, in which dataset and encoder name the store.",
     )
     limit: int | None = Field(
         None, ge=1, description="Maximum number of images of each split, always the same ones (default: all)."

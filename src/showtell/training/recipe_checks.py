@@ -52,6 +52,9 @@ def make_recipe(content: dict[str, Any], source: str = "the recipe") -> Recipe:
         sections[section] = _check_section(section, content.get(section, {}), problems)
     problems += conflicts(**sections)
     refuse(problems, source)
+    data, encoder = sections["data"], sections["encoder"]
+    if data.features is not None and data.features.endswith("/"):
+        sections["data"] = data.model_copy(update={"features": encoder.store_in(data.features, data.path)})
     return Recipe(**sections)
 
 
