@@ -141,7 +141,7 @@ class Photos(Bench):
     """Flickr8k."""
 
     images: int = 0  # at most of each split; 0 for all
-    frozen_epochs: int = 8
+    frozen_epochs: int = 6
     trial_epochs: int = 2
     reward_epochs: int = 6
     reward_trial_epochs: int = 2

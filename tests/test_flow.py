@@ -47,8 +47,8 @@ MAY_IMPORT: dict[str, str] = {
     "grounding": "captioners captions datasets decoding errors explanations features images models scenes scores text "
     "types",
     "bulk": "captioners captions cores decoding errors images",
-    "reports": "captioners captions checkpoint datasets decoding errors evaluation explanations "
-    "features files images scenes scores text",
+    "reports": "captioners captions checkpoint config datasets decoding errors evaluation explanations "
+    "features files images recipes scenes scores text",
     "serving": "captioners captions confidence config datasets decoding_config errors explanations "
     "files images reports text",
     # training

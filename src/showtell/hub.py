@@ -190,23 +190,6 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def open_config(folder: Path) -> Any:
-    """The settings of a model, as transformers has them.
-
-    Raises:
-        CheckpointError: transformers cannot read them.
-    """
-    import transformers
-
-    try:
-        return transformers.AutoConfig.from_pretrained(folder, **LOCAL)
-    except Exception as error:  # a library that answers bad settings with whatever went wrong inside it
-        raise CheckpointError(
-            f"{folder / SETTINGS} cannot be read by transformers {transformers.__version__} "
-            f"({type(error).__name__}: {first_line(error)})."
-        ) from error
-
-
 def named_kernel(settings: dict[str, Any]) -> str | None:
     """The repository whose code the settings of a model, or of a part of it, want for attention."""
     for part in (settings, *(value for value in settings.values() if isinstance(value, dict))):

@@ -48,6 +48,10 @@ def evaluate(
     split: Split = "test",
     ensemble: Ensemble = None,
     limit: Limit = None,
+    max_captions: Annotated[
+        int | None,
+        typer.Option(min=1, help="Score against at most this many references of an image.", show_default="all"),
+    ] = None,
     metrics: Metrics = None,
     document_frequency: DocumentFrequencyFile = None,
     objects: ObjectsFile = None,
@@ -79,7 +83,7 @@ def evaluate(
     if out is not None:
         refuse_overwriting(out, "--out", [*map(Path, checkpoints), dataset])
     opened = open_dataset(dataset, with_photos=features is None)
-    records = opened.limited(limit).split(split)
+    records = opened.limited(limit, max_captions).split(split)
     scoring = {"metrics": metric_names(metrics), **how_to_score(document_frequency, score_models)}
     scoring["facts"] = with_object_files(image_facts(opened, records), objects)
     store = None if features is None else FeatureStore(features)

@@ -88,7 +88,10 @@ def report(
         dataset = open_dataset(path, with_photos=store is None).limited(limit)
         if score:
             with counting("captioning", len(dataset.split(chosen))) as progress:
-                card = score_run(captioner, dataset, chosen, score_models=models, store=store, progress=progress)
+                card = score_run(
+                    captioner, dataset, chosen, score_models=models, store=store, progress=progress,
+                    recipe=record.recipe,
+                )  # fmt: skip
         if photos:
             photo_set = choose_photos([path], chosen, photos, store=store)
             with counting("explaining", len(photo_set.photos)) as progress:  # unreadable photos are skipped

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from showtell.errors import RecipeError
 
-__all__ = ["FOLDER", "find_recipe", "recipe_names"]
+__all__ = ["FOLDER", "Published", "find_recipe", "published_for", "recipe_names"]
 
 FOLDER = Path(__file__).parent  # where the recipes are
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of a paper's table."""
+
+    recipe: str  # the paper's set-up
+    source: str
+    scores: Mapping[str, float]  # in the paper's unit, 100 times ours
+
+
+def published_for(recipe: str) -> Published | None:
+    """The published row that a recipe, or a smaller form of it, is to be held against."""
+    for row in json.loads((FOLDER / "published.json").read_text(encoding="utf-8")):
+        if recipe in row["recipes"]:
+            return Published(row["recipes"][0], row["source"], row["scores"])
+    return None
 
 
 def recipe_names() -> list[str]:

@@ -16,17 +16,29 @@ import yaml
 
 from showtell.captioners import Captioner
 from showtell.checkpoint import SETTINGS
+from showtell.config import flat
 from showtell.datasets.records import CaptionDataset
 from showtell.errors import DataError
-from showtell.evaluation import evaluate
+from showtell.evaluation import Evaluation, evaluate
 from showtell.explanations.explanation import display_name
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log, read_text
-from showtell.scores import Interval, ScoreModels, ScoreReport, diagnose, image_facts, intervals
+from showtell.recipes import Published, find_recipe, published_for
+from showtell.scores import (
+    ImageFacts,
+    Interval,
+    ScoreModels,
+    ScoreReport,
+    diagnose,
+    image_facts,
+    intervals,
+    score,
+)
 from showtell.scores.files import training_captions
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
 STATE = Path("last", "training", "state.json")
+_NO_METHOD = {"data.path", "data.features", "training.seed", "training.start_from"}  # settings that say where, not how
 
 
 @dataclass(frozen=True)
@@ -137,6 +149,16 @@ class ScoreCard:
     report: ScoreReport
     bounds: Mapping[str, Interval]
     rates: Mapping[str, float] = field(default_factory=dict)  # of `scores.diagnose`
+    beside: Beside | None = None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A run beside the published row of its recipe."""
+
+    published: Published
+    scores: Mapping[str, float | None]  # the run's, in the paper's unit
+    differs: Mapping[str, tuple[Any, Any]]  # setting: the paper's value and the run's
 
 
 def score_run(
@@ -147,8 +169,11 @@ def score_run(
     score_models: ScoreModels | None = None,
     store: FeatureStore | None = None,
     progress: Callable[[int], None] | None = None,
+    recipe: Mapping[str, Any] | None = None,
 ) -> ScoreCard:
     """Caption a split and score it, with the captioner's own decoding settings; see `evaluation.evaluate`.
+
+    With the recipe of the run, and if a row is published of it, that row stands beside the scores.
 
     Raises:
         DataError: there is no such split, or an image of it has no reference.
@@ -162,4 +187,20 @@ def score_run(
     texts = [caption.text for caption in evaluation.captions.values()]
     search = settings.kind if settings.num_beams == 1 else f"{settings.kind} of {settings.num_beams}"
     report = evaluation.report
-    return ScoreCard(split, search, report, intervals(report), diagnose(texts, training=training_captions(dataset)))
+    rates = diagnose(texts, training=training_captions(dataset))
+    return ScoreCard(split, search, report, intervals(report), rates, _beside(recipe or {}, evaluation, facts))
+
+
+def _beside(recipe: Mapping[str, Any], evaluation: Evaluation, facts: Mapping[str, ImageFacts]) -> Beside | None:
+    published = published_for(recipe.get("training", {}).get("recipe") or "")
+    if published is None:
+        return None
+    texts = {image: caption.text for image, caption in evaluation.captions.items()}
+    known = evaluation.report.scores | score(texts, facts, ["bleu_no_bp"]).scores
+    scores = {name: None if (value := known.get(name)) is None else 100 * value for name in published.scores}
+    theirs = flat(yaml.safe_load(find_recipe(published.recipe).read_text(encoding="utf-8")))
+    ours = flat(dict(recipe))
+    differs = {
+        key: (value, ours.get(key)) for key, value in theirs.items() if ours.get(key) != value and key not in _NO_METHOD
+    }
+    return Beside(published, scores, differs)

@@ -150,6 +150,9 @@ class TrainingConfig(Config):
         description="Checkpoint (folder or hub id) whose weights are trained further (default: fresh weights); of "
         "`encoder` and `model`, a section without a `name` takes the checkpoint's settings.",
     )  # fmt: skip
+    recipe: str | None = Field(
+        None, description="Name of the recipe of showtell that this one is, which `train` fills in, or was made from."
+    )
     seed: int = Field(0, ge=0, description="Random seed of fresh weights, the order of images, dropout and samples.")
     optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Optimiser and its settings.")
     schedule: Schedule = Field(

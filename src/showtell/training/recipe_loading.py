@@ -10,7 +10,7 @@ import yaml
 
 from showtell.errors import DataError, RecipeError
 from showtell.files import read_text
-from showtell.recipes import find_recipe
+from showtell.recipes import FOLDER, find_recipe
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_checks import SECTIONS, make_recipe
 
@@ -25,7 +25,10 @@ def load_recipe(recipe: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         RecipeError: there is no such recipe, it is not YAML, or any key or value is wrong; all problems are listed.
     """
-    content = _read(find_recipe(recipe))
+    path = find_recipe(recipe)
+    content = _read(path)
+    if path.is_relative_to(FOLDER) and isinstance(content.get("training"), dict):
+        content["training"].setdefault("recipe", path.relative_to(FOLDER).with_suffix("").as_posix())
     apply_overrides(content, overrides)
     return make_recipe(content, str(recipe))
 

@@ -29,6 +29,7 @@ MAY_CHANGE = (
     "data.features",
     "data.workers",
     "data.memory_megabytes",
+    "training.recipe",
     "training.save_every",
     "training.trackers",
 )
