@@ -95,7 +95,7 @@ ROWS: list[Row] = [
     ("no such split", f"{FEATURES} --split tset", 'scenes has no split "tset": did you mean "test"?', None),
     ("store on a dataset", "features scenes --encoder small_cnn --out scenes", "scenes holds other files (", None),
     ("store of another", "features scenes --encoder small_cnn --out store", "The features in store are of sm", None),
-    ("weights that are text", f"{FEATURES} --weights r.yaml", "r.yaml is damaged, or no file of torch.save", None),
+    ("weights that are text", f"{FEATURES} weights=r.yaml", "r.yaml is damaged, or no file of torch.save", None),
     ("arrays of objects", "features --from e --out new", "it is damaged or holds Python objects.", objects_in_an_array),
     ("no HDF5", "features --from e.h5 --out new", "e.h5 cannot be read as HDF5", text("e.h5", "xx")),
     # --- train
@@ -133,7 +133,7 @@ ROWS: list[Row] = [
     ("over the photo", f"{CAPTION} --format text --out scenes/images/000001.png", "would replace what is read", None),
     ("beams of greedy", f"{CAPTION} --search greedy --num-beams 3", "search=greedy has one beam, not num_be", None),
     ("no beams", f"{CAPTION} --num-beams 0", "num_beams: Input should be greater than or equal to 1", None),
-    ("weights in no home", f"{FEATURES} --weights ~nobody-here/w.pt", "~nobody-here/w.pt", None),
+    ("weights in no home", f"{FEATURES} weights=~nobody-here/w.pt", "~nobody-here/w.pt", None),
     ("an empty name", "caption run/best ''", "A photo has an empty name; is a variable of the shell not set?", None),
     # --- score
     ("predictions empty", SCORE, "pred.json is empty; it should hold JSON.", text("pred.json", "")),

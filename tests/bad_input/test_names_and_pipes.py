@@ -19,7 +19,7 @@ ODD = os.fsdecode(b"caf\xe9")  # a name in Latin-1, as old archives have it
 READS = [
     "data check %", "data split %",
     "features % --encoder small_cnn --out new", "features scenes --recipe % --out new",
-    "features scenes --encoder small_cnn --weights % --out new", "features --from % --out new",
+    "features scenes --encoder small_cnn weights=% --out new", "features --from % --out new",
     "train %", "train r.yaml data.path=% --out new", "train r.yaml training.start_from=% --out new",
     "train r.yaml data.features=%/x encoder.trained=false --out new", "train r.yaml encoder.weights=% --out new",
     "sweep % training.epochs=1,2",

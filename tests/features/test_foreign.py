@@ -99,7 +99,7 @@ def test_every_layout_becomes_the_same_store(tmp_path):
                 assert (entry.labels.tolist(), set(entry.scores)) == ([*range(len(vectors))], {0.5})
         del store, entry
         assert convert(path, out, source="x", dtype="fp32") == 0  # goes on: nothing twice
-    with pytest.raises(DataError, match=r"of precomputed .*, not of precomputed .*: source 'x' instead of 'y'"):
+    with pytest.raises(DataError, match=r"of precomputed .*, not of precomputed: source 'x' instead of 'y'"):
         convert(path, out, source="y", dtype="fp32")
 
 
