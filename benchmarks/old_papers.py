@@ -25,6 +25,7 @@ from study import (
     difference_cell,
     score_cell,
     share_cell,
+    stage_rows,
 )
 
 REFERENCE = "sat_soft"  # what every row is held against
@@ -167,14 +168,7 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
     ]
     if rows:
         parts.append("Other pairs, in the same way:\n\n" + table(["difference", *heads], rows))
-    rows = [
-        [f"{line['says']}: stage {number} of 0 to {len(stages)}", *[score_cell(scores.get(name)) for name in COLUMNS]]
-        for line in lines
-        if line["stages"]
-        for stages in [line["stages"]["test"]]
-        for number, scores in enumerate([*stages, line["scores"]["test"]])
-    ]
-    if rows:
+    if rows := stage_rows(lines, lambda scores: [score_cell(scores.get(name)) for name in COLUMNS]):
         parts.append("The caption of each stage, on `test`:\n\n" + table(["model", *COLUMNS.values()], rows))
     rows = [[line["says"], *[score_cell(line["faults"]["test"][name]) for name in FAULTS]] for line in lines]
     parts.append("How captions read, on `test`:\n\n" + table(["model", *FAULTS.values()], rows))

@@ -10,8 +10,8 @@
  3. Test captions are those of a beam of 5.
 
 What came out of each run, and its captions of the test photos, is kept beside this file in `real_photos/`, so that
-another machine goes on where this one stopped: a run whose results are there is not run again, unless a row that starts
-from it needs its weights. `--summary-only` makes the tables from them, and needs the captions of Flickr8k alone.
+another machine continues where this one stopped: a run whose results are there is not run again, unless a row that
+starts from it needs its weights. `--summary-only` makes the tables from them, and needs the captions of Flickr8k alone.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from typing import Any, ClassVar
 
 from documents import table
 from showtell.datasets import open_dataset
-from showtell.recipes import FOLDER
+from showtell.recipes import FOLDER, published_for
 from showtell.scores import diagnose
+from showtell.scores.files import training_captions
 from showtell.text.tokenizer import tokenize
-from study import Bench, Row, command, difference_cell, mean_and_spread, score_cell
+from study import Bench, Row, command, difference_cell, mean_and_spread, score_cell, stage_rows
 
 import torch
 from torch.nn import functional
 
-HERE = Path(__file__).parent
 REFERENCE = "sat_soft"
-GRU, SOFT, UPDOWN, STACK = "nic_gru", "sat_soft", "updown", "stack"
 PLAIN_ATTENTION = ("model.gate=false", "model.readout=hidden", "objective.doubly_stochastic=0")
 
 ROWS = (
@@ -63,16 +62,19 @@ ROWS = (
     ),
     Row("transformer", "transformer", "transformer"),
     # what the ingredients of Show, Attend and Tell bring
-    Row("soft_no_gate", "soft attention without the gate", "sat_soft", changes=("model.gate=false",), tried_by=SOFT),
+    Row(
+        "soft_no_gate", "soft attention without the gate", "sat_soft", changes=("model.gate=false",),
+        tried_by=REFERENCE,
+    ),
     Row(
         "soft_hidden", "soft attention, readout from h alone", "sat_soft", changes=("model.readout=hidden",),
-        tried_by=SOFT,
+        tried_by=REFERENCE,
     ),
     Row(
         "soft_no_penalty", "soft attention without the penalty", "sat_soft",
-        changes=("objective.doubly_stochastic=0",), tried_by=SOFT,
+        changes=("objective.doubly_stochastic=0",), tried_by=REFERENCE,
     ),
-    Row("soft_before", "soft attention, the stage before (14 x 14)", "sat_soft", "before", tried_by=SOFT),
+    Row("soft_before", "soft attention, the stage before (14 x 14)", "sat_soft", "before", tried_by=REFERENCE),
     *(
         Row(
             f"hard_{weight}_{unit}", f"hard attention, lambda_r {weight}, reward per {unit}", "sat_hard",
@@ -88,11 +90,11 @@ ROWS = (
         tried_by="sat_hard",
     ),
     # rewards
-    Row("nic_gru_sc", "GRU, then self-critical", "nic_gru_self_critical", start=GRU),
-    Row("sat_soft_sc", "soft attention, then self-critical", "sat_soft_self_critical", start=SOFT),
-    Row("updown_sc", "Up-Down, then self-critical", "updown_self_critical", start=UPDOWN),
-    Row("stack_sc", "Stack, then self-critical on the last stage", "stack_self_critical", start=STACK),
-    Row("stack_c2f", "Stack, then coarse to fine", "stack_coarse_to_fine", start=STACK),
+    Row("nic_gru_sc", "GRU, then self-critical", "nic_gru_self_critical", start="nic_gru"),
+    Row("sat_soft_sc", "soft attention, then self-critical", "sat_soft_self_critical", start=REFERENCE),
+    Row("updown_sc", "Up-Down, then self-critical", "updown_self_critical", start="updown"),
+    Row("stack_sc", "Stack, then self-critical on the last stage", "stack_self_critical", start="stack"),
+    Row("stack_c2f", "Stack, then coarse to fine", "stack_coarse_to_fine", start="stack"),
     Row("transformer_sc", "transformer, then self-critical", "transformer_self_critical", start="transformer"),
     Row("hacap_adversarial", "HACap, then adversarial", "hacap_adversarial", start="hacap", rate=0.0003),
 )  # fmt: skip
@@ -112,7 +114,6 @@ PAIRS = (
     ("transformer_sc", "transformer"),
     ("hacap_adversarial", "hacap"),
 )
-# What stays, the unit of the papers: BLEU without brevity penalty and METEOR times 100, CIDEr-D as it is printed.
 COLUMNS = {
     **{f"bleu_no_bp_{n}": f"BLEU-{n}, no brevity penalty" for n in (1, 2, 3, 4)},
     "bleu_4": "BLEU-4",
@@ -120,11 +121,7 @@ COLUMNS = {
     "rouge_l": "ROUGE-L",
     "cider": "CIDEr-D",
 }
-PUBLISHED = (  # papers/003, Table 1, Flickr8k
-    ("Google NIC (Vinyals et al. 2015), as printed in papers/003", "63 | 41 | 27 | – | – | – | – | –"),
-    ("soft attention of papers/003, VGG-19", "67 | 44.8 | 29.9 | 19.5 | – | 18.93 | – | –"),
-    ("hard attention of papers/003, VGG-19", "67 | 45.7 | 31.4 | 21.3 | – | 20.30 | – | –"),
-)
+PUBLISHED = ("flickr8k/sat_soft_xu2015", "flickr8k/sat_hard_xu2015")  # recipes whose rows stand above ours
 READS = {
     "mean_length": "words",
     "vocabulary": "different words",
@@ -145,12 +142,12 @@ class Photos(Bench):
     trial_epochs: int = 2
     reward_epochs: int = 6
     reward_trial_epochs: int = 2
-    photos: str = "data/flickr8k"
+    photos: Path = Path("data/flickr8k")
 
     name: ClassVar[str] = "real-photos"
     recipes: ClassVar[Path] = FOLDER / "flickr8k" / "small"
     splits: ClassVar[tuple[str, ...]] = ("test",)
-    metrics: ClassVar[tuple[str, ...]] = ("bleu", "meteor", "rouge_l", "cider")
+    metrics: ClassVar[tuple[str, ...]] = ("bleu", "bleu_no_bp", "meteor", "rouge_l", "cider")
     rates: ClassVar[tuple[float, ...]] = (0.0005, 0.001, 0.002)
     reward_rates: ClassVar[tuple[float, ...]] = (0.00005, 0.0001, 0.0002)
     factor: ClassVar[float] = 2
@@ -163,11 +160,11 @@ class Photos(Bench):
 
     @property
     def data(self) -> Path:
-        return Path(self.photos)
+        return self.photos
 
     @property
     def results(self) -> Path:
-        return HERE / "real_photos"
+        return Path(__file__).with_suffix("")
 
     def draw(self) -> None:
         """Photos are there."""
@@ -194,15 +191,14 @@ class Photos(Bench):
 
 
 @cache
-def _people(data: Path, split: str) -> tuple[list[str], dict[str, str]]:
+def _people(data: Path, split: str) -> tuple[tuple[str, ...] | None, dict[str, str]]:
     """The captions of training, and for each image of a split one caption by a person."""
-    dataset = open_dataset(data)
-    training = [caption.text for record in dataset.split("train") for caption in record.captions]
+    dataset = open_dataset(data, with_photos=False)
     people = {
-        record.image_id: record.captions[number % len(record.captions)].text
+        record.image_id: record.captions[number % len(record.captions)]
         for number, record in enumerate(dataset.split(split))
     }
-    return training, people
+    return training_captions(dataset), people
 
 
 def told_apart(machine: Mapping[str, str], people: Mapping[str, str]) -> float:
@@ -259,11 +255,19 @@ def _bags(texts: Sequence[str], index: Mapping[str, int]) -> torch.Tensor:
 
 def tables(lines: Sequence[dict[str, Any]]) -> str:
     """The tables of a summary, in Markdown."""
-    rows = [[says, *scores.split(" | "), "", ""] for says, scores in PUBLISHED]
+    rows = []
+    for row in filter(None, map(published_for, PUBLISHED)):
+        cells = [f"{row.scores[name]:g}" if name in row.scores else "–" for name in COLUMNS]
+        rows.append([f"{row.recipe}, as published in {row.source}", *cells, "", ""])
     for line in lines:
-        scores = line["scores"]["test"]
-        cells = [_cell(scores[name], 1, 100) for name in COLUMNS]
-        rows.append([line["says"], *cells, str(len(line["seeds"])), _cell(line["cpu_seconds"], 0, 1 / 60)])
+        rows.append(
+            [
+                line["says"],
+                *_scores(line["scores"]["test"]),
+                str(len(line["seeds"])),
+                _cell(line["cpu_seconds"], 0, 1 / 60),
+            ]
+        )
     parts = [table(["Flickr8k test, 1,000 photos", *COLUMNS.values(), "seeds", "minutes"], rows)]
     says = {line["name"]: line["says"] for line in lines}
     rows = [
@@ -276,18 +280,16 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
         parts.append("Differences, by a paired bootstrap over the photos:\n\n" + table(heads, rows))
     rows = [[line["says"], *[score_cell(line["reads"]["test"][name], 3) for name in READS]] for line in lines]
     parts.append("How captions read:\n\n" + table(["row", *READS.values()], rows))
-    rows = [
-        [f"{line['says']}: stage {number} of 0 to {len(stages)}", *[_cell(scores[name], 1, 100) for name in COLUMNS]]
-        for line in lines
-        if line["stages"]
-        for stages in [line["stages"]["test"]]
-        for number, scores in enumerate([*stages, line["scores"]["test"]])
-    ]
-    if rows:
+    if rows := stage_rows(lines, _scores):
         parts.append("The caption of each stage:\n\n" + table(["row", *COLUMNS.values()], rows))
     rows = [[line["says"], f"{line['learning_rate']:g}", f"{line['weights'] / 1e6:.1f}"] for line in lines]
     parts.append("Rates and sizes:\n\n" + table(["row", "learning rate", "million weights that learn"], rows))
     return "\n\n".join(parts)
+
+
+def _scores(scores: Mapping[str, Any]) -> list[str]:
+    """Cells of `COLUMNS`, in the papers' unit."""
+    return [_cell(scores[name], 1, 100) for name in COLUMNS]
 
 
 def _cell(value: Mapping[str, float | None], digits: int, factor: float) -> str:

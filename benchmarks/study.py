@@ -149,11 +149,11 @@ class Bench:
         """Where the folders of results are, runs/ROW/SEED and trials/ROW/RATE."""
         return self.out
 
-    def place(self, row: Row, seed: int) -> Path:
+    def run_path(self, row: Row, seed: int) -> Path:
         """Of a run, below `out` and below `results`."""
         return Path("runs", row.name, str(seed))
 
-    def trial_place(self, row: Row, rate: float) -> Path:
+    def trial_path(self, row: Row, rate: float) -> Path:
         """Of a short run that tries a learning rate."""
         return Path("trials", row.trial, str(rate))
 
@@ -178,7 +178,7 @@ class Bench:
         """The recipe of a run; without a rate, the recipe's own."""
         content = self.overridden(row, seed, rate)
         if row.view is not None:
-            weights = self.out / self.place(ENCODER_ROW, ENCODER_SEED) / "best" / "model.safetensors"
+            weights = self.out / self.run_path(ENCODER_ROW, ENCODER_SEED) / "best" / "model.safetensors"
             frozen = content["encoder"] | VIEWS[row.view] | {"trained": False, "weights": str(weights)}
             boxes = {"name": "roi_grid", "backbone": frozen, "whole_photo": True}
             content["encoder"] = boxes if row.view == "boxes" else frozen
@@ -292,27 +292,27 @@ def run_all(bench: Bench, rows: Sequence[Row], known: Mapping[str, Row], *, seed
         seeds: number of runs of each row.
         jobs: runs at a time.
     """
-    settings = dataclasses.asdict(bench) | {"overrides": list(bench.overrides)}
-    del settings["out"]
-    kept = bench.out / "settings.json"
+    settings = {name: value for name, value in dataclasses.asdict(bench).items() if not isinstance(value, Path)}
+    settings["overrides"] = list(bench.overrides)
+    kept = bench.results / "settings.json"
     if kept.exists() and (before := read_json(kept)) != settings:
-        raise UsageError(f"{bench.out} was begun with {before}, not with {settings}; take these, or another --out.")
+        raise UsageError(f"{bench.results} was begun with {before}, not with {settings}; take these, or other results.")
     write_json(kept, settings)
     bench.draw()
     starts = {row.start for row in rows}
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
 
-        def submit(content: dict[str, Any], place: Path, splits: tuple[str, ...], weights: bool) -> None:
+        def submit(content: dict[str, Any], path: Path, splits: tuple[str, ...], weights: bool) -> None:
             """Start a run, unless it is done; its weights may be needed where another machine has done it."""
-            done = (bench.results / place / "result.json").exists()
-            if not done or (weights and not (bench.out / place / "best").exists()):
-                folders = bench.out / place, bench.results / place
+            done = (bench.results / path / "result.json").exists()
+            if not done or (weights and not (bench.out / path / "best").exists()):
+                folders = bench.out / path, bench.results / path
                 runs[pool.submit(run, content, *folders, splits, boxes=bench.has_boxes)] = folders[1]
 
         def submit_row(row: Row, seed: int) -> None:
             rate = None if row.view is None else best_rate(bench, row)
             weights = row.name in starts or row == bench.encoder_row
-            submit(bench.recipe(row, seed, rate), bench.place(row, seed), bench.splits, weights)
+            submit(bench.recipe(row, seed, rate), bench.run_path(row, seed), bench.splits, weights)
 
         runs: dict[Future[bool], Path] = {}
         try:
@@ -324,7 +324,7 @@ def run_all(bench: Bench, rows: Sequence[Row], known: Mapping[str, Row], *, seed
                 tried = {row.trial: known[row.trial] if row.tried_by else row for row in group if row.is_tried}
                 while missing := [(row, rate) for row in tried.values() for rate in missing_rates(bench, row)]:
                     for row, rate in missing:
-                        submit(bench.trial(row, rate), bench.trial_place(row, rate), (), weights=False)
+                        submit(bench.trial(row, rate), bench.trial_path(row, rate), (), weights=False)
                     _wait(runs)
                 for seed in range(seeds):
                     for row in group:
@@ -541,6 +541,17 @@ def share_cell(share: dict[str, float] | None) -> str:
 def difference_cell(of_pair: Mapping[str, float]) -> str:
     """A difference with its interval and p."""
     return f"{of_pair['value']:+.3f} [{of_pair['low']:+.3f}, {of_pair['high']:+.3f}], p {of_pair['p']:.3f}"
+
+
+def stage_rows(lines: Sequence[dict[str, Any]], cells: Callable[[Mapping[str, Any]], Sequence[str]]) -> list[list[str]]:
+    """A row for the captions of each stage on `test`, of rows with stages; `cells` shows the scores of a stage."""
+    return [
+        [f"{line['says']}: stage {number} of 0 to {len(earlier)}", *cells(scores)]
+        for line in lines
+        if line["stages"]
+        for earlier in [line["stages"]["test"]]
+        for number, scores in enumerate([*earlier, line["scores"]["test"]])
+    ]
 
 
 # --- the command ---

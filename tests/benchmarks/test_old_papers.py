@@ -149,7 +149,7 @@ def test_the_best_rate_on_validation_is_taken(tmp_path):
     bench, row = Bench(tmp_path), BY_NAME["updown"]
 
     def tried(rate: float, validation: float) -> None:
-        write_json(bench.results / bench.trial_place(row, rate) / "result.json", {"validation": validation})
+        write_json(bench.results / bench.trial_path(row, rate) / "result.json", {"validation": validation})
 
     assert missing_rates(bench, row) == list(RATES)
     for rate, validation in zip(RATES, (0.5, 0.75, 0.75), strict=True):
@@ -171,7 +171,7 @@ def test_rows_that_share_a_rate_have_it_of_one_row(tmp_path):
     bench = Bench(tmp_path)
     for rate, validation in zip(REWARD_RATES, (0.5, 1.0, 0.75), strict=True):
         write_json(
-            bench.results / bench.trial_place(BY_NAME["stack_sc"], rate) / "result.json", {"validation": validation}
+            bench.results / bench.trial_path(BY_NAME["stack_sc"], rate) / "result.json", {"validation": validation}
         )
     assert best_rate(bench, BY_NAME["stack_c2f"]) == REWARD_RATES[1]
 

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from real_photos import PAIRS, READS, ROWS, Photos, tables, told_apart
+from real_photos import COLUMNS, PAIRS, READS, ROWS, Photos, tables, told_apart
+from showtell.datasets import open_dataset
+from showtell.scores import SCORES
 from showtell.training import make_recipe
 
 BY_NAME = {row.name: row for row in ROWS}
 
 
 def test_every_row_is_a_valid_recipe_of_equal_effort(tmp_path):
-    bench = Photos(tmp_path, photos="photos")
+    bench = Photos(tmp_path, photos=Path("photos"))
     for row in ROWS:
         recipe = make_recipe(bench.recipe(row, seed=2, rate=0.009))
         assert (recipe.training.seed, recipe.training.learning_rate) == (2, 0.009), row
@@ -30,10 +34,17 @@ def test_a_machine_is_told_from_people_by_its_words():
     assert told_apart(people, people) == pytest.approx(0.5)  # the same text is called the same
 
 
+def test_a_summary_says_how_captions_read(tiny_scenes, tmp_path):
+    records = open_dataset(tiny_scenes).split("test")
+    captions = {record.image_id: "a red circle" for record in records}
+    (reads,) = Photos(tmp_path, photos=tiny_scenes).describe([captions], "test").values()
+    assert reads["identical"]["mean"] == 1.0 and reads["mean_length"]["mean"] == 3.0 and set(reads) == set(READS)
+
+
 def test_tables_say_what_the_summary_says():
     number = {"mean": 0.25, "spread": 0.0125}
-    scores = dict.fromkeys(("bleu_4", "meteor", "rouge_l", "cider"), number)
-    scores |= {f"bleu_no_bp_{n}": number for n in (1, 2, 3, 4)}
+    assert set(COLUMNS) <= {computed.name for metric in Photos.metrics for computed in SCORES[metric].numbers}
+    scores = dict.fromkeys(COLUMNS, number)
     difference = {"value": 0.1, "low": 0.05, "high": 0.15, "p": 0.01}
     line = {
         "name": "sat_soft", "says": "soft attention", "seeds": [0, 1], "learning_rate": 0.001, "weights": 4_000_000,
@@ -44,5 +55,7 @@ def test_tables_say_what_the_summary_says():
     other = line | {"name": "nic_gru", "says": "GRU", "pairs": {}}
     written = tables([line, other])
     assert "| soft attention | " + "25.0 ± 1.2 | " * 8 + "2 | 10 |" in written
+    row = "| 67 | 44.8 | 29.9 | 19.5 | – | 18.93 | – | – |  |  |"
+    assert f"| flickr8k/sat_soft_xu2015, as published in papers/003, Table 1 {row}" in written
     assert "| soft attention | GRU | +0.100 [+0.050, +0.150], p 0.010 |" in written
     assert "| soft attention | 0.001 | 4.0 |" in written
