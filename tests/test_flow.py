@@ -63,7 +63,7 @@ MAY_IMPORT: dict[str, str] = {
     # the command line
     "cli": "bulk captioners captions checkpoint confidence config cores counter_rng datasets decoding "
     "decoding_config doctor errors evaluation explanations features files grounding hub images "
-    "importing processes progress quickstart reports scenes scores serving text training",
+    "importing processes progress quickstart recipes reports scenes scores serving text training",
     "__main__": "cli",
     "__init__": "captioners captions cores datasets errors evaluation explanations scores training",
 }

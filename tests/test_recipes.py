@@ -24,7 +24,7 @@ from showtell.features.store import FeatureStore
 from showtell.models import MODELS, build_decoder
 from showtell.models.skeleton import skeleton
 from showtell.objectives import OBJECTIVES, build_objective
-from showtell.recipes import find_recipe, published_for, recipe_names
+from showtell.recipes import find_recipe, published_for, recipe_name, recipe_names
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.training import load_recipe, train
@@ -43,7 +43,7 @@ NEEDED = (
 
 
 def name_of(file: Path) -> str:
-    return file.relative_to(RECIPES).with_suffix("").as_posix()
+    return recipe_name(file) or ""
 
 
 def test_every_recipe_says_what_it_is_and_what_to_expect():

@@ -131,6 +131,17 @@ def test_document_frequencies_are_counted_in_the_train_split(capsys, tiny_checkp
     assert content["scores"] == score(texts, references, ["cider"], document_frequency=frequency).scores
 
 
+def test_at_most_some_references_are_scored_against(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
+    out = tmp_path / "results.json"
+    command = ("evaluate", tiny_checkpoint, tiny_scenes, "--metrics", "bleu", "--out", out, "--json")
+    assert run(*command, "--max-captions", 1) == 0
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    texts = {f"{entry['image_id']}": entry["caption"] for entry in json.loads(out.read_text())}
+    records = open_dataset(tiny_scenes).split("test")
+    first = {str(int(Path(record.image_id).stem)): list(record.captions[:1]) for record in records}
+    assert scores == pytest.approx(score(texts, first, ["bleu"]).scores)
+
+
 def test_a_number_that_is_not_defined_has_no_interval(capsys, tiny_scenes, tmp_path):
     """No caption names a relation."""
     texts = {record.image_id: "a circle" for record in open_dataset(tiny_scenes).split("val")}

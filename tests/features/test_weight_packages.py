@@ -11,7 +11,7 @@ import torch
 
 from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
-from showtell.features.weight_packages import package_file, timm_names
+from showtell.features.weight_packages import package_file, rename_for_timm
 from showtell.features.weights import read_weights
 
 LITE0 = {"name": "tf_efficientnet_lite0", "weights": "package", "image_size": 64, "trained": False}
@@ -19,7 +19,9 @@ LITE0 = {"name": "tf_efficientnet_lite0", "weights": "package", "image_size": 64
 
 def test_the_tensors_of_a_package_are_all_those_of_timm():
     model = timm.create_model("tf_efficientnet_lite0")
-    tensors = timm_names(read_weights(package_file("tf_efficientnet_lite0")), [len(stage) for stage in model.blocks])
+    tensors = rename_for_timm(
+        read_weights(package_file("tf_efficientnet_lite0")), [len(stage) for stage in model.blocks]
+    )
     assert not any(model.load_state_dict(tensors, strict=False))  # missing and unexpected names
 
 

@@ -16,8 +16,9 @@ from showtell.cli import main
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.evaluation import evaluate
+from showtell.recipes import published_for
 from showtell.reports.curves import MAX_POINTS, chart
-from showtell.reports.run import Run, read_run, score_run
+from showtell.reports.run import Paper, Run, read_run, score_run
 from showtell.reports.run_page import draw_curves, write_run_page
 from showtell.scores import intervals
 from showtell.training import load_recipe, make_recipe
@@ -181,23 +182,25 @@ def test_the_card_is_what_evaluation_says(tiny_checkpoint: Path, tiny_scenes: Pa
     } == expected.scores
     assert "truth" in card.report.scores
     assert card.bounds["bleu_1"] == intervals(expected)["bleu_1"]
-    assert card.search == "beam of 2" and card.rates["mean_length"] > 0 and card.beside is None
+    assert card.search == "beam of 2" and card.rates["mean_length"] > 0 and card.paper is None
 
 
 def test_a_published_row_stands_beside_a_run_of_its_recipe(
     run_folder: Path, tiny_checkpoint: Path, tiny_scenes: Path, tmp_path: Path
 ) -> None:
-    recipe = load_recipe("flickr8k/small/sat_soft", ["encoder.image_size=64"]).model_dump(mode="json")
-    assert recipe["training"]["recipe"] == "flickr8k/small/sat_soft"
-    captioner, dataset = Captioner.from_pretrained(tiny_checkpoint, device="cpu"), open_dataset(tiny_scenes)
-    card = score_run(captioner, dataset, "val", recipe=recipe)
-    assert card.beside is not None
-    row = card.beside.published
+    ours = load_recipe("flickr8k/small/sat_soft", ["encoder.image_size=64"]).model_dump(mode="json")
+    row = published_for(ours["training"]["recipe"])
+    assert row is not None
     assert (row.recipe, row.scores["bleu_no_bp_4"], row.scores["meteor"]) == ("flickr8k/sat_soft_xu2015", 19.5, 18.93)
+    paper = Paper(row, load_recipe(row.recipe).model_dump(mode="json"), ours)
+    captioner, dataset = Captioner.from_pretrained(tiny_checkpoint, device="cpu"), open_dataset(tiny_scenes)
+    card = score_run(captioner, dataset, "val", paper=paper)
     bleu = evaluate(captioner, dataset.split("val"), metrics=["bleu_no_bp"]).report.scores
-    assert card.beside.scores["bleu_no_bp_4"] == pytest.approx(100 * (bleu["bleu_no_bp_4"] or 0))
-    assert card.beside.differs["encoder.name"] == ("vgg19.tv_in1k", "tf_efficientnet_lite2")
-    assert not {"data.path", "training.seed", "model.name"} & card.beside.differs.keys()  # where it is, what is equal
+    assert card.in_unit_of_paper["bleu_no_bp_4"] == pytest.approx(100 * (bleu["bleu_no_bp_4"] or 0))
+    assert paper.differs["encoder.name"] == ("vgg19.tv_in1k", "tf_efficientnet_lite2")
+    assert paper.differs["training.schedule"] == ("constant", "cosine")  # the paper's recipe leaves it at its default
+    where_or_equal = {"data.path", "data.features", "training.recipe", "training.seed", "model.name"}
+    assert not where_or_equal & paper.differs.keys()
     write_run_page(tmp_path / "page.html", read_run(run_folder), card, [])
     page = (tmp_path / "page.html").read_text()
     assert "Beside the paper" in page and "18.93" in page and "rewards short captions" in page

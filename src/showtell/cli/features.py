@@ -130,7 +130,7 @@ def _plan(dataset: str | None, encoder: str | None, recipe: Path | None, setting
     if recipe is not None and encoder is None:
         path = [] if dataset is None else [f"data.path={json.dumps(dataset)}"]
         planned = load_recipe(recipe, [*settings, *path])
-        store = planned.data.features or planned.encoder.store_in("stores/", planned.data.path)
+        store = planned.data.features or planned.encoder.store_of(planned.data.path)
         seed = counter_rng.key_of(planned.training.seed, "weights")
         return _Plan(open_dataset_of(planned.data), planned.encoder, seed, store)
     if recipe is not None or encoder is None:
@@ -140,7 +140,7 @@ def _plan(dataset: str | None, encoder: str | None, recipe: Path | None, setting
     content: dict[str, Any] = {"encoder": {"name": encoder}}
     apply_overrides(content, settings)
     config = make_encoder_config(content["encoder"], "the encoder")
-    return _Plan(open_dataset(dataset), config, 0, config.store_in("stores/", dataset))
+    return _Plan(open_dataset(dataset), config, 0, config.store_of(dataset))
 
 
 def _extract(

@@ -54,9 +54,11 @@ def report(
     from showtell.files import refuse_overwriting
     from showtell.grounding.judging import explain_and_judge
     from showtell.progress import counting
+    from showtell.recipes import published_for
     from showtell.reports.base import refuse_foreign
-    from showtell.reports.run import read_run, score_run
+    from showtell.reports.run import Paper, read_run, score_run
     from showtell.reports.run_page import write_run_page
+    from showtell.training.recipe_loading import load_recipe
 
     record = read_run(run)
     models = open_score_models(score_models)
@@ -87,10 +89,12 @@ def report(
         captioner = Captioner.from_pretrained(record.checkpoint)
         dataset = open_dataset(path, with_photos=store is None).limited(limit)
         if score:
+            row = published_for(record.recipe["training"].get("recipe") or "")
+            theirs = {} if row is None else load_recipe(row.recipe).model_dump(mode="json")
             with counting("captioning", len(dataset.split(chosen))) as progress:
                 card = score_run(
                     captioner, dataset, chosen, score_models=models, store=store, progress=progress,
-                    recipe=record.recipe,
+                    paper=None if row is None else Paper(row, theirs, record.recipe),
                 )  # fmt: skip
         if photos:
             photo_set = choose_photos([path], chosen, photos, store=store)

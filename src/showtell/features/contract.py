@@ -43,22 +43,20 @@ class EncoderConfig(Config):
     )
     seed: Seed | None = Field(None, description="Random seed of fresh weights (default: `training.seed`).")
 
-    def store_in(self, folder: str, dataset: str) -> str:
+    def store_of(self, dataset: str, folder: str = "stores/") -> str:
         """The store of a dataset's features in a folder of stores, named by the dataset, the encoder, where its weights
         are from, and each setting that is not at its default."""
-        name, weights = self.name, getattr(self, "weights", None)  # type: ignore[attr-defined]
-        parts = [name] if weights in (None, "pretrained") else [name, Path(weights).stem]
-        nested = {}
-        for key, value in self.feature_settings().items():
-            if key == "name" or value == type(self).model_fields[key].default:
-                continue
-            if isinstance(value, bool | int | float | str):
-                parts.append(f"{key}{value}")
-            else:
-                nested[key] = value
-        if nested:
-            parts.append(hashlib.sha256(json.dumps(nested, sort_keys=True).encode()).hexdigest()[:8])
-        return folder + re.sub(r"[^\w.+-]+", "_", "-".join([Path(dataset).name, *parts]))
+        changed = self.model_dump(mode="json", exclude={"name", *_NO_PART_OF_FEATURES}, exclude_defaults=True)
+        nested = {key: value for key, value in changed.items() if isinstance(value, list | dict)}
+        weights = getattr(self, "weights", "pretrained")
+        parts = [
+            Path(dataset).name,
+            self.name,  # type: ignore[attr-defined]
+            *([] if weights == "pretrained" else [Path(weights).stem]),
+            *(f"{key}{value}" for key, value in changed.items() if key not in nested),
+            *([hashlib.sha256(json.dumps(nested).encode()).hexdigest()[:8]] if nested else []),
+        ]
+        return folder + re.sub(r"[^\w.+-]+", "_", "-".join(parts))
 
     def feature_settings(self) -> dict[str, Any]:
         """The settings on which features depend, as JSON has them."""

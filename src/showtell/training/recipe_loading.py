@@ -10,7 +10,7 @@ import yaml
 
 from showtell.errors import DataError, RecipeError
 from showtell.files import read_text
-from showtell.recipes import FOLDER, find_recipe
+from showtell.recipes import find_recipe, recipe_name
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_checks import SECTIONS, make_recipe
 
@@ -27,8 +27,8 @@ def load_recipe(recipe: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """
     path = find_recipe(recipe)
     content = _read(path)
-    if path.is_relative_to(FOLDER) and isinstance(content.get("training"), dict):
-        content["training"].setdefault("recipe", path.relative_to(FOLDER).with_suffix("").as_posix())
+    if (name := recipe_name(path)) and isinstance(content.get("training"), dict):
+        content["training"].setdefault("recipe", name)
     apply_overrides(content, overrides)
     return make_recipe(content, str(recipe))
 
