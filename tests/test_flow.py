@@ -46,7 +46,6 @@ MAY_IMPORT: dict[str, str] = {
     "explanations": "captioners captions datasets decoding errors features files images models scores text types",
     "grounding": "captioners captions datasets decoding errors explanations features images models scenes scores text "
     "types",
-    "bulk": "captioners captions cores decoding errors images",
     "reports": "captioners captions checkpoint config datasets decoding errors evaluation explanations "
     "features files images recipes scenes scores text",
     "serving": "captioners captions confidence config datasets decoding_config errors explanations "
@@ -61,7 +60,7 @@ MAY_IMPORT: dict[str, str] = {
     "training",
     "doctor": "captioners checkpoint cores datasets errors features files scores text training",
     # the command line
-    "cli": "bulk captioners captions checkpoint confidence config cores counter_rng datasets decoding "
+    "cli": "captioners captions checkpoint confidence config cores counter_rng datasets decoding "
     "decoding_config doctor errors evaluation explanations features files grounding hub images "
     "importing processes progress quickstart recipes reports scenes scores serving text training",
     "__main__": "cli",
@@ -76,7 +75,6 @@ SHORTCUTS = {
 # What a captioners runs without.
 NOT_NEEDED_TO_CAPTION = (
     *(
-        "bulk",
         "cli",
         "doctor",
         "explanations",

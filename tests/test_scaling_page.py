@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -45,7 +44,7 @@ def test_every_command_names_what_there_is(monkeypatch, tiny_checkpoint, tmp_pat
     monkeypatch.chdir(tmp_path)
     Path("runs/one").mkdir(parents=True)
     Path("runs/one/best").symlink_to(tiny_checkpoint)
-    for command in (line for line in COMMANDS if not line.startswith("ray ")):
+    for command in (line for line in COMMANDS if not line.startswith("ray ") and "many.py" not in line):
         words = [word for word in shlex.split(command) if not re.match(r"[A-Z_]+=", word)]
         verb, *rest = parsed(words)
         given = command_of(verb).make_context(verb, list(rest)).params  # an unknown option would end here
@@ -54,10 +53,8 @@ def test_every_command_names_what_there_is(monkeypatch, tiny_checkpoint, tmp_pat
             load_recipe(rest[0])
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason='Ray is not installed; pip install "showtell[ray]"')
 def test_the_cluster_is_started_with_options_that_ray_has():
-    from ray.scripts.scripts import cli
-
+    cli = pytest.importorskip("ray.scripts.scripts", reason='Ray is not installed: pip install "ray[data]"').cli
     given = [
         cli.commands[words[1]].make_context(words[1], words[2:]).params
         for words in map(shlex.split, COMMANDS)

@@ -40,7 +40,6 @@ VERBS = {
     "report": "report:report",
     "grounding": "grounding:grounding",
     "calibrate": "calibrate:calibrate",
-    "bulk": "bulk:bulk",
     "import": "import_:import_",
     "doctor": "doctor:doctor",
 }
