@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from showtell.scenes import Item, Scene, lexicon
+from showtell.scenes.relations import is_unambiguous_with
 
 EXTENT = {"small": 20, "medium": 30, "big": 46}
 
@@ -19,6 +20,11 @@ def item(line: str) -> Item:
 def scene(background: str, *lines: str) -> Scene:
     """A scene from its lines, the first drawn first."""
     return Scene(background, tuple(item(line) for line in lines))
+
+
+def is_unambiguous(scene: Scene) -> bool:
+    """Whether no relation in the scene is ambiguous."""
+    return all(is_unambiguous_with(item, scene.items[:index]) for index, item in enumerate(scene.items))
 
 
 def vocabulary() -> frozenset[str]:

@@ -18,9 +18,9 @@ from PIL import Image
 from showtell.cli import main
 from showtell.errors import DataError, UsageError
 from showtell.processes import LOCK_NAME
-from showtell.scenes import LANGUAGE_VERSION, dataset, read_scenes, split_sizes, write_scenes
+from showtell.scenes import dataset, read_scenes, write_scenes
 from showtell.scenes.annotations import SPLITS
-from showtell.scenes.dataset import MIN_FOR_WORKERS, sample_image
+from showtell.scenes.dataset import MIN_FOR_WORKERS, sample_image, split_sizes
 from showtell.scenes.rendering import render
 from showtell.scenes.truth import judge
 from showtell.scenes.world import SHAPES
@@ -160,14 +160,12 @@ def test_a_script_without_a_main_guard_is_told_of_it(tmp_path: Path) -> None:
 
 def test_pictures_of_another_size_and_progress(tmp_path: Path) -> None:
     counts: list[int] = []
-    write_scenes(tmp_path / "small", images=4, size=48, progress=counts.append)
-    assert sum(counts) == 4
-    image = load(tmp_path / "small", "captions_train")["images"][0]
-    assert (image["width"], image["height"]) == (48, 48)
-    here = load(tmp_path / "small", "instances_train")["annotations"][0]["bbox"]
-    write_scenes(tmp_path / "usual", images=4)
-    there = load(tmp_path / "usual", "instances_train")["annotations"][0]["bbox"]
-    assert here == pytest.approx([edge / 2 for edge in there], abs=0.01)
+    write_scenes(tmp_path / "48", images=4, size=48, progress=counts.append)
+    write_scenes(tmp_path / "96", images=4)
+    small, usual = (load(tmp_path / size, "instances_train") for size in ("48", "96"))
+    assert (sum(counts), small["images"][0]["width"], small["images"][0]["height"]) == (4, 48, 48)
+    halves = [edge / 2 for edge in usual["annotations"][0]["bbox"]]
+    assert small["annotations"][0]["bbox"] == pytest.approx(halves, abs=0.01)
 
 
 def test_refusals_write_nothing(tmp_path: Path) -> None:
@@ -280,5 +278,4 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert words.splitlines()[0].split() == ["train", "17", "images", "85", "captions"]
     assert words.splitlines()[-1] == f"Next: showtell data check {folder}"
     splits = {"train": 17, "val": 1, "test": 1, "test_compositional": 1}
-    numbers = {"path": folder, "images": 20, "captions": 100, "seed": 2, "language": LANGUAGE_VERSION}
-    assert json.loads(result) == {**numbers, "splits": splits}
+    assert json.loads(result) == {"path": folder, "images": 20, "captions": 100, "seed": 2, "splits": splits}

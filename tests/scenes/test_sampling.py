@@ -10,9 +10,10 @@ import pytest
 
 from showtell.scenes import Scene
 from showtell.scenes.outlines import box
-from showtell.scenes.relations import is_inside, is_touching, is_unambiguous
+from showtell.scenes.relations import is_inside, is_touching
 from showtell.scenes.sampling import sample_scene
 from showtell.scenes.world import BACKGROUNDS, COLOURS, HELD_OUT, PATTERNS, SHAPES, SIZES, UNITS
+from tests.scenes.literals import is_unambiguous
 
 
 @pytest.fixture(scope="module")

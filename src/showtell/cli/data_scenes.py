@@ -26,22 +26,15 @@ def scenes(
     A folder with the complete dataset is left as it is; an incomplete one is drawn again.
     """
     from showtell.progress import counting
-    from showtell.scenes import CAPTIONS, LANGUAGE_VERSION, split_sizes, write_scenes
+    from showtell.scenes.dataset import CAPTIONS, split_sizes, write_scenes
 
     with counting("drawing scenes", images) as progress:
         write_scenes(folder, images=images, seed=seed, progress=progress)
     splits = split_sizes(images)
     if as_json:
-        result = {
-            "path": str(folder),
-            "images": images,
-            "captions": CAPTIONS * images,
-            "seed": seed,
-            "language": LANGUAGE_VERSION,
-            "splits": splits,
-        }
+        result = {"path": str(folder), "images": images, "captions": CAPTIONS * images, "seed": seed, "splits": splits}
         typer.echo(json.dumps(result, ensure_ascii=False))
         return
-    width = max(map(len, splits))
-    lines = [f"{split:{width}}  {count:>7,} images  {CAPTIONS * count:>7,} captions" for split, count in splits.items()]
-    typer.echo("\n".join([*lines, "", f"Next: showtell data check {folder}"]))
+    for split, count in splits.items():
+        typer.echo(f"{split:18}  {count:>7,} images  {CAPTIONS * count:>7,} captions")
+    typer.echo(f"\nNext: showtell data check {folder}")

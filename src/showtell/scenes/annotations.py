@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from showtell.datasets.records import Grounding
 from showtell.errors import DataError
 from showtell.files import read_json, write_json
 from showtell.scenes.captions import SceneCaption
@@ -41,47 +40,40 @@ def box_id(image_id: int, index: int) -> int:
 def write_annotations(folder: Path, records: list[SceneRecord], settings: dict[str, Any]) -> None:
     """Write the captions and instances of each split, and the scenes of all images, into a folder."""
     size = settings["size"]
-    categories = [
-        {"id": number, "name": shape, "supercategory": "shape"} for number, shape in enumerate(SHAPES, start=1)
-    ]
+    categories = [{"id": id_, "name": shape, "supercategory": "shape"} for id_, shape in enumerate(SHAPES, start=1)]
     for split in SPLITS:
         members = [record for record in records if record.split == split]
-        images = [
-            {"id": record.image_id, "file_name": file_name(record.image_id), "width": size, "height": size}
-            for record in members
-        ]
+        ids = [record.image_id for record in members]
+        images = [{"id": id_, "file_name": file_name(id_), "width": size, "height": size} for id_ in ids]
         common = {"info": {"description": "showtell scenes", **settings}, "licenses": [], "images": images}
-        captions = itertools.chain.from_iterable(map(_caption_annotations, members))
-        instances = itertools.chain.from_iterable(_instance_annotations(record, size) for record in members)
-        write_json(folder / f"captions_{split}.json", {**common, "annotations": list(captions)})
-        write_json(
-            folder / f"instances_{split}.json", {**common, "annotations": list(instances), "categories": categories}
-        )
+        captions = [entry for record in members for entry in _caption_entries(record)]
+        instances = [entry for record in members for entry in _instance_entries(record, size / UNITS)]
+        write_json(folder / f"captions_{split}.json", {**common, "annotations": captions})
+        write_json(folder / f"instances_{split}.json", {**common, "annotations": instances, "categories": categories})
     scenes = {str(record.image_id): asdict(record.scene) for record in records}
     write_json(folder / "scenes.json", {**settings, "scenes": scenes})
 
 
-def _caption_annotations(record: SceneRecord) -> Iterator[dict[str, Any]]:
-    for number, caption in enumerate(record.captions, start=1):
-        yield {
-            "id": record.image_id * 10 + number,
-            "image_id": record.image_id,
+def _caption_entries(record: SceneRecord) -> list[dict[str, Any]]:
+    image = record.image_id
+
+    def grounding(own: Grounding) -> dict[str, Any]:
+        return {"first": own.first, "end": own.end, "boxes": [box_id(image, index) for index in own.boxes]}
+
+    return [
+        {
+            "id": image * 10 + number,
+            "image_id": image,
             "caption": caption.text,
-            "grounding": [
-                {
-                    "first": grounding.first,
-                    "end": grounding.end,
-                    "boxes": [box_id(record.image_id, index) for index in grounding.boxes],
-                }
-                for grounding in caption.groundings
-            ],
+            "grounding": list(map(grounding, caption.groundings)),
         }
+        for number, caption in enumerate(record.captions, start=1)
+    ]
 
 
-def _instance_annotations(record: SceneRecord, size: int) -> Iterator[dict[str, Any]]:
-    scale = size / UNITS
-    for index, item in enumerate(record.scene.items):
-        yield {
+def _instance_entries(record: SceneRecord, scale: float) -> list[dict[str, Any]]:
+    return [
+        {
             "id": box_id(record.image_id, index),
             "image_id": record.image_id,
             "category_id": SHAPES.index(item.shape) + 1,
@@ -90,6 +82,8 @@ def _instance_annotations(record: SceneRecord, size: int) -> Iterator[dict[str, 
             "iscrowd": 0,
             "attributes": {"colour": item.colour, "size": item.size, "pattern": item.pattern},
         }
+        for index, item in enumerate(record.scene.items)
+    ]
 
 
 def read_scenes(folder: Path) -> dict[str, Scene] | None:

@@ -13,33 +13,15 @@ from dataclasses import dataclass
 from random import Random
 
 from showtell.datasets.records import Grounding
-from showtell.scenes.lexicon import (
-    ANY_SHAPE,
-    BACKGROUND_WORDS,
-    BEFORE_BACKGROUND,
-    COLOUR_WORDS,
-    CONVERSE_WORDS,
-    COUNT_WORDS,
-    OPENINGS,
-    PATTERN_NOUNS,
-    PATTERN_WORDS,
-    PRONOUN_WORDS,
-    RELATION_WORDS,
-    SHAPE_WORDS,
-    SIZE_WORDS,
-    THERE,
-    VERBS,
-)
+from showtell.scenes import lexicon
 from showtell.scenes.relations import PAIRWISE, is_between
 from showtell.scenes.world import Item, Scene
 
 DOMINANCE = 1.3  # a direction is named where its difference is this many times that of the other one
+# The probability that a caption mentions an attribute it does not need; doubled for an item that is alone.
 MENTION_RATES = {"colour": 0.84, "small": 0.3, "medium": 0.05, "big": 0.36, "solid": 0.04, "marked": 0.44}
-"""The probability that a caption mentions an attribute it does not need; doubled for an item that is alone."""
 SECOND_FACT_RATE = 0.14  # the probability of a second relation, where there is one
 SHORTEST, LONGEST = 5, 20  # number of words in a caption
-FACT_WEIGHTS = {"inside": 6.0, "touching": 2.5, "between": 4.0, "between a pair": 6.0, "direction of several": 4.0}
-"""The weight with which a relation is chosen; that of one item's direction from another is 1."""
 
 Group = tuple[int, ...]  # indices into Scene.items
 
@@ -60,7 +42,7 @@ class _Fact:
     subject: Group
     object: Group
     second: Group = ()  # the other end of "between", unless the object has both
-    weight: float = 1.0
+    weight: float = 1.0  # with which it is chosen
 
     @property
     def objects(self) -> set[int]:
@@ -75,11 +57,6 @@ class _Phrase:
     words: str
     items: Group
 
-    @property
-    def is_plural(self) -> bool:
-        """Whether it names several items."""
-        return len(self.items) > 1
-
 
 Part = str | _Phrase
 
@@ -89,9 +66,11 @@ def _choose_word(random: Random, words: Sequence[str], share: float = 0.7) -> st
     return words[0] if len(words) == 1 or random.random() < share else random.choice(words[1:])
 
 
-def _choose_form(random: Random, words: Sequence[tuple[str, str]], is_plural: bool, share: float = 0.7) -> str:
-    """One of several synonyms in the singular or the plural, most often the first."""
+def _choose_form(random: Random, words: Sequence[tuple[str, str]], is_plural: bool, share: float) -> str:
     return _choose_word(random, [pair[is_plural] for pair in words], share)
+
+
+# --- what holds in a scene ---
 
 
 def _items_matching(scene: Scene, shape: str, attributes: dict[str, str]) -> Group:
@@ -104,25 +83,21 @@ def _items_matching(scene: Scene, shape: str, attributes: dict[str, str]) -> Gro
 
 
 def _common_attributes(scene: Scene, group: Group) -> dict[str, str]:
-    """The attributes that all items of a group have in common."""
-    first = scene.items[group[0]]
-    return {
-        name: getattr(first, name)
-        for name in ("colour", "pattern", "size")
-        if all(getattr(scene.items[index], name) == getattr(first, name) for index in group)
-    }
+    first, *others = (scene.items[index] for index in group)
+    values = {name: getattr(first, name) for name in ("colour", "pattern", "size")}
+    return {name: value for name, value in values.items() if all(getattr(item, name) == value for item in others)}
 
 
 def _groups(scene: Scene) -> list[Group]:
     """Groups of items of one shape, such that no other item has that shape and their other common attributes."""
-    groups = []
-    for count in range(2, len(scene.items) + 1):
-        for group in itertools.combinations(range(len(scene.items)), count):
-            if len({scene.items[index].shape for index in group}) == 1:
-                shape = scene.items[group[0]].shape
-                if _items_matching(scene, shape, _common_attributes(scene, group)) == group:
-                    groups.append(group)
-    return groups
+    indices, shapes = range(len(scene.items)), [item.shape for item in scene.items]
+    return [
+        group
+        for count in range(2, len(indices) + 1)
+        for group in itertools.combinations(indices, count)
+        if len({shapes[index] for index in group}) == 1
+        and _items_matching(scene, shapes[group[0]], _common_attributes(scene, group)) == group
+    ]
 
 
 def _direction(scene: Scene, subject: Group, other: Group) -> str | None:
@@ -140,148 +115,128 @@ def _direction(scene: Scene, subject: Group, other: Group) -> str | None:
         name = "above" if down > 0 else "below"
     else:
         return None
-    holds = all(PAIRWISE[name](scene.items[a], scene.items[b]) for a in subject for b in other)
-    return name if holds else None
+    return name if all(PAIRWISE[name](scene.items[a], scene.items[b]) for a in subject for b in other) else None
 
 
 def _look_the_same(a: Item, b: Item) -> bool:
-    """Whether no words distinguish the two."""
     return (a.shape, a.colour, a.size, a.pattern) == (b.shape, b.colour, b.size, b.pattern)
 
 
 def _facts(scene: Scene) -> list[_Fact]:
     """Every relation worth naming, the more striking ones with more weight."""
-    items = scene.items
-    groups = _groups(scene)
-    facts = []
+    items, groups, facts = scene.items, _groups(scene), []
     for a, b in itertools.permutations(range(len(items)), 2):
         if PAIRWISE["inside"](items[a], items[b]):
-            facts.append(_Fact("inside", (a,), (b,), weight=FACT_WEIGHTS["inside"]))
+            facts.append(_Fact("inside", (a,), (b,), weight=6.0))
         elif PAIRWISE["touching"](items[a], items[b]):
-            facts.append(_Fact("touching", (a,), (b,), weight=FACT_WEIGHTS["touching"]))
+            facts.append(_Fact("touching", (a,), (b,), weight=2.5))
     for middle in range(len(items)):
         for a, b in itertools.combinations([index for index in range(len(items)) if index != middle], 2):
             if is_between(items[middle], items[a], items[b]):
                 if (a, b) in groups:
-                    facts.append(_Fact("between", (middle,), (a, b), weight=FACT_WEIGHTS["between a pair"]))
+                    facts.append(_Fact("between", (middle,), (a, b), weight=6.0))
                 if not _look_the_same(items[a], items[b]):
-                    facts.append(_Fact("between", (middle,), (a,), (b,), weight=FACT_WEIGHTS["between"]))
+                    facts.append(_Fact("between", (middle,), (a,), (b,), weight=4.0))
     candidates: list[Group] = [*((index,) for index in range(len(items))), *groups]
-    for one, other in itertools.permutations(candidates, 2):
-        if not set(one) & set(other) and not _look_the_same(items[one[0]], items[other[0]]):
-            name = _direction(scene, one, other)
-            if name is not None:
-                weight = FACT_WEIGHTS["direction of several"] if len(one) + len(other) > 2 else 1.0
-                facts.append(_Fact(name, one, other, weight=weight))
+    for subject, other in itertools.permutations(candidates, 2):
+        if set(subject) & set(other) or _look_the_same(items[subject[0]], items[other[0]]):
+            continue
+        if name := _direction(scene, subject, other):
+            facts.append(_Fact(name, subject, other, weight=4.0 if len(subject) + len(other) > 2 else 1.0))
     return facts
+
+
+# --- the words ---
 
 
 def _phrase(random: Random, scene: Scene, group: Group, allow_pattern_noun: bool = True) -> _Phrase:
     """Name a group: attributes drawn at random, and those needed to distinguish it from the other items."""
-    shape = scene.items[group[0]].shape
-    shared = _common_attributes(scene, group)
-    is_alone = len(scene.items) == 1
-    chosen = {}
+    shape, shared, chosen = scene.items[group[0]].shape, _common_attributes(scene, group), {}
     for name, value in shared.items():
-        kind = "marked" if value in PATTERN_NOUNS else "colour" if name == "colour" else value
-        if random.random() < MENTION_RATES[kind] * (1 + is_alone):
+        kind = "marked" if value in lexicon.PATTERN_NOUNS else "colour" if name == "colour" else value
+        if random.random() < MENTION_RATES[kind] * (1 + (len(scene.items) == 1)):
             chosen[name] = value
     for name, value in shared.items():
         matching = _items_matching(scene, shape, chosen)
         if matching != group and _items_matching(scene, shape, {**chosen, name: value}) != matching:
             chosen[name] = value
 
-    noun = _choose_form(random, SHAPE_WORDS[shape], len(group) > 1, 0.8)
-    words = []
-    after = ""
+    noun = _choose_form(random, lexicon.SHAPE_WORDS[shape], len(group) > 1, 0.8)
+    size, adjectives, after = [], [], ""
     if "size" in chosen:
-        words.append(_choose_word(random, SIZE_WORDS[chosen["size"]]))
-    adjectives = []
+        size.append(_choose_word(random, lexicon.SIZE_WORDS[chosen["size"]]))
     if "pattern" in chosen:
-        if allow_pattern_noun and chosen["pattern"] in PATTERN_NOUNS and random.random() < 0.15:
-            after = " with " + _choose_word(random, PATTERN_NOUNS[chosen["pattern"]])
+        if allow_pattern_noun and chosen["pattern"] in lexicon.PATTERN_NOUNS and random.random() < 0.15:
+            after = " with " + _choose_word(random, lexicon.PATTERN_NOUNS[chosen["pattern"]])
         else:
-            adjectives.append(_choose_word(random, PATTERN_WORDS[chosen["pattern"]], 0.85))
+            adjectives.append(_choose_word(random, lexicon.PATTERN_WORDS[chosen["pattern"]], 0.85))
     if "colour" in chosen:
-        adjectives.append(_choose_word(random, COLOUR_WORDS[chosen["colour"]], 0.8))
+        adjectives.append(_choose_word(random, lexicon.COLOUR_WORDS[chosen["colour"]], 0.8))
     if random.random() < 0.25:
         adjectives.reverse()
-    text = " ".join([*words, *adjectives, noun]) + after
+    text = " ".join([*size, *adjectives, noun]) + after
     if len(group) == 1:
-        text = ("an " if text[0] in "aeiou" else "a ") + text
+        determiner = "an" if text[0] in "aeiou" else "a"
     elif len(group) == 2 and random.random() < 0.12:
-        text = "a pair of " + text
+        determiner = "a pair of"
     else:
-        text = f"{COUNT_WORDS[len(group)]} {text}"
-    return _Phrase(text, group)
+        determiner = lexicon.COUNT_WORDS[len(group)]
+    return _Phrase(f"{determiner} {text}", group)
 
 
 def _relation_parts(random: Random, scene: Scene, fact: _Fact) -> list[Part]:
     """Relation and object of a fact: "above a blue square"."""
-    parts: list[Part] = [_choose_word(random, RELATION_WORDS[fact.relation], 0.6), _phrase(random, scene, fact.object)]
-    if fact.second:
-        parts += ["and", _phrase(random, scene, fact.second)]
-    return parts
-
-
-def _fragment_parts(random: Random, scene: Scene, fact: _Fact, other: _Fact | None) -> list[Part]:
-    """ "A above B", "A above B which is left of C"."""
-    if fact.relation in CONVERSE_WORDS and random.random() < 0.25:
-        around = _choose_word(random, CONVERSE_WORDS[fact.relation])
-        return [_phrase(random, scene, fact.object, False), around, _phrase(random, scene, fact.subject)]
-    parts = [_phrase(random, scene, fact.subject), *_relation_parts(random, scene, fact)]
-    if other is not None:
-        link = "which are" if len(other.subject) > 1 else "which is"
-        parts += [link, *_relation_parts(random, scene, other)]
-    return parts
-
-
-def _sentence_parts(random: Random, scene: Scene, fact: _Fact, other: _Fact | None) -> list[Part]:
-    """ "A is above B", "A is above B and left of C"."""
-    subject = _phrase(random, scene, fact.subject)
-    is_contact = "touching" in (fact.relation, other and other.relation)
-    verb = _choose_form(random, VERBS[:1] if is_contact else VERBS, subject.is_plural, 0.75)
-    parts: list[Part] = [subject, verb, *_relation_parts(random, scene, fact)]
-    if other is not None:
-        parts += ["and", *_relation_parts(random, scene, other)]
-    return parts
-
-
-def _pronoun_parts(random: Random, scene: Scene, fact: _Fact, other: _Fact | None) -> list[Part]:
-    """ "B with A above it", "B with A above it and C to its left": the facts have one object."""
-    whole = _phrase(random, scene, fact.object, False)
-    parts: list[Part] = [whole]
-    for link, stated in (("with", fact), ("and", other)):
-        if stated is not None:
-            pronoun = _choose_form(random, PRONOUN_WORDS[stated.relation], whole.is_plural, 0.65)
-            parts += [link, _phrase(random, scene, stated.subject, False), pronoun]
-    return parts
+    relation = _choose_word(random, lexicon.RELATION_WORDS[fact.relation], 0.6)
+    parts: list[Part] = [relation, _phrase(random, scene, fact.object)]
+    return [*parts, "and", _phrase(random, scene, fact.second)] if fact.second else parts
 
 
 def _choose_fact(random: Random, facts: Sequence[_Fact]) -> _Fact:
     return random.choices(facts, [fact.weight for fact in facts])[0]
 
 
-def _maybe_choose_fact(random: Random, facts: Sequence[_Fact]) -> _Fact | None:
-    """A second fact for the caption, at a rate of `SECOND_FACT_RATE`."""
-    return _choose_fact(random, facts) if facts and random.random() < SECOND_FACT_RATE else None
+def _second_facts(random: Random, facts: Sequence[_Fact]) -> list[_Fact]:
+    """One of the facts at a rate of `SECOND_FACT_RATE`, else none."""
+    return [_choose_fact(random, facts)] if facts and random.random() < SECOND_FACT_RATE else []
 
 
-def _relation_caption_parts(random: Random, scene: Scene, facts: Sequence[_Fact]) -> tuple[list[Part], bool]:
-    """A caption that names a relation, sometimes two; and whether it is a sentence with a verb."""
-    fact = _choose_fact(random, facts)
-    form = random.random()
-    if form < 0.28:
-        others = [other for other in facts if other.subject == fact.subject and not other.objects & fact.objects]
-        return _sentence_parts(random, scene, fact, _maybe_choose_fact(random, others)), True
-    if form < 0.5 and fact.relation in PRONOUN_WORDS:
-        of_object = [other for other in facts if other.object == fact.object and other.relation in PRONOUN_WORDS]
-        others = [other for other in of_object if not {*other.subject} & {*fact.subject}]
-        return _pronoun_parts(random, scene, fact, _maybe_choose_fact(random, others)), False
+def _sentence(random: Random, scene: Scene, fact: _Fact, facts: Sequence[_Fact]) -> list[Part]:
+    """ "A is above B", "A is above B and left of C"."""
+    others = [other for other in facts if other.subject == fact.subject and not other.objects & fact.objects]
+    second = _second_facts(random, others)
+    subject = _phrase(random, scene, fact.subject)
+    is_contact = "touching" in [stated.relation for stated in (fact, *second)]  # nothing lies or sits touching another
+    verbs = lexicon.VERBS[:1] if is_contact else lexicon.VERBS
+    verb = _choose_form(random, verbs, len(fact.subject) > 1, 0.75)
+    parts: list[Part] = [subject, verb, *_relation_parts(random, scene, fact)]
+    for other in second:
+        parts += ["and", *_relation_parts(random, scene, other)]
+    return parts
+
+
+def _pronoun_fragment(random: Random, scene: Scene, fact: _Fact, facts: Sequence[_Fact]) -> list[Part]:
+    """ "B with A above it", "B with A above it and C to its left": the facts have one object."""
+    of_object = [other for other in facts if other.object == fact.object and other.relation in lexicon.PRONOUN_WORDS]
+    second = _second_facts(random, [other for other in of_object if not {*other.subject} & {*fact.subject}])
+    parts: list[Part] = [_phrase(random, scene, fact.object, False)]
+    for link, stated in zip(("with", "and"), (fact, *second), strict=False):
+        pronoun = _choose_form(random, lexicon.PRONOUN_WORDS[stated.relation], len(fact.object) > 1, 0.65)
+        parts += [link, _phrase(random, scene, stated.subject, False), pronoun]
+    return parts
+
+
+def _fragment(random: Random, scene: Scene, fact: _Fact, facts: Sequence[_Fact]) -> list[Part]:
+    """ "A above B", "A above B which is left of C", "B containing A"."""
     others = [other for other in facts if other.subject == fact.object and not other.objects & {*fact.subject}]
-    if fact.second:
-        others = []
-    return _fragment_parts(random, scene, fact, _maybe_choose_fact(random, others)), False
+    second = _second_facts(random, [] if fact.second else others)
+    if fact.relation in lexicon.CONVERSE_WORDS and random.random() < 0.25:
+        around = _choose_word(random, lexicon.CONVERSE_WORDS[fact.relation])
+        return [_phrase(random, scene, fact.object, False), around, _phrase(random, scene, fact.subject)]
+    parts = [_phrase(random, scene, fact.subject), *_relation_parts(random, scene, fact)]
+    for other in second:
+        link = "which are" if len(other.subject) > 1 else "which is"
+        parts += [link, *_relation_parts(random, scene, other)]
+    return parts
 
 
 def _group_items(random: Random, scene: Scene) -> list[Group]:
@@ -289,12 +244,12 @@ def _group_items(random: Random, scene: Scene) -> list[Group]:
     groups = _groups(scene)
     needed = any(_look_the_same(a, b) for a, b in itertools.combinations(scene.items, 2))
     group = random.choice(groups) if groups and (needed or random.random() < 0.6) else ()
-    parts: list[Group] = [(index,) for index in range(len(scene.items)) if index not in group]
-    random.shuffle(parts)
-    return [group, *parts] if group else parts
+    singles: list[Group] = [(index,) for index in range(len(scene.items)) if index not in group]
+    random.shuffle(singles)
+    return [group, *singles] if group else singles
 
 
-def _list_parts(random: Random, scene: Scene, groups: Sequence[Group]) -> list[Part]:
+def _list(random: Random, scene: Scene, groups: Sequence[Group]) -> list[Part]:
     """ "A and B", "A together with B and C": items without a relation."""
     parts: list[Part] = [_phrase(random, scene, groups[0], False)]
     for index, group in enumerate(groups[1:]):
@@ -303,36 +258,48 @@ def _list_parts(random: Random, scene: Scene, groups: Sequence[Group]) -> list[P
     return parts
 
 
-def _total_parts(random: Random, scene: Scene, groups: Sequence[Group]) -> list[Part]:
+def _total(random: Random, scene: Scene, groups: Sequence[Group]) -> list[Part]:
     """ "Three shapes including A and B"."""
     count = len(scene.items)
-    parts: list[Part] = [
-        _Phrase(f"{COUNT_WORDS[count]} {_choose_word(random, ANY_SHAPE)}", tuple(range(count))),
-        "including",
-        _phrase(random, scene, groups[0]),
-    ]
-    if 2 <= len(groups) < count:
-        parts += ["and", _phrase(random, scene, groups[1])]
-    return parts
+    everything = f"{lexicon.COUNT_WORDS[count]} {_choose_word(random, lexicon.ANY_SHAPE)}"
+    parts: list[Part] = [_Phrase(everything, tuple(range(count))), "including", _phrase(random, scene, groups[0])]
+    return [*parts, "and", _phrase(random, scene, groups[1])] if 2 <= len(groups) < count else parts
 
 
 def _add_frame(random: Random, scene: Scene, parts: list[Part], is_sentence: bool, background: float) -> list[Part]:
-    """Put an opening before a caption and the background before or behind it, or leave it as it is."""
-    first = parts[0]
-    opening = ""
+    """Put an opening before a caption, and the background before or behind it at the rate `background`."""
+    first, opening = parts[0], ""
     if not is_sentence and random.random() < 0.3:
         with_there = isinstance(first, _Phrase) and random.random() < 0.5
-        is_plural = isinstance(first, _Phrase) and first.is_plural and not first.words.startswith("a ")
-        opening = THERE[is_plural] if with_there else random.choice(OPENINGS)
+        is_plural = isinstance(first, _Phrase) and len(first.items) > 1 and not first.words.startswith("a ")
+        opening = lexicon.THERE[is_plural] if with_there else random.choice(lexicon.OPENINGS)
     if random.random() >= background:
         return [opening, *parts]
-    paper = _choose_word(random, BACKGROUND_WORDS[scene.background])
-    preposition = _choose_word(random, BEFORE_BACKGROUND, 0.85) if paper.endswith("background") else "on"
-    if opening in ("", *THERE) and random.random() < 0.2:
+    paper = _choose_word(random, lexicon.BACKGROUND_WORDS[scene.background])
+    is_named = paper.endswith("background")
+    preposition = _choose_word(random, lexicon.BEFORE_BACKGROUND, 0.85) if is_named else "on"
+    if opening in ("", *lexicon.THERE) and random.random() < 0.2:
         return [preposition, paper, opening, *parts]
     if opening == "" and not is_sentence and random.random() < 0.12:
         return [paper, "with", *parts]
     return [opening, *parts, preposition, paper]
+
+
+def _content(random: Random, scene: Scene, facts: Sequence[_Fact]) -> tuple[list[Part], bool, float]:
+    """What a caption says; whether it is a sentence with a verb; and how often the background is added to it."""
+    kind = random.random()
+    if facts and kind < 0.82:
+        fact, form = _choose_fact(random, facts), random.random()
+        if form < 0.28:
+            return _sentence(random, scene, fact, facts), True, 0.2
+        with_pronoun = form < 0.5 and fact.relation in lexicon.PRONOUN_WORDS
+        return (_pronoun_fragment if with_pronoun else _fragment)(random, scene, fact, facts), False, 0.2
+    groups = _group_items(random, scene)
+    if len(groups) == 1:
+        return [_phrase(random, scene, groups[0])], False, 0.8
+    if kind < 0.92 or len(scene.items) == 2:  # "two shapes including a star" would say too little
+        return _list(random, scene, groups[:3]), False, 0.35
+    return _total(random, scene, groups[:2]), False, 0.25
 
 
 def _join(parts: list[Part]) -> SceneCaption:
@@ -347,31 +314,12 @@ def _join(parts: list[Part]) -> SceneCaption:
     return SceneCaption(" ".join(words), tuple(groundings))
 
 
-def _write_caption(random: Random, scene: Scene, facts: Sequence[_Fact]) -> SceneCaption:
-    form = random.random()
-    if facts and form < 0.82:
-        parts, is_sentence = _relation_caption_parts(random, scene, facts)
-        return _join(_add_frame(random, scene, parts, is_sentence, 0.2))
-    groups = _group_items(random, scene)
-    if len(groups) == 1:
-        return _join(_add_frame(random, scene, [_phrase(random, scene, groups[0])], False, 0.8))
-    if form < 0.92 or len(scene.items) == 2:  # "two shapes including a star" would say too little
-        return _join(_add_frame(random, scene, _list_parts(random, scene, groups[:3]), False, 0.35))
-    return _join(_add_frame(random, scene, _total_parts(random, scene, groups[:2]), False, 0.25))
-
-
 def write_captions(random: Random, scene: Scene, count: int = 5) -> tuple[SceneCaption, ...]:
-    """Different captions of a scene, all of them true.
-
-    Args:
-        random: where every choice comes from.
-        scene: what is described; no relation in it is ambiguous (`relations.is_unambiguous`).
-        count: how many.
-    """
+    """So many different captions of a scene without ambiguous relations, all of them true."""
     facts = _facts(scene)
     captions: dict[str, SceneCaption] = {}
     while len(captions) < count:
-        caption = _write_caption(random, scene, facts)
+        caption = _join(_add_frame(random, scene, *_content(random, scene, facts)))
         if SHORTEST <= len(caption.text.split()) <= LONGEST:
             captions.setdefault(caption.text, caption)
     return tuple(captions.values())

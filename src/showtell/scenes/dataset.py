@@ -1,9 +1,4 @@
-"""The scenes dataset on disk, in COCO format.
-
-    images/000001.png ...                                  numbered across the splits
-    annotations/captions_{train,val,test,test_compositional}.json   COCO captions, with "grounding"
-    annotations/instances_{...}.json                       COCO instances: categories are shapes
-    annotations/scenes.json                                the scene of every image, and the settings
+"""The scenes dataset on disk, in COCO format (`docs/scenes.md` lists its files).
 
 Image k of a split depends on (seed, split, k) and on nothing else. The images are written first and all annotations
 appear at once, last, so an interrupted folder does not look complete; `unfinished.json` marks it until then. One
@@ -12,7 +7,7 @@ process writes at a time: it holds the folder's lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -64,39 +59,38 @@ def draw_all(
     folder: Path, images: int, seed: int, size: int, processes: int, progress: Callable[[int], None]
 ) -> list[SceneRecord]:
     """Draw every image into folder/images; the result does not depend on the number of processes."""
-    all_images = [(split, k) for split, count in split_sizes(images).items() for k in range(count)]
-    numbered = list(enumerate(all_images, start=1))
-    chunks = [numbered[first : first + CHUNK] for first in range(0, images, CHUNK)]
-    draw = partial(_draw, folder, seed, size)
+    numbered = enumerate(((split, k) for split, count in split_sizes(images).items() for k in range(count)), start=1)
+    tasks, records = list(numbered), []
+    draws = [partial(_draw, folder, seed, size, tasks[first : first + CHUNK]) for first in range(0, images, CHUNK)]
+
+    def collect(part: list[SceneRecord]) -> None:
+        records.extend(part)
+        progress(len(part))
+
     if processes == 1:
-        return _collect(map(draw, chunks), progress)
+        for draw in draws:
+            collect(draw())
+        return records
     try:
         with worker_pool(processes) as pool:
             # Not pool.map: after an interrupt it cancels what the pool itself reports as broken.
-            drawn = [pool.submit(draw, chunk) for chunk in chunks]
-            return _collect((part.result() for part in drawn), progress)
+            for future in [pool.submit(draw) for draw in draws]:
+                collect(future.result())
     except BrokenProcessPool as error:
         raise UsageError(
             "A process that draws scenes has died; a script that calls write_scenes must do so under "
             '`if __name__ == "__main__":`, and a machine must have the memory.'
         ) from error
-
-
-def _draw(folder: Path, seed: int, size: int, chunk: list[tuple[int, tuple[str, int]]]) -> list[SceneRecord]:
-    """Draw the images of a chunk, (id, (split, k))."""
-    records = []
-    for image_id, (split, k) in chunk:
-        scene, captions = sample_image(seed, split, k)
-        render(scene, size).save(folder / "images" / file_name(image_id), compress_level=6)
-        records.append(SceneRecord(image_id, split, scene, captions))
     return records
 
 
-def _collect(parts: Iterable[list[SceneRecord]], progress: Callable[[int], None]) -> list[SceneRecord]:
-    records: list[SceneRecord] = []
-    for part in parts:
-        records.extend(part)
-        progress(len(part))
+def _draw(folder: Path, seed: int, size: int, tasks: list[tuple[int, tuple[str, int]]]) -> list[SceneRecord]:
+    """Draw images, (id, (split, k))."""
+    records = []
+    for image_id, (split, k) in tasks:
+        scene, captions = sample_image(seed, split, k)
+        render(scene, size).save(folder / "images" / file_name(image_id), compress_level=6)
+        records.append(SceneRecord(image_id, split, scene, captions))
     return records
 
 

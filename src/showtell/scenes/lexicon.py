@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-LANGUAGE_VERSION = "1"  # changes with the captions that can be drawn
-"""Changes whenever a picture, a caption or the truth of a caption may change for the same seed."""
+# Changes whenever a picture, a caption or the truth of a caption may change for the same seed.
+LANGUAGE_VERSION = "1"
 
+# Singular and plural of each name; the first name is the most common one, here and in the lists below.
 SHAPE_WORDS: dict[str, tuple[tuple[str, str], ...]] = {
     "circle": (("circle", "circles"), ("disc", "discs")),
     "square": (("square", "squares"),),
@@ -18,17 +19,10 @@ SHAPE_WORDS: dict[str, tuple[tuple[str, str], ...]] = {
     "diamond": (("diamond", "diamonds"), ("rhombus", "rhombuses")),
     "moon": (("moon", "moons"), ("crescent", "crescents")),
 }
-"""Singular and plural of each name; the first name is the most common one, here and in the lists below."""
-
 COLOUR_WORDS: dict[str, tuple[str, ...]] = {
-    "red": ("red",),
-    "orange": ("orange",),
-    "yellow": ("yellow",),
-    "green": ("green",),
+    **{name: (name,) for name in ("red", "orange", "yellow", "green", "blue", "pink")},
     "cyan": ("cyan", "turquoise"),
-    "blue": ("blue",),
     "purple": ("purple", "violet"),
-    "pink": ("pink",),
 }
 SIZE_WORDS: dict[str, tuple[str, ...]] = {
     "small": ("small", "little", "tiny"),
@@ -40,18 +34,12 @@ PATTERN_WORDS: dict[str, tuple[str, ...]] = {
     "striped": ("striped", "stripy"),
     "dotted": ("dotted", "spotted"),
 }
+# Patterns behind the noun: "a star with stripes".
 PATTERN_NOUNS: dict[str, tuple[str, ...]] = {"striped": ("stripes",), "dotted": ("dots", "spots")}
-"""Patterns behind the noun: "a star with stripes"."""
-
 COUNT_WORDS: dict[int, str] = {2: "two", 3: "three", 4: "four"}
-ANY_SHAPE = ("shapes", "objects", "figures")
-"""Nouns for all items together: "three shapes including a star"."""
-
+ANY_SHAPE = ("shapes", "objects", "figures")  # all items together: "three shapes including a star"
 BACKGROUND_WORDS: dict[str, tuple[str, ...]] = {
-    "white": ("a white background", "white paper"),
-    "grey": ("a grey background", "grey paper"),
-    "beige": ("a beige background", "beige paper"),
-    "mint": ("a mint background", "mint paper"),
+    **{name: (f"a {name} background", f"{name} paper") for name in ("white", "grey", "beige", "mint")},
     "squared": ("a squared background", "squared paper", "a grid"),
 }
 BEFORE_BACKGROUND = ("on", "against")
@@ -65,9 +53,9 @@ RELATION_WORDS: dict[str, tuple[str, ...]] = {
     "touching": ("touching", "in contact with"),
     "between": ("between", "in between"),
 }
+# The relation with its subject last: "a square containing a star".
 CONVERSE_WORDS: dict[str, tuple[str, ...]] = {"inside": ("containing", "around", "surrounding")}
-"""The relation with its subject last: "a square containing a star"."""
-
+# The relation to what was named before, one thing or several: "a square with a star to its left".
 PRONOUN_WORDS: dict[str, tuple[tuple[str, str], ...]] = {
     "left": (("to its left", "to their left"), ("on its left", "on their left")),
     "right": (("to its right", "to their right"), ("on its right", "on their right")),
@@ -76,7 +64,6 @@ PRONOUN_WORDS: dict[str, tuple[tuple[str, str], ...]] = {
     "inside": (("inside it", "inside them"), ("inside", "inside"), ("within it", "within them")),
     "touching": (("touching it", "touching them"),),
 }
-"""The relation to what was named before, one thing or several: "a square with a star to its left"."""
 
 VERBS: tuple[tuple[str, str], ...] = (("is", "are"), ("lies", "lie"), ("sits", "sit"))
 THERE = ("there is", "there are")

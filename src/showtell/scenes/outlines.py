@@ -10,14 +10,12 @@ from numpy.typing import NDArray
 
 from showtell.scenes.world import Item
 
-
-def _polygon(points: list[tuple[float, float]]) -> NDArray[np.float64]:
-    return np.array(points, dtype=np.float64)
+Points = NDArray[np.float64]  # (points, 2)
 
 
-def _circle(radius: float = 1.0, steps: int = 32) -> list[tuple[float, float]]:
-    angles = [2 * math.pi * k / steps for k in range(steps)]
-    return [(radius * math.cos(angle), radius * math.sin(angle)) for angle in angles]
+def _circle() -> list[tuple[float, float]]:
+    angles = [2 * math.pi * k / 32 for k in range(32)]
+    return [(math.cos(angle), math.sin(angle)) for angle in angles]
 
 
 def _star() -> list[tuple[float, float]]:
@@ -37,13 +35,9 @@ def _heart() -> list[tuple[float, float]]:
 
 
 def _cross() -> list[tuple[float, float]]:
-    long, short = 1.05, 0.42
-    corner = [(short, -long), (short, -short), (long, -short)]
-    points = []
-    for _ in range(4):
-        points += corner
-        corner = [(-y, x) for x, y in corner]
-    return points
+    arm, half = 1.05, 0.42  # the length of an arm, and half its width
+    right = [(half, -arm), (half, -half), (arm, -half), (arm, half), (half, half), (half, arm)]
+    return right + [(-x, -y) for x, y in right]
 
 
 def _moon() -> list[tuple[float, float]]:
@@ -52,34 +46,32 @@ def _moon() -> list[tuple[float, float]]:
     x = (radius**2 - bite**2 + shift**2) / (2 * shift)
     outer = math.acos(x / radius)
     inner = math.atan2(math.sqrt(radius**2 - x**2), x - shift)
-    points = [
-        (radius * math.cos(angle), radius * math.sin(angle)) for angle in np.linspace(outer, 2 * math.pi - outer, 24)
-    ]
-    points += [
-        (shift + bite * math.cos(angle), bite * math.sin(angle))
-        for angle in np.linspace(2 * math.pi - inner, inner, 16)[1:-1]
-    ]
+    there, back = np.linspace(outer, 2 * math.pi - outer, 24), np.linspace(2 * math.pi - inner, inner, 16)[1:-1]
+    points = [(radius * math.cos(angle), radius * math.sin(angle)) for angle in there]
+    points += [(shift + bite * math.cos(angle), bite * math.sin(angle)) for angle in back]
     return [(x + 0.25, y) for x, y in points]
 
 
-OUTLINES: dict[str, NDArray[np.float64]] = {
-    "circle": _polygon(_circle()),
-    "square": _polygon([(-0.92, -0.92), (0.92, -0.92), (0.92, 0.92), (-0.92, 0.92)]),
-    "triangle": _polygon([(0.0, -1.05), (1.12, 0.95), (-1.12, 0.95)]),
-    "star": _polygon(_star()),
-    "heart": _polygon(_heart()),
-    "cross": _polygon(_cross()),
-    "diamond": _polygon([(0.0, -1.2), (1.0, 0.0), (0.0, 1.2), (-1.0, 0.0)]),
-    "moon": _polygon(_moon()),
+# Each shape as a closed polygon around its centre, for an extent of 2 (a circle of radius 1).
+OUTLINES: dict[str, Points] = {
+    shape: np.array(points, dtype=np.float64)
+    for shape, points in {
+        "circle": _circle(),
+        "square": [(-0.92, -0.92), (0.92, -0.92), (0.92, 0.92), (-0.92, 0.92)],
+        "triangle": [(0.0, -1.05), (1.12, 0.95), (-1.12, 0.95)],
+        "star": _star(),
+        "heart": _heart(),
+        "cross": _cross(),
+        "diamond": [(0.0, -1.2), (1.0, 0.0), (0.0, 1.2), (-1.0, 0.0)],
+        "moon": _moon(),
+    }.items()
 }
-"""Each shape as a closed polygon around its centre, (points, 2), for an extent of 2 (a circle of radius 1)."""
-
+# Left, top, right and bottom of each outline, in the same units.
 _BOUNDS = {shape: (*points.min(axis=0).tolist(), *points.max(axis=0).tolist()) for shape, points in OUTLINES.items()}
-# left, top, right, bottom of each outline, in the same units
 
 
 @lru_cache(maxsize=4096)
-def outline(item: Item) -> NDArray[np.float64]:
+def outline(item: Item) -> Points:
     """The polygon of an item in units of the scene, (points, 2). Do not write into it."""
     return OUTLINES[item.shape] * (item.extent / 2) + (item.x, item.y)
 
@@ -97,12 +89,12 @@ def area(item: Item) -> float:
     return float(abs(np.dot(x, np.roll(y, -1)) - np.dot(y, np.roll(x, -1))) / 2)
 
 
-def _next_points(points: NDArray[np.float64]) -> NDArray[np.float64]:
+def _next_points(points: Points) -> Points:
     """For each point of a closed polygon the one after it: `np.roll(points, -1, axis=0)`, several times as fast."""
     return np.concatenate((points[1:], points[:1]))
 
 
-def contains_point(polygon: NDArray[np.float64], point: NDArray[np.float64]) -> bool:
+def contains_point(polygon: Points, point: NDArray[np.float64]) -> bool:
     """Whether a point (2,) lies within a polygon: the even-odd rule, on a ray to the right."""
     (x1, y1), (x2, y2) = polygon.T, _next_points(polygon).T
     x, y = point
@@ -111,22 +103,21 @@ def contains_point(polygon: NDArray[np.float64], point: NDArray[np.float64]) -> 
     return bool((spans & (x < x1 + (y - y1) * slope)).sum() % 2)
 
 
-def least_distance(points: NDArray[np.float64], polygon: NDArray[np.float64]) -> float:
+def least_distance(points: Points, polygon: Points) -> float:
     """The least distance from any of the points (P, 2) to the sides of a polygon."""
-    start, side = polygon, _next_points(polygon) - polygon
-    offset = points[:, None] - start
+    side, offset = _next_points(polygon) - polygon, points[:, None] - polygon
     fraction = np.clip((offset * side).sum(-1) / (side**2).sum(-1), 0.0, 1.0)
     return float(np.sqrt(((offset - fraction[..., None] * side) ** 2).sum(-1).min()))
 
 
-def _orientations(points: NDArray[np.float64], polygon: NDArray[np.float64]) -> NDArray[np.float64]:
+def _orientations(points: Points, polygon: Points) -> Points:
     """The orientation of each point (P) against each side (S) of a polygon: positive, negative or 0, (P, S)."""
-    start, side = polygon, _next_points(polygon) - polygon
-    x, y = points[:, :1] - start[:, 0], points[:, 1:] - start[:, 1]
+    side = _next_points(polygon) - polygon
+    x, y = points[:, :1] - polygon[:, 0], points[:, 1:] - polygon[:, 1]
     return np.asarray(side[:, 0] * y - side[:, 1] * x)
 
 
-def do_cross(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
+def do_cross(a: Points, b: Points) -> bool:
     """Whether any side of one polygon crosses a side of the other: each has its ends on either side of the other.
 
     Sides that only meet, or lie in one line, do not cross; their distance tells whether they meet.

@@ -6,27 +6,12 @@ written (`captions.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from showtell.scenes.lexicon import (
-    ANY_SHAPE,
-    BACKGROUND_WORDS,
-    BEFORE_BACKGROUND,
-    COLOUR_WORDS,
-    CONVERSE_WORDS,
-    COUNT_WORDS,
-    OPENINGS,
-    PATTERN_NOUNS,
-    PATTERN_WORDS,
-    PRONOUN_WORDS,
-    RELATION_WORDS,
-    SHAPE_WORDS,
-    SIZE_WORDS,
-    VERBS,
-)
+from showtell.scenes import lexicon
 
 MAX_PHRASES = 8  # a caption with more is outside the language: no scene has more than four items
 
@@ -59,39 +44,36 @@ class ParsedCaption:
     background: str | None  # None where the caption names none
 
 
-def _values_by_word(lists: dict[str, tuple[str, ...]], kind: str) -> dict[str, tuple[str, str]]:
-    """(kind, value) of each word, from the words of each value."""
-    return {word: (kind, value) for value, words in lists.items() for word in words}
+def _by_text(texts: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """The name of each text, from the texts of each name."""
+    return {text: name for name, own in texts.items() for text in own}
 
 
-def _names_by_expression(lists: dict[str, tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """The name of each expression, from the expressions of each name."""
-    return {tuple(text.split()): name for name, texts in lists.items() for text in texts}
+def _attributes(kind: str, words: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, str]]:
+    return {word: (kind, value) for word, value in _by_text(words).items()}
 
 
 NOUNS = {
-    forms[plural]: (shape, plural)
-    for shape, names in SHAPE_WORDS.items()
-    for forms in names
-    for plural in (False, True)
+    form: (shape, form == names[1])
+    for shape, synonyms in lexicon.SHAPE_WORDS.items()
+    for names in synonyms
+    for form in names
 }
 ADJECTIVES = {
-    **_values_by_word(COLOUR_WORDS, "colour"),
-    **_values_by_word(SIZE_WORDS, "size"),
-    **_values_by_word(PATTERN_WORDS, "pattern"),
+    **_attributes("colour", lexicon.COLOUR_WORDS),
+    **_attributes("size", lexicon.SIZE_WORDS),
+    **_attributes("pattern", lexicon.PATTERN_WORDS),
 }
-COUNTS = {word: count for count, word in COUNT_WORDS.items()}
-PATTERN_NOUN_VALUES = _values_by_word(PATTERN_NOUNS, "pattern")
-BACKGROUND_EXPRESSIONS = _names_by_expression(BACKGROUND_WORDS)
-RELATION_EXPRESSIONS = _names_by_expression(RELATION_WORDS)
-CONVERSE_EXPRESSIONS = _names_by_expression(CONVERSE_WORDS)
-PRONOUN_EXPRESSIONS = {
-    plural: {tuple(forms[plural].split()): relation for relation, texts in PRONOUN_WORDS.items() for forms in texts}
+PATTERN_NOUNS = _attributes("pattern", lexicon.PATTERN_NOUNS)
+COUNTS = {word: count for count, word in lexicon.COUNT_WORDS.items()}
+DETERMINERS = ("a", "an", *COUNTS)
+BACKGROUNDS, RELATIONS = _by_text(lexicon.BACKGROUND_WORDS), _by_text(lexicon.RELATION_WORDS)
+CONVERSES, OPENINGS = _by_text(lexicon.CONVERSE_WORDS), {text: text for text in lexicon.OPENINGS}
+PRONOUNS = {  # by whether what they stand for is plural
+    plural: {forms[plural]: relation for relation, texts in lexicon.PRONOUN_WORDS.items() for forms in texts}
     for plural in (False, True)
 }
-VERB_IS_PLURAL = {forms[plural]: plural for forms in VERBS for plural in (False, True)}
-OPENING_EXPRESSIONS = {tuple(text.split()): text for text in OPENINGS}
-DETERMINERS = ("a", "an", *COUNTS)
+VERB_IS_PLURAL = {form: form == forms[1] for forms in lexicon.VERBS for form in forms}
 MAX_EXPRESSION_WORDS = 5  # words of the longest fixed expression ("on the left side of")
 PUNCTUATION = str.maketrans("", "", ".,;:!?\"'")
 
@@ -108,8 +90,6 @@ class _Head(NamedTuple):
 
 
 SINGULAR, PLURAL, EITHER = frozenset({False}), frozenset({True}), frozenset({False, True})
-AND: dict[tuple[str, ...], bool] = {("and",): True}
-LINKS: dict[tuple[str, ...], bool] = {**AND, ("together", "with"): True, ("with",): True}
 _Result = TypeVar("_Result")
 
 
@@ -119,7 +99,7 @@ class _Parser:
     Only `optional` continues after a failure, from the state it started in; so all of the state is immutable.
     """
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: list[str]) -> None:
         self.words = tuple(words)
         self.position = 0
         self.phrases: tuple[NounPhrase, ...] = ()
@@ -129,10 +109,12 @@ class _Parser:
 
     # words
 
-    def optional(self, method: Callable[..., _Result], *arguments: Any) -> _Result | None:
-        """What the method parses; None, with nothing consumed, where it fails."""
+    def optional(self, method: Callable[..., _Result], *arguments: Any, after: str = "") -> _Result | None:
+        """What the method parses behind the words `after`; None, with nothing consumed, where it fails."""
         state = dict(vars(self))
         try:
+            for word in after.split():
+                self.word(word)
             return method(*arguments)
         except _ParseError:
             vars(self).update(state)
@@ -141,34 +123,32 @@ class _Parser:
     def joined(self, method: Callable[..., Any], *arguments: Any) -> bool:
         """What the method parses, once or several times with "and" between."""
         method(*arguments)
-        while self.optional(self.after_and, method, *arguments):
+        while self.optional(method, *arguments, after="and"):
             pass
         return True
-
-    def after_and(self, method: Callable[..., _Result], *arguments: Any) -> _Result:
-        """ "and", then what the method parses."""
-        self.word("and")
-        return method(*arguments)
 
     def peek(self, ahead: int = 0) -> str:
         """A word ahead, without consuming it; empty beyond the end."""
         return self.words[self.position + ahead] if self.position + ahead < len(self.words) else ""
 
+    def require(self, condition: bool) -> None:
+        """Fail unless a condition holds."""
+        if not condition:
+            raise _ParseError
+
     def word(self, *allowed: str) -> str:
         """The next word, which must be one of these."""
         word = self.peek()
-        if word not in allowed:
-            raise _ParseError
+        self.require(word in allowed)
         self.position += 1
         return word
 
-    def expression(self, table: Mapping[tuple[str, ...], _Result]) -> _Result:
+    def expression(self, table: Mapping[str, str]) -> str:
         """The value of the longest expression of a table that comes next."""
         for length in range(MAX_EXPRESSION_WORDS, 0, -1):
-            words = self.words[self.position : self.position + length]
-            if len(words) == length and words in table:
-                self.position += length
-                return table[words]
+            if value := table.get(" ".join(self.words[self.position : self.position + length])):
+                self.position += min(length, len(self.words) - self.position)
+                return value
         raise _ParseError
 
     # things
@@ -181,44 +161,41 @@ class _Parser:
             self.word("pair")
             self.word("of")
             count, numbers = 2, EITHER
-        elif count == 1 and (first == "an") != self.peek().startswith(tuple("aeiou")):
-            raise _ParseError
+        elif count == 1:
+            self.require((first == "an") == self.peek().startswith(tuple("aeiou")))
         attributes = []
         while self.peek() in ADJECTIVES:
             attributes.append(ADJECTIVES[self.word(self.peek())])
         shape, is_plural = NOUNS[self.word(*NOUNS)]
-        if self.peek() == "with" and self.peek(1) in PATTERN_NOUN_VALUES:
+        if self.peek() == "with" and self.peek(1) in PATTERN_NOUNS:
             self.word("with")
-            attributes.append(PATTERN_NOUN_VALUES[self.word(self.peek())])
-        if is_plural != (count > 1) or len(dict(attributes)) < len(attributes):
-            raise _ParseError
+            attributes.append(PATTERN_NOUNS[self.word(self.peek())])
+        self.require(is_plural == (count > 1) and len(dict(attributes)) == len(attributes))
         self.phrases += (NounPhrase(shape, tuple(attributes), count),)
         return _Head(len(self.phrases) - 1, numbers)
 
     def thing(self, follow: bool = True) -> _Head:
         """A phrase with its clauses; `follow`: also with a bare relation, "a star above a moon"."""
         head = self.noun_phrase()
-        clauses = [self.with_clause, self.which_clause, *([self.relations_of] if follow else [])]
-        while any(self.optional(clause, head) for clause in clauses):
+        while (
+            self.optional(self.joined, self.pronoun_phrase, head, after="with")
+            or self.optional(self.which_clause, head, after="which")
+            or (follow and self.optional(self.joined, self.relation, [head], True))
+        ):
             pass
         return head
 
-    def things(self, links: Mapping[tuple[str, ...], bool] = LINKS) -> list[_Head]:
+    def things(self, links: tuple[str, ...] = ("and", "together with", "with")) -> list[_Head]:
         """Things in a list: "a star and two moons", "a star with a moon"."""
         heads = [self.thing()]
-        while head := self.optional(self.further_thing, links):
+        while head := next(filter(None, (self.optional(self.thing, after=link) for link in links)), None):
             heads.append(head)
         return heads
-
-    def further_thing(self, links: Mapping[tuple[str, ...], bool]) -> _Head:
-        """ "and a star"."""
-        self.expression(links)
-        return self.thing()
 
     def all_shapes(self) -> bool:
         """ "three shapes", "three shapes including a star and a moon"."""
         self.total = COUNTS[self.word(*COUNTS)]
-        self.word(*ANY_SHAPE)
+        self.word(*lexicon.ANY_SHAPE)
         if self.peek() == "including":
             self.word("including")
             self.things()
@@ -226,46 +203,32 @@ class _Parser:
 
     # relations
 
-    def with_clause(self, head: _Head) -> bool:
-        """ "with a star above it and a moon to its left": relations of the head."""
-        self.word("with")
-        return self.joined(self.pronoun_phrase, head)
-
     def pronoun_phrase(self, head: _Head) -> bool:
-        """ "a star above it and to its left"."""
+        """ "a star above it and to its left": relations of the head, behind "with"."""
         return self.joined(self.pronoun, self.noun_phrase(), head)
 
     def pronoun(self, subject: _Head, head: _Head) -> bool:
         """ "above it"; "inside" alone, unless a thing follows that it is inside of."""
-        tables = [PRONOUN_EXPRESSIONS[number] for number in head.numbers]
-        relation = self.expression({words: name for table in tables for words, name in table.items()})
-        if self.peek() in DETERMINERS:
-            raise _ParseError
+        relation = self.expression({text: name for number in head.numbers for text, name in PRONOUNS[number].items()})
+        self.require(self.peek() not in DETERMINERS)
         self.relations += (ParsedRelation(relation, subject.phrase, (head.phrase,)),)
         return True
 
     def which_clause(self, head: _Head) -> bool:
-        """ "which is above a star": relations of the head."""
-        self.word("which")
+        """ "is above a star and left of a moon": relations of the head, behind "which"."""
         self.verb(head.numbers)
-        return self.relations_of(head)
-
-    def relations_of(self, head: _Head) -> bool:
-        """ "above a star", "above a star and left of a moon": relations of the head."""
         return self.joined(self.relation, [head], True)
 
     def relation(self, heads: list[_Head], follow: bool) -> str:
         """ "above a star", for each head; returns the relation's name."""
-        converse = self.optional(self.expression, CONVERSE_EXPRESSIONS)
-        relation = converse or self.expression(RELATION_EXPRESSIONS)
+        converse = self.optional(self.expression, CONVERSES)
+        relation = converse or self.expression(RELATIONS)
         first = self.thing(follow).phrase
         objects: tuple[int, ...] = (first,)
         if relation == "between":
-            second = self.optional(self.after_and, self.second_object, follow)
-            if second is not None:
-                objects = (first, second.phrase)
-            elif self.phrases[first].count != 2:
-                raise _ParseError
+            second = self.optional(self.second_object, follow, after="and")
+            self.require(second is not None or self.phrases[first].count == 2)
+            objects = objects if second is None else (first, second.phrase)
         for head in heads:
             subject, others = (first, (head.phrase,)) if converse else (head.phrase, objects)
             self.relations += (ParsedRelation(relation, subject, others),)
@@ -274,27 +237,25 @@ class _Parser:
     def second_object(self, follow: bool) -> _Head:
         """The second thing of "between a star and a moon"; no verb may follow it."""
         head = self.thing(follow)
-        if self.peek() in VERB_IS_PLURAL:
-            raise _ParseError
+        self.require(self.peek() not in VERB_IS_PLURAL)
         return head
 
     # sentences
 
     def verb(self, numbers: frozenset[bool]) -> None:
         """A verb in one of the numbers."""
-        if VERB_IS_PLURAL[self.word(*VERB_IS_PLURAL)] not in numbers:
-            raise _ParseError
+        self.require(VERB_IS_PLURAL[self.word(*VERB_IS_PLURAL)] in numbers)
 
     def sentence(self) -> bool:
         """ "a star is above a moon and left of a heart", "a star and a moon are above a heart"; joined by "and"."""
-        heads = self.things(AND)
+        heads = self.things(("and",))
         numbers = heads[0].numbers if len(heads) == 1 else PLURAL
         self.verb(numbers)
         relation = self.relation(heads, False)
-        while not self.optional(self.after_and, self.sentence):
-            if name := self.optional(self.after_and, self.predicate, heads, numbers):
+        while not self.optional(self.sentence, after="and"):
+            if name := self.optional(self.predicate, heads, numbers, after="and"):
                 relation = name
-            elif not self.optional(self.after_and, self.another_object, heads, relation):
+            elif not self.optional(self.another_object, heads, relation, after="and"):
                 break
         return True
 
@@ -306,8 +267,7 @@ class _Parser:
 
     def another_object(self, heads: list[_Head], relation: str) -> bool:
         """The moon of "a heart is above a star and a moon"."""
-        if relation == "between":
-            raise _ParseError
+        self.require(relation != "between")
         other = self.thing(False)
         self.relations += tuple(ParsedRelation(relation, head.phrase, (other.phrase,)) for head in heads)
         return True
@@ -316,22 +276,21 @@ class _Parser:
 
     def background_phrase(self) -> None:
         """ "on a white background"."""
-        self.word(*BEFORE_BACKGROUND)
-        self.background = self.expression(BACKGROUND_EXPRESSIONS)
+        self.word(*lexicon.BEFORE_BACKGROUND)
+        self.background = self.expression(BACKGROUNDS)
 
     def existence(self) -> None:
         """ "there is a star", "there are two stars", "there are a star and a moon"."""
         self.word("there")
         is_plural = self.word("is", "are") == "are"
         heads = [] if self.optional(self.all_shapes) else self.things()
-        if is_plural not in (heads[0].numbers if heads else PLURAL) and not (is_plural and len(heads) > 1):
-            raise _ParseError
+        self.require(is_plural in (heads[0].numbers if heads else PLURAL) or (is_plural and len(heads) > 1))
 
     def fragment(self) -> None:
         """ "a picture of a star", "a star", "a picture of a grid with a star", "a grid with a star"."""
-        self.optional(self.expression, OPENING_EXPRESSIONS)
+        self.optional(self.expression, OPENINGS)
         if self.background is None:
-            self.background = self.optional(self.expression, BACKGROUND_EXPRESSIONS)
+            self.background = self.optional(self.expression, BACKGROUNDS)
             if self.background is not None:
                 self.word("with")
         if not self.optional(self.all_shapes):
@@ -342,8 +301,7 @@ class _Parser:
         form()
         if self.background is None:
             self.optional(self.background_phrase)
-        if self.position != len(self.words):
-            raise _ParseError
+        self.require(self.position == len(self.words))
         return ParsedCaption(self.phrases, self.relations, self.total, self.background)
 
 

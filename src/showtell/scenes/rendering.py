@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageChops, ImageDraw
 
 from showtell.scenes.outlines import OUTLINES
-from showtell.scenes.world import UNITS, Item, Scene
+from showtell.scenes.world import UNITS, Scene
 
 SUPERSAMPLING = 4  # sub-pixels along a side
 
@@ -120,17 +120,11 @@ def _background(background: str, pixels: int) -> Image.Image:
     return image
 
 
-def paste_item(picture: Image.Image, item: Item) -> None:
-    """Draw one item over a square RGB picture."""
-    scale = picture.width / UNITS
-    sprite = _sprite(item.shape, item.colour, item.size, item.pattern, item.extent, scale)
-    half = sprite.width // 2
-    picture.paste(sprite, (round(item.x * scale) - half, round(item.y * scale) - half), sprite)
-
-
 def render(scene: Scene, pixels: int = UNITS) -> Image.Image:
     """A scene as an RGB picture of pixels x pixels."""
-    picture = _background(scene.background, pixels).copy()
+    picture, scale = _background(scene.background, pixels).copy(), pixels / UNITS
     for item in scene.items:
-        paste_item(picture, item)
+        sprite = _sprite(item.shape, item.colour, item.size, item.pattern, item.extent, scale)
+        half = sprite.width // 2
+        picture.paste(sprite, (round(item.x * scale) - half, round(item.y * scale) - half), sprite)
     return picture

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
-from typing import NamedTuple
 
 from showtell.scenes.outlines import box
 from showtell.scenes.relations import are_apart, distance, is_between, is_inside, is_touching, is_unambiguous_with
-from showtell.scenes.world import (
-    BACKGROUNDS,
-    COLOURS,
-    EXTENTS,
-    HELD_OUT,
-    PATTERNS,
-    SHAPES,
-    SIZES,
-    UNITS,
-    Item,
-    Scene,
-)
+from showtell.scenes.world import BACKGROUNDS, COLOURS, EXTENTS, HELD_OUT, PATTERNS, SHAPES, SIZES, UNITS, Item, Scene
 
 Items = tuple[Item, ...]
 Pair = tuple[str, str]  # colour, shape
@@ -40,42 +29,29 @@ class _NoRoomError(Exception):
     """There is no room for an item; the scene is started again."""
 
 
-class _Style(NamedTuple):
-    """An item without its position."""
-
-    shape: str
-    colour: str
-    size: str
-    pattern: str
-    extent: int
-
-    def at(self, x: float, y: float) -> Item:
-        """The item of this style at a position."""
-        return Item(self.shape, self.colour, self.size, self.pattern, round(x), round(y), self.extent)
+def _at(item: Item, x: float, y: float) -> Item:
+    return replace(item, x=round(x), y=round(y))
 
 
 def _sample_style(
     random: Random,
-    earlier: Sequence[_Style | Item] = (),
+    earlier: Sequence[Item] = (),
     sizes: Sequence[str] = SIZES,
     pair: Pair | None = None,
     solid_rate: float = SOLID_RATE,
-) -> _Style:
-    """The style of a further item: no earlier one has both its colour and its shape."""
+) -> Item:
+    """A further item, as yet at no position: no earlier one has both its colour and its shape."""
     if pair is None:
         taken = {(other.colour, other.shape) for other in earlier}
         free = [pair for pair in ALLOWED if pair not in taken]
         if earlier and random.random() < SIMILAR_RATE:
-            similar = random.choice(earlier)
-            if random.random() < 0.5:
-                free = [(colour, shape) for colour, shape in free if shape == similar.shape]
-            else:
-                free = [(colour, shape) for colour, shape in free if colour == similar.colour]
+            similar, by_shape = random.choice(earlier), random.random() < 0.5
+            free = [pair for pair in free if (pair[1] == similar.shape if by_shape else pair[0] == similar.colour)]
         pair = random.choice(free)
     colour, shape = pair
     size = random.choice(sizes)
     pattern = "solid" if random.random() < solid_rate else random.choice(PATTERNS[1:])
-    return _Style(shape, colour, size, pattern, random.randint(*EXTENTS[size]))
+    return Item(shape, colour, size, pattern, 0, 0, random.randint(*EXTENTS[size]))
 
 
 def _fits(item: Item, earlier: Items) -> bool:
@@ -95,7 +71,7 @@ def _fits_alone(item: Item, earlier: Items) -> bool:
     )
 
 
-def _add(random: Random, items: Items, style: _Style) -> Items:
+def _add(random: Random, items: Items, style: Item) -> Items:
     """Add an item at a random position, apart from all others.
 
     Raises:
@@ -103,7 +79,7 @@ def _add(random: Random, items: Items, style: _Style) -> Items:
     """
     low = style.extent // 2 + MARGIN
     for _ in range(MAX_TRIES):
-        item = style.at(random.randint(low, UNITS - low), random.randint(low, UNITS - low))
+        item = _at(style, random.randint(low, UNITS - low), random.randint(low, UNITS - low))
         if _fits_alone(item, items):
             return (*items, item)
     raise _NoRoomError
@@ -117,7 +93,6 @@ def _add_others(random: Random, items: Items, counts: Sequence[int]) -> Items:
 
 
 def _alone(random: Random, pair: Pair | None) -> Items:
-    """One item."""
     return _add(random, (), _sample_style(random, pair=pair))
 
 
@@ -137,7 +112,7 @@ def _inside(random: Random, pair: Pair | None) -> Items:
     around = random.choice([(c, s) for c, s in ALLOWED if s in CONTAINERS and c != inner.colour])
     (outer,) = _add(random, (), _sample_style(random, sizes=("big",), pair=around, solid_rate=SOLID_CONTAINER_RATE))
     for _ in range(MAX_TRIES):
-        item = inner.at(outer.x + random.randint(-6, 6), outer.y + random.randint(-6, 6))
+        item = _at(inner, outer.x + random.randint(-6, 6), outer.y + random.randint(-6, 6))
         if is_inside(item, outer) and is_unambiguous_with(item, (outer,)):
             return _add_others(random, (outer, item), (0, 0, 0, 1, 1, 2))
     raise _NoRoomError
@@ -152,8 +127,8 @@ def _in_contact(random: Random, pair: Pair | None) -> Items:
         if style.colour == first.colour:
             continue
 
-        def item_at(radius: float, style: _Style = style, angle: float = angle) -> Item:
-            return style.at(first.x + radius * math.cos(angle), first.y + radius * math.sin(angle))
+        def item_at(radius: float, style: Item = style, angle: float = angle) -> Item:
+            return _at(style, first.x + radius * math.cos(angle), first.y + radius * math.sin(angle))
 
         radius = 0.75 * (first.extent + style.extent)
         while radius > 0 and (apart := distance(item_at(radius), first)) > 0:  # move nearer until the outlines cross
@@ -180,7 +155,7 @@ def _in_line(random: Random, pair: Pair | None) -> Items:
             continue
         items: Items = ()
         for style, offset in zip(styles, offsets, strict=True):
-            item = style.at(x + offset * math.cos(angle), y + offset * math.sin(angle))
+            item = _at(style, x + offset * math.cos(angle), y + offset * math.sin(angle))
             if not _fits_alone(item, items):
                 break
             items = (*items, item)
@@ -189,7 +164,7 @@ def _in_line(random: Random, pair: Pair | None) -> Items:
     raise _NoRoomError
 
 
-def _sample_coordinate(random: Random, styles: Sequence[_Style], offsets: Sequence[float]) -> int | None:
+def _sample_coordinate(random: Random, styles: Sequence[Item], offsets: Sequence[float]) -> int | None:
     """A random coordinate from which items at these offsets lie in the picture; None if there is none."""
     low = max(style.extent / 2 + MARGIN - offset for style, offset in zip(styles, offsets, strict=True))
     high = min(UNITS - style.extent / 2 - MARGIN - offset for style, offset in zip(styles, offsets, strict=True))
@@ -206,15 +181,8 @@ def _group(random: Random, pair: Pair | None) -> Items:
     return _add_others(random, items, (0, 1, 1, 1))
 
 
-LAYOUTS: dict[str, tuple[float, Callable[[Random, Pair | None], Items]]] = {
-    "alone": (0.08, _alone),
-    "scattered": (0.33, _scattered),
-    "inside": (0.16, _inside),
-    "in contact": (0.14, _in_contact),
-    "in line": (0.12, _in_line),
-    "group": (0.17, _group),
-}
-"""The layouts of scenes: the weight of each, and the function that lays out the items."""
+LAYOUTS = (_alone, _scattered, _inside, _in_contact, _in_line, _group)
+LAYOUT_WEIGHTS = (0.08, 0.33, 0.16, 0.14, 0.12, 0.17)
 
 
 def sample_scene(random: Random, compositional: bool = False) -> Scene:
@@ -224,8 +192,7 @@ def sample_scene(random: Random, compositional: bool = False) -> Scene:
         random: where every choice comes from.
         compositional: one item, at least, has a colour-shape pair of `HELD_OUT`; otherwise none has.
     """
-    weights, layouts = zip(*LAYOUTS.values(), strict=True)
-    (layout,) = random.choices(layouts, weights)
+    (layout,) = random.choices(LAYOUTS, LAYOUT_WEIGHTS)
     background = random.choice(BACKGROUNDS)
     while True:
         pair = random.choice(COMPOSITIONAL) if compositional else None

@@ -1,28 +1,13 @@
 """How much of a caption is true of a scene: the share of its elementary statements that hold.
 
-A caption of the language (`docs/scenes.md` has its grammar) names things in phrases, "two small red circles", and
-relates them. Its statements are
-
-    shape       of every phrase: there is such a thing
-    colour, size, pattern, count    of a phrase, as far as it names them
-    relation    between phrases
-    count       of everything: "three shapes"
-    background
-
-Phrases are assigned to items of the scene, different phrases to different items, in the way that makes the most
-statements hold, the right shapes first where that makes no difference: "a red heart" of a picture with a red circle is
-half true. Where no item is left for a phrase, its statements are false, and so is every relation with it. A count is
-exact, and a count of shapes: "two red circles" holds when exactly two items share the shape and those of the named
-attributes that hold; "a red circle" states no number. A relation of several things must hold for each of them. A
-relation that is ambiguous in the scene (`relations.py`) is neither true nor false and is left out.
-
-A caption that is not of the language is judged false as a whole: its share is 0, of 0 statements.
+`docs/truth.md` says which statements there are. A caption that is not of the language (`docs/scenes.md` has its
+grammar) is judged false as a whole: its share is 0, of 0 statements.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from showtell.scenes.lexicon import COUNT_WORDS
@@ -30,8 +15,8 @@ from showtell.scenes.parser import NounPhrase, ParsedCaption, ParsedRelation, pa
 from showtell.scenes.relations import PAIRWISE, is_between
 from showtell.scenes.world import Scene
 
+# What `statistics` returns for a caption, in this order.
 STATISTICS = ("share", "statements", "whole", "relations held", "relations", "outside")
-"""What `statistics` returns for a caption, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +50,6 @@ class CaptionTruth:
         """Whether the caption is of the language and all of it holds."""
         return bool(self.statements) and self.held == len(self.statements)
 
-    @property
-    def relations(self) -> tuple[Statement, ...]:
-        """The statements about relations alone."""
-        return tuple(statement for statement in self.statements if statement.kind == "relation")
-
 
 _Group = tuple[int, ...]  # indices into Scene.items
 
@@ -77,47 +57,36 @@ _Group = tuple[int, ...]  # indices into Scene.items
 def _phrase_statements(phrase: NounPhrase, group: _Group, scene: Scene) -> list[Statement]:
     """The statements of a phrase about the items it is assigned to; none of them holds without items.
 
-    A count is a count of shapes: it fails where the shape does.
+    A count is exact, and one of shapes: it holds if so many items share the shape and the attributes that hold.
     """
     items = [scene.items[index] for index in group]
     has_shape = bool(group) and all(item.shape == phrase.shape for item in items)
-    statements = [Statement("shape", phrase.shape, has_shape)]
-    held = []
+    statements, held = [Statement("shape", phrase.shape, has_shape)], []
     for kind, value in phrase.attributes:
         holds = bool(group) and all(getattr(item, kind) == value for item in items)
         statements.append(Statement(kind, f"{value} {phrase.shape}", holds))
         if holds:
             held.append((kind, value))
     if phrase.count > 1:
-        matching = [
-            item
-            for item in scene.items
-            if item.shape == phrase.shape and all(getattr(item, kind) == value for kind, value in held)
-        ]
-        holds = has_shape and len(group) == len(matching) == phrase.count
+        alike = [item for item in scene.items if all(getattr(item, kind) == value for kind, value in held)]
+        matching = sum(item.shape == phrase.shape for item in alike)
+        holds = has_shape and len(group) == matching == phrase.count
         statements.append(Statement("count", f"{COUNT_WORDS[phrase.count]} {phrase.shape}", holds))
     return statements
 
 
-def _all(verdicts: Iterable[bool | None]) -> bool | None:
-    """False if any is, else None if any is, else True."""
-    values = list(verdicts)
-    return False if False in values else None if None in values else True
-
-
 def _relation_holds(relation: ParsedRelation, groups: Sequence[_Group], scene: Scene) -> bool | None:
-    """Whether a relation holds between the assigned items, each with each; None where it is ambiguous."""
+    """Whether a relation holds between the assigned items, each with each; None where it is ambiguous, and left out."""
     subject = [scene.items[index] for index in groups[relation.subject]]
     objects = [[scene.items[index] for index in groups[phrase]] for phrase in relation.objects]
-    if not subject or not all(objects):
+    if relation.name == "between":
+        sides = itertools.product(*objects) if len(objects) == 2 else itertools.combinations(objects[0], 2)
+        verdicts = {is_between(item, *pair) for pair in sides for item in subject}
+    else:
+        verdicts = {PAIRWISE[relation.name](item, other) for item in subject for other in objects[0]}
+    if not verdicts or False in verdicts:  # without any: of something there is none, or one where two are named
         return False
-    if relation.name != "between":
-        holds = PAIRWISE[relation.name]
-        return _all(holds(item, other) for item in subject for other in objects[0])
-    sides = list(itertools.product(*objects) if len(objects) == 2 else itertools.combinations(objects[0], 2))
-    if not sides:  # "between two stars" of which there is one
-        return False
-    return _all(is_between(item, one, other) for item in subject for one, other in sides)
+    return None if None in verdicts else True
 
 
 def _assignments(candidates: Sequence[Sequence[_Group]]) -> Iterator[tuple[_Group, ...]]:
@@ -147,24 +116,23 @@ def _best_statements(parsed: ParsedCaption, scene: Scene) -> list[Statement]:
     candidates: list[dict[_Group, list[Statement]]] = []
     for phrase in parsed.phrases:
         choices = [itertools.combinations(range(len(scene.items)), count) for count in range(phrase.count + 1)]
-        candidates.append(
-            {group: _phrase_statements(phrase, group, scene) for group in itertools.chain.from_iterable(choices)}
-        )
-    texts = [_relation_text(relation, parsed.phrases) for relation in parsed.relations]
+        groups = itertools.chain.from_iterable(choices)
+        candidates.append({group: _phrase_statements(phrase, group, scene) for group in groups})
+    relations = [(relation, _relation_text(relation, parsed.phrases)) for relation in parsed.relations]
 
     best: list[Statement] = []
     best_rank = (-1, 0, 0, 0)
-    for groups in _assignments([list(candidate) for candidate in candidates]):
+    for assigned in _assignments([list(candidate) for candidate in candidates]):
         statements = [
-            statement for candidate, group in zip(candidates, groups, strict=True) for statement in candidate[group]
+            statement for candidate, group in zip(candidates, assigned, strict=True) for statement in candidate[group]
         ]
-        for relation, text in zip(parsed.relations, texts, strict=True):
-            holds = _relation_holds(relation, groups, scene)
+        for relation, text in relations:
+            holds = _relation_holds(relation, assigned, scene)
             if holds is not None:
                 statements.append(Statement("relation", text, holds))
         held = sum(statement.holds for statement in statements)
         shapes = sum(statement.holds for statement in statements if statement.kind == "shape")
-        rank = (held, held - len(statements), shapes, sum(map(len, groups)))
+        rank = (held, held - len(statements), shapes, sum(map(len, assigned)))
         if rank > best_rank:
             best, best_rank = statements, rank
     return best
@@ -193,12 +161,6 @@ def judge(caption: str, scene: Scene) -> CaptionTruth:
 def statistics(caption: str, scene: Scene) -> tuple[float, ...]:
     """The numbers named in `STATISTICS` for one caption."""
     truth = judge(caption, scene)
-    relations = truth.relations
-    return (
-        truth.share,
-        float(len(truth.statements)),
-        float(truth.whole),
-        float(sum(statement.holds for statement in relations)),
-        float(len(relations)),
-        float(truth.outside_language),
-    )
+    relations = [statement.holds for statement in truth.statements if statement.kind == "relation"]
+    counts = (len(truth.statements), truth.whole, sum(relations), len(relations), truth.outside_language)
+    return (truth.share, *map(float, counts))

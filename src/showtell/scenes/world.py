@@ -7,38 +7,25 @@ ones over the earlier. An item is known by its shape, colour, size, pattern and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 UNITS = 96  # the side of a scene
 
-Shape = Literal["circle", "square", "triangle", "star", "heart", "cross", "diamond", "moon"]
-Colour = Literal["red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink"]
-Size = Literal["small", "medium", "big"]
-Pattern = Literal["solid", "striped", "dotted"]
-Background = Literal["white", "grey", "beige", "mint", "squared"]
+SHAPES = ("circle", "square", "triangle", "star", "heart", "cross", "diamond", "moon")
+COLOURS = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink")
+SIZES = ("small", "medium", "big")
+PATTERNS = ("solid", "striped", "dotted")
+BACKGROUNDS = ("white", "grey", "beige", "mint", "squared")
 
-SHAPES: tuple[Shape, ...] = ("circle", "square", "triangle", "star", "heart", "cross", "diamond", "moon")
-COLOURS: tuple[Colour, ...] = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink")
-SIZES: tuple[Size, ...] = ("small", "medium", "big")
-PATTERNS: tuple[Pattern, ...] = ("solid", "striped", "dotted")
-BACKGROUNDS: tuple[Background, ...] = ("white", "grey", "beige", "mint", "squared")
-
+# Smallest and greatest extent of each size, in units; between two sizes there is room to tell them apart.
 EXTENTS: dict[str, tuple[int, int]] = {"small": (20, 22), "medium": (30, 32), "big": (45, 49)}
-"""Smallest and greatest extent of each size, in units; between two sizes there is room to tell them apart."""
 
-HELD_OUT: frozenset[tuple[str, str]] = frozenset(
+# The colour-shape pairs kept for the compositional split: each colour and each shape loses one of its eight.
+HELD_OUT = frozenset(
     {
-        ("green", "circle"),
-        ("pink", "square"),
-        ("cyan", "triangle"),
-        ("purple", "star"),
-        ("orange", "heart"),
-        ("yellow", "cross"),
-        ("red", "diamond"),
-        ("blue", "moon"),
+        *(("green", "circle"), ("pink", "square"), ("cyan", "triangle"), ("purple", "star")),
+        *(("orange", "heart"), ("yellow", "cross"), ("red", "diamond"), ("blue", "moon")),
     }
 )
-"""The colour-shape pairs kept for the compositional split: each colour and each shape loses one of its eight."""
 
 
 @dataclass(frozen=True, slots=True)
