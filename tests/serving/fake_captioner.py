@@ -43,7 +43,9 @@ class FakeCaptioner(Captioner):
     """The caption of a photo is its bytes. Photos that begin with "broken" are no images, those with "poison" make the
     model fail for the whole batch, and those with "nan" have a caption whose probability is no number."""
 
-    def __init__(self, device: str = "cpu") -> None:
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
         self.decoding = DecodingConfig()
         self.prepared: list[bytes] = []  # photos, in the order in which they were prepared
         self.batches: list[list[bytes]] = []  # that were encoded
@@ -51,7 +53,6 @@ class FakeCaptioner(Captioner):
         self.most_outstanding = 0
         self.preparing = Gate()
         self.encoding = Gate()
-        self._device = torch.device(device)
         self._lock = threading.Lock()
 
     @property
@@ -61,10 +62,6 @@ class FakeCaptioner(Captioner):
     @property
     def abilities(self) -> Abilities:
         return Abilities(searches=tuple(SEARCHES), settings=tuple(DecodingConfig.model_fields))
-
-    @property
-    def device(self) -> torch.device:
-        return self._device
 
     @property
     def memory_bytes(self) -> int:

@@ -100,7 +100,7 @@ def ask_together(captioners: dict[str, Captioner], questions: list[Question]) ->
 
             captioner.encode_prepared = held  # type: ignore[method-assign]
         tasks = [asyncio.create_task(engine.ask(question)) for question in questions]
-        while engine.waiting + engine.running < len(questions):
+        while len(engine.waiting) + engine.running < len(questions):
             await asyncio.sleep(0.001)
         gate.open()
         answers = await asyncio.gather(*tasks)

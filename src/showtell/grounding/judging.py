@@ -49,14 +49,9 @@ def explain_and_judge(
     boxes = [photo.boxes for photo in photo_set.photos if photo.boxes is not None]
     explanations: list[Explanation] = []
     failures: dict[Path | StoredImage, ImageError] = {}
-    for source, result in explain_photos(
-        captioners,
-        sources,
-        settings,
-        boxes=boxes if len(boxes) == len(sources) else None,
-        occlusion=occlusion,
-        batch_size=batch_size,
-    ):
+    known = boxes if len(boxes) == len(sources) else None
+    results = explain_photos(captioners, sources, settings, boxes=known, occlusion=occlusion, batch_size=batch_size)
+    for source, result in results:
         if isinstance(result, ImageError):
             failures[source] = result
         else:

@@ -20,25 +20,10 @@ from showtell.datasets.records import CaptionRecord
 from showtell.explanations.explanation import Explanation
 from showtell.images.boxes import corners
 from showtell.scenes.lexicon import SHAPE_WORDS
-from showtell.scores.chair import Mention, Phrases, categories_shown, mentions, phrases_of
+from showtell.scores.chair import Phrases, categories_shown, mentions, phrases_of
 from showtell.scores.facts import ImageFacts
 from showtell.text.tokenizer import tokenize
 from showtell.types import NamingWords
-
-
-@dataclass(frozen=True)
-class GroundedMention:
-    """A mention of objects whose boxes are known."""
-
-    mention: Mention
-    boxes: Tensor  # (n, 4) of the objects, corners in pixels of the upright photo
-
-
-def category_phrases(records: Sequence[CaptionRecord]) -> Phrases:
-    """The phrases that name the categories of a dataset, including the shapes of scenes if it has those."""
-    categories = {box.category for record in records for box in record.boxes or ()}
-    shapes = {(word,): shape for shape, pairs in SHAPE_WORDS.items() for pair in pairs for word in pair}
-    return {**phrases_of(categories), **{words: shape for words, shape in shapes.items() if shape in categories}}
 
 
 @dataclass(frozen=True)
@@ -50,13 +35,19 @@ class NamedBoxes:
     boxes: Tensor  # (n, 4) corners in pixels of the upright photo, n >= 1
 
 
+def category_phrases(records: Sequence[CaptionRecord]) -> Phrases:
+    """The phrases that name the categories of a dataset, including the shapes of scenes if it has those."""
+    categories = {box.category for record in records for box in record.boxes or ()}
+    shapes = {(word,): shape for shape, pairs in SHAPE_WORDS.items() for pair in pairs for word in pair}
+    return {**phrases_of(categories), **{words: shape for words, shape in shapes.items() if shape in categories}}
+
+
 def annotated_phrases(record: CaptionRecord, caption: int) -> list[NamedBoxes]:
     """The phrases of a caption that the dataset annotates with boxes, by the positions of their tokens."""
     assert record.groundings is not None and record.boxes is not None
     pieces = [tokenize(piece) for piece in record.captions[caption].split()]
-    words = [word for piece in pieces for word in piece]
-    if words != tokenize(record.captions[caption]):  # a token crosses a space, so positions of pieces are unknown
-        return []
+    if [word for piece in pieces for word in piece] != tokenize(record.captions[caption]):
+        return []  # a token crosses a space, so positions of pieces are unknown
     starts = np.cumsum([0, *map(len, pieces)]).tolist()
     corners_of = {box.id: own for box, own in zip(record.boxes, corners(record.boxes), strict=True)}
     return [
@@ -66,30 +57,24 @@ def annotated_phrases(record: CaptionRecord, caption: int) -> list[NamedBoxes]:
     ]
 
 
-def annotated_mentions(record: CaptionRecord, caption: int, phrases: Phrases) -> list[GroundedMention]:
-    """The mentions in a caption that the dataset annotates: the last category named in each grounded phrase."""
+def annotated_mentions(record: CaptionRecord, caption: int, phrases: Phrases) -> list[NamedBoxes]:
+    """The nouns of the phrases that the dataset annotates: the last category named in each of them."""
     words = tokenize(record.captions[caption])
-    grounded = []
+    nouns = []
     for phrase in annotated_phrases(record, caption):
-        nouns = mentions(words[phrase.first : phrase.end], phrases)
-        if nouns:
-            noun = replace(nouns[-1], first=phrase.first + nouns[-1].first, end=phrase.first + nouns[-1].end)
-            grounded.append(GroundedMention(noun, phrase.boxes))
-    return grounded
+        for noun in mentions(words[phrase.first : phrase.end], phrases)[-1:]:
+            nouns.append(NamedBoxes(phrase.first + noun.first, phrase.first + noun.end, phrase.boxes))
+    return nouns
 
 
-def category_mentions(
-    record: CaptionRecord, words: Sequence[str], phrases: Phrases
-) -> tuple[list[GroundedMention], int]:
+def category_mentions(record: CaptionRecord, words: Sequence[str], phrases: Phrases) -> tuple[list[NamedBoxes], int]:
     """The mentions in some words by the names of categories, and the number of those that the image does not have."""
     boxes: dict[str, list[Tensor]] = {}
     for box, own in zip(record.boxes or (), corners(record.boxes), strict=True):
         boxes.setdefault(box.category, []).append(own)
     named = mentions(words, phrases)
-    grounded = [
-        GroundedMention(mention, torch.stack(boxes[mention.category])) for mention in named if mention.category in boxes
-    ]
-    return grounded, len(named) - len(grounded)
+    nouns = [NamedBoxes(one.first, one.end, torch.stack(boxes[one.category])) for one in named if one.category in boxes]
+    return nouns, len(named) - len(nouns)
 
 
 def named_boxes(record: CaptionRecord, caption: int, phrases: Phrases, naming: NamingWords) -> list[NamedBoxes]:
@@ -103,15 +88,13 @@ def named_boxes(record: CaptionRecord, caption: int, phrases: Phrases, naming: N
             also the words between two of them ("is left of"), which lead to the second and name its boxes. Where the
             dataset annotates no phrases, the names of categories stand for them.
     """
-    if record.groundings is not None and naming != "nouns":
-        named = annotated_phrases(record, caption)
+    if record.groundings is None:
+        named, _ = category_mentions(record, tokenize(record.captions[caption]), phrases)
+    elif naming == "nouns":
+        named = annotated_mentions(record, caption, phrases)
     else:
-        if record.groundings is None:
-            nouns, _ = category_mentions(record, tokenize(record.captions[caption]), phrases)
-        else:
-            nouns = annotated_mentions(record, caption, phrases)
-        named = [NamedBoxes(one.mention.first, one.mention.end, one.boxes) for one in nouns]
-    named.sort(key=lambda one: one.first)
+        named = annotated_phrases(record, caption)
+    named = sorted(named, key=lambda one: one.first)
     if naming == "links":
         named = named[:1] + [replace(two, first=min(one.end, two.first)) for one, two in itertools.pairwise(named)]
     return named

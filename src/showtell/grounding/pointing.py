@@ -6,25 +6,19 @@ sum of their drops of log-probability.
 
     pointing   the region of maximum weight has its centre in a box of the mention (the pointing game of J. Zhang et
                al., Top-down neural attention by excitation backprop, ECCV 2016); of several maxima, their share
-    mass       sum_r weight_r |rectangle_r and boxes| / |rectangle_r|, each region's weight spread evenly over what it
-               covers (`explanations/geometry.py`): the share of attention that lies in the boxes; for occlusion, of the
-               drops above 0
+    mass       sum_r weight_r |rectangle_r and boxes| / |rectangle_r|, the share of attention that lies in the boxes;
+               for occlusion, of the drops above 0
     overlap    detected regions only: the region of maximum weight overlaps a box by an intersection over union of 1/2
 
-and the same for two maps that do not depend on the words:
-
-    chance     uniform weights: pointing is then the share of regions that have their centre in a box, mass nearly the
-               share of the photo that the boxes cover
-    centre     the region nearest to the centre of what is seen of the photo; of several, all of them
-
-A mention with several boxes ("two dogs") counts as correct with any of them, for chance as well. Numbers are means over
-mentions; their intervals resample images, with all of their mentions.
+and the same for two maps that do not depend on the words: uniform weights (chance), and all weight on the region
+nearest to the centre of what is seen of the photo (centre). Numbers are means over mentions; their intervals resample
+images, with all of their mentions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,7 +32,7 @@ from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, teacher_forced
 from showtell.errors import DataError, UsageError
 from showtell.features.store import FeatureStore
-from showtell.grounding.mentions import GroundedMention, annotated_mentions, category_mentions, category_phrases
+from showtell.grounding.mentions import NamedBoxes, annotated_mentions, category_mentions, category_phrases
 from showtell.grounding.teacher_forcing import captions_to_follow, encode_records
 from showtell.images.boxes import coverage, is_centre_inside
 from showtell.models.contract import eval_mode
@@ -77,21 +71,11 @@ def drop_weights(logprob_drop: Tensor) -> Tensor:
 
 # --- statistics of an image, and numbers from their sums ---
 
-_COUNTS = ("mentions", "attended", "regions", "occluded", "words", "named")
-_SUMS = (
+_MEANS = (
     *("pointing", "chance_pointing", "centre_pointing", "mass", "chance_mass", "centre_mass", "overlap"),
     *("chance_overlap", "occlusion_pointing", "occlusion_mass", "correlation", "correlation_named"),
     "correlation_signed",
 )
-_COLUMN = {name: column for column, name in enumerate((*_COUNTS, *_SUMS))}
-_PER = {  # what each sum is a mean over
-    **dict.fromkeys(("chance_pointing", "centre_pointing", "chance_mass", "centre_mass"), "mentions"),
-    **dict.fromkeys(("pointing", "mass"), "attended"),
-    **dict.fromkeys(("overlap", "chance_overlap"), "regions"),
-    **dict.fromkeys(("occlusion_pointing", "occlusion_mass"), "occluded"),
-    **dict.fromkeys(("correlation", "correlation_signed"), "words"),
-    "correlation_named": "named",
-}
 _DIFFERENCES = {
     "pointing_over_chance": ("pointing", "chance_pointing"),
     "pointing_over_centre": ("pointing", "centre_pointing"),
@@ -100,27 +84,26 @@ _DIFFERENCES = {
     "occlusion_over_centre": ("occlusion_pointing", "centre_pointing"),
     "occlusion_over_attention": ("occlusion_pointing", "pointing"),
 }
+_MENTIONS = len(_MEANS) + _MEANS.index("chance_pointing")  # column: every mention that is measured has that number
 
 
 class AttentionNumbers:
-    """Means over mentions and words, and differences of such means. Statistics: counts, then sums."""
+    """Means over mentions and words, and differences of such means. Statistics: a sum for each mean, then its count."""
 
-    names: ClassVar[tuple[str, ...]] = (*_SUMS, *_DIFFERENCES)
+    names: ClassVar[tuple[str, ...]] = (*_MEANS, *_DIFFERENCES)
 
     def from_sums(self, sums: Floats, images: int) -> Floats:
         """Sums over images (..., columns) to the numbers in `names`, nan for the mean of nothing."""
-        means = {}
-        for name in _SUMS:
-            count = sums[..., _COLUMN[_PER[name]]]
-            total = sums[..., _COLUMN[name]]
-            means[name] = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+        totals, counts = np.split(sums, 2, axis=-1)
+        values = np.divide(totals, counts, out=np.full_like(totals, np.nan), where=counts > 0)
+        means = dict(zip(_MEANS, np.moveaxis(values, -1, 0), strict=True))
         differences = [means[first] - means[second] for first, second in _DIFFERENCES.values()]
         return np.stack([*means.values(), *differences], axis=-1)
 
 
 @dataclass(frozen=True)
 class CaptionMaps:
-    """The maps of the captions of one image with R regions: N captions of T words, padded."""
+    """The maps of N captions of one image with R regions, T words each, padded."""
 
     rectangles: Tensor  # (R, 4) of the regions
     window: Tensor  # (4,) the part of the photo that the model sees
@@ -130,61 +113,55 @@ class CaptionMaps:
     lengths: Sequence[int]  # N, words of each caption without its end
 
 
-def statistics_of(maps: CaptionMaps, mentions: Sequence[Sequence[GroundedMention]]) -> Floats:
-    """The counts and sums of one image, from the mentions of each of its N captions: (columns,).
+def statistics_of(maps: CaptionMaps, mentions: Sequence[Sequence[NamedBoxes]]) -> Floats:
+    """The sums and counts of one image, from the mentions of each of its N captions: (columns,).
 
     Objects that lie outside of the window, because the photo was cropped, are skipped.
     """
     from torchvision.ops import box_iou  # slow to import
 
-    totals = dict.fromkeys(_COLUMN, 0.0)
+    sums, counts = dict.fromkeys(_MEANS, 0.0), dict.fromkeys(_MEANS, 0)
+
+    def add(name: str, value: Any) -> None:
+        sums[name] += float(value)
+        counts[name] += 1
+
     uniform = torch.full((len(maps.rectangles),), 1 / len(maps.rectangles), dtype=torch.double)
     centre = central_weights(maps.rectangles, maps.window)
-    named: dict[int, set[int]] = {}  # positions of the words of mentions, by caption
-    for caption, mentions_of_caption in enumerate(mentions):
-        for grounded in mentions_of_caption:
-            boxes, first, end = grounded.boxes, grounded.mention.first, grounded.mention.end
+    for caption, (length, named) in enumerate(zip(maps.lengths, mentions, strict=True)):
+        object_words: set[int] = set()
+        for mention in named:
+            boxes, words = mention.boxes, slice(mention.first, mention.end)
             if not coverage(maps.window.unsqueeze(0), boxes).any():
                 continue
             covered = coverage(maps.rectangles, boxes)
             inside = is_centre_inside(maps.rectangles, boxes).double()
-            values: dict[str, Any] = {
-                "mentions": 1,
-                "chance_pointing": uniform @ inside,
-                "chance_mass": uniform @ covered,
-                "centre_pointing": centre @ inside,
-                "centre_mass": centre @ covered,
-            }
-            named.setdefault(caption, set()).update(range(first, end))
+            for name, weights in (("chance", uniform), ("centre", centre)):
+                add(f"{name}_pointing", weights @ inside)
+                add(f"{name}_mass", weights @ covered)
+            object_words.update(range(mention.first, mention.end))
             if maps.attention is not None:
-                weights = maps.attention[caption, first:end].double().mean(0)
-                peak = peak_weights(weights)
-                values |= {"attended": 1, "pointing": peak @ inside, "mass": weights @ covered}
+                weights = maps.attention[caption, words].double().mean(0)
+                add("pointing", peak_weights(weights) @ inside)
+                add("mass", weights @ covered)
                 if maps.is_detected:
                     is_object = (box_iou(maps.rectangles, boxes) >= MIN_IOU).any(-1).double()
-                    values |= {"regions": 1, "overlap": peak @ is_object, "chance_overlap": uniform @ is_object}
+                    add("overlap", peak_weights(weights) @ is_object)
+                    add("chance_overlap", uniform @ is_object)
             if maps.logprob_drop is not None:
-                drop = maps.logprob_drop[caption, first:end].double().sum(0)
-                values |= {
-                    "occluded": 1,
-                    "occlusion_pointing": peak_weights(drop) @ inside,
-                    "occlusion_mass": drop_weights(drop) @ covered,
-                }
-            for name, value in values.items():
-                totals[name] += float(value)
-    if maps.attention is not None and maps.logprob_drop is not None:
-        for caption, length in enumerate(maps.lengths):
-            attention, drop = maps.attention[caption, :length], maps.logprob_drop[caption, :length]
-            unsigned, signed = agreement(attention, drop).tolist(), rank_correlation(attention, drop).tolist()
-            for position in range(length):
-                if not math.isnan(unsigned[position]):
-                    is_named = position in named.get(caption, ())
-                    totals["words"] += 1
-                    totals["correlation"] += unsigned[position]
-                    totals["correlation_signed"] += signed[position]
-                    totals["named"] += is_named
-                    totals["correlation_named"] += unsigned[position] * is_named
-    return np.array(list(totals.values()))
+                drop = maps.logprob_drop[caption, words].double().sum(0)
+                add("occlusion_pointing", peak_weights(drop) @ inside)
+                add("occlusion_mass", drop_weights(drop) @ covered)
+        if maps.attention is not None and maps.logprob_drop is not None:
+            attention, drops = maps.attention[caption, :length], maps.logprob_drop[caption, :length]
+            pairs = zip(agreement(attention, drops).tolist(), rank_correlation(attention, drops).tolist(), strict=True)
+            for position, (unsigned, signed) in enumerate(pairs):
+                if not math.isnan(unsigned):
+                    add("correlation", unsigned)
+                    add("correlation_signed", signed)
+                    if position in object_words:
+                        add("correlation_named", unsigned)
+    return np.array([*sums.values(), *counts.values()])
 
 
 # --- a model on a dataset ---
@@ -240,8 +217,8 @@ def measure_attention(
         progress: called with the number of images done since the last call.
 
     Raises:
-        DataError: the dataset or the features have no boxes, no caption names any of the objects, or the store is of
-            another encoder.
+        DataError: the dataset or the features have no boxes, no caption names any of the objects, or the store does
+            not fit.
         ImageError: a photo cannot be read.
         UsageError: the model has no attention and occlusion is off.
     """
@@ -255,19 +232,19 @@ def measure_attention(
     rows, hallucinated = [], 0
     with eval_mode(captioner.decoder):
         for batch, encoded in encode_records(captioner, records, batch_size, store):
-            maps, words = _caption_maps(captioner, batch, encoded, captions, occlusion, settings)
-            for record, maps_of_image, words_of_image in zip(batch, maps, words, strict=True):
+            results = _caption_maps(captioner, batch, encoded, captions, occlusion, settings)
+            for record, (maps, words) in zip(batch, results, strict=True):
                 if captions == "references" and record.groundings is not None:
-                    mentions = [annotated_mentions(record, caption, phrases) for caption in range(len(words_of_image))]
+                    mentions = [annotated_mentions(record, caption, phrases) for caption in range(len(words))]
                 else:
-                    pairs = [category_mentions(record, caption, phrases) for caption in words_of_image]
-                    mentions = [grounded for grounded, _ in pairs]
+                    pairs = [category_mentions(record, caption, phrases) for caption in words]
+                    mentions = [named for named, _ in pairs]
                     hallucinated += sum(count for _, count in pairs)
-                rows.append(statistics_of(maps_of_image, mentions))
+                rows.append(statistics_of(maps, mentions))
             if progress:
                 progress(len(batch))
     statistics = np.stack(rows)
-    count = int(statistics[:, _COLUMN["mentions"]].sum())
+    count = int(statistics[:, _MENTIONS].sum())
     if not count:
         raise DataError(f"No caption of these {len(records)} images names any of the objects that have boxes.")
     facts = {"captions": captions, "occlusion": occlusion}
@@ -302,9 +279,9 @@ def _caption_maps(
     captions: str,
     occlusion: str | None,
     settings: DecodingConfig,
-) -> tuple[list[CaptionMaps], list[list[list[str]]]]:
+) -> Iterator[tuple[CaptionMaps, list[list[str]]]]:
     """The maps of each image of a batch, and the words of its captions."""
-    features, windows = encoded.features, encoded.windows
+    features = encoded.features
     decoder, words, ids = captions_to_follow(captioner, batch, features, captions, settings)
     attention = teacher_forced(decoder, features, ids[..., :-1]).outputs.attention
     if attention is None and occlusion is None:
@@ -319,18 +296,14 @@ def _caption_maps(
             "The features came without boxes, so where the model looks cannot be compared with the objects; convert "
             "features that have boxes (showtell features --from)."
         )
-    rectangles = rectangles.cpu()
-    maps = []
     for image, captions_of_image in enumerate(words):
-        is_region = features.is_region[image].cpu()
-        maps.append(
-            CaptionMaps(
-                rectangles[image, is_region],
-                windows[image],
-                features.regions is not None,
-                None if attention is None else attention[image].cpu()[..., is_region],
-                None if drops is None else drops[image].cpu()[..., is_region],
-                [len(caption) for caption in captions_of_image],
-            )
+        is_region = features.is_region[image]
+        maps = CaptionMaps(
+            rectangles[image, is_region].cpu(),
+            encoded.windows[image],
+            features.regions is not None,
+            None if attention is None else attention[image, ..., is_region].cpu(),
+            None if drops is None else drops[image, ..., is_region].cpu(),
+            [len(caption) for caption in captions_of_image],
         )
-    return maps, words
+        yield maps, captions_of_image

@@ -12,7 +12,7 @@ from showtell.captioners import EncoderDecoderCaptioner
 from showtell.captioners.teacher_forcing import pad_captions
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, StageView, search
-from showtell.errors import UsageError, or_raise
+from showtell.errors import or_raise
 from showtell.features.store import FeatureStore
 from showtell.features.stored_images import photo_or_stored
 from showtell.images.boxes import corners
@@ -20,8 +20,6 @@ from showtell.images.loading import prepare_batches
 from showtell.models import Decoder
 from showtell.text.tokenizer import tokenize
 from showtell.types import EncodedBatch, Features
-
-CAPTION_SOURCES = ("references", "own")
 
 
 def encode_records(
@@ -57,18 +55,13 @@ def captions_to_follow(
     Args:
         captioner: the model.
         batch: B images.
-        features: of these images.
+        features: of them.
         captions: "references", or "own" for the caption that the model generates.
         settings: how own captions are searched for, and at which stage.
 
     Returns:
         The decoder at that stage; the words of each caption of each image; their ids, (B, N, T + 1), begin first.
-
-    Raises:
-        UsageError: `captions` is neither.
     """
-    if captions not in CAPTION_SOURCES:
-        raise UsageError(f'There are no captions "{captions}"; use {" or ".join(CAPTION_SOURCES)}.')
     vocabulary = captioner.vocabulary
     decoder: Decoder = captioner.decoder if settings.stage is None else StageView(captioner.decoder, settings.stage)
     if captions == "references":

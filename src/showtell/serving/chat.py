@@ -3,9 +3,9 @@
     POST /v1/chat/completions     one photo as a data: URL in the messages; its caption is the answer
     GET  /v1/models               the captioners
 
-A captioner that is asked something (a chat model that sees) is asked the text of the messages; the others caption the
-photo whatever the text says. With a `temperature` above 0 the caption is sampled; otherwise it is that of the
-captioner's own search. Fields that would change a caption and cannot be honoured are refused.
+A captioner that takes a prompt gets the text of the messages; the others caption the photo whatever the text says. A
+`temperature` above 0 samples the caption; otherwise it is that of the captioner's default search. Fields that would
+change a caption and cannot be honoured are refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from showtell.serving.photo_requests import MAX_FIELD, UNNAMED
 from showtell.serving.routes import ask, captioner_named, settings_of
 
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+);base64,", re.ASCII | re.IGNORECASE)
-REFUSED = ("logprobs", "top_logprobs", "tools", "functions", "audio")  # fields that change what an answer is
+REFUSED = ("logprobs", "top_logprobs", "tools", "functions", "audio")  # what no captioner does
 
 
 class _Part(BaseModel):
@@ -43,7 +43,7 @@ class _Text(_Part):
 
 
 class _ImageUrl(_Part):
-    url: str = Field(description="data:image/jpeg;base64,...; no other URL is looked at.")
+    url: str = Field(description="data:image/jpeg;base64,...; no other URL is fetched.")
 
 
 class _Image(_Part):
@@ -52,7 +52,7 @@ class _Image(_Part):
 
 
 class Message(_Part):
-    """A message; of those of the assistant nothing is read."""
+    """A message; those of the assistant are ignored."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: list[Annotated[_Text | _Image, Field(discriminator="type")]] | None = None
@@ -64,7 +64,7 @@ class Message(_Part):
 
 
 class ChatRequest(BaseModel):
-    """A request for a caption; other fields of OpenAI's are passed over."""
+    """A request for a caption; other fields of OpenAI's are ignored."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -79,18 +79,15 @@ class ChatRequest(BaseModel):
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Of sampling.")
     n: int = Field(1, ge=1, le=100, description="Number of different captions.")
     stream: bool | None = Field(None, description="Send each caption as a server-sent event.")
-    stream_options: dict[str, Any] | None = Field(None, description="include_usage: the last event has the usage.")
 
     @model_validator(mode="before")
     @classmethod
     def _refuse(cls, content: Any) -> Any:
-        """Refuse what no captioner does."""
         content = content if isinstance(content, dict) else {}
         for name in REFUSED:
             if content.get(name):
                 raise ValueError(f"A captioner answers with captions alone; leave {name} out, or ask /v1/captions")
-        form = content.get("response_format")
-        if form is not None and (not isinstance(form, dict) or form.get("type") != "text"):
+        if content.get("response_format") not in (None, {"type": "text"}):
             raise ValueError('A captioner answers in plain text; leave response_format out, or set its type to "text"')
         return content
 
@@ -99,15 +96,13 @@ def chat_router(engine: Engine) -> APIRouter:
     """The routes in OpenAI's shape."""
     router = APIRouter(prefix="/v1", tags=["chat"])
 
-    @router.post(
-        "/chat/completions",
-        summary="Caption a photo, in the shape of OpenAI's chat completions",
-        response_model=None,
-    )
+    summary = "Caption a photo, in the shape of OpenAI's chat completions"
+
+    @router.post("/chat/completions", summary=summary, response_model=None)
     async def completions(asked: ChatRequest, request: Request) -> Response:
         """The caption of the one photo in the messages, as the answer of an assistant."""
         name, captioner = captioner_named(engine, asked.model)
-        text, photo = _look_through(asked.messages)
+        text, photo = _text_and_photo(asked.messages)
         settings = settings_of(captioner, _settings(asked, captioner.decoding, text))
         answer = await ask(request, engine, Question("captions", name, photo, settings), UNNAMED)
         return _completion(name, answer, asked)
@@ -129,7 +124,7 @@ def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "showtell"}
 
 
-def _look_through(messages: Sequence[Message]) -> tuple[str, bytes]:
+def _text_and_photo(messages: Sequence[Message]) -> tuple[str, bytes]:
     """The text of the messages and the one photo in them."""
     texts, urls = [], []
     for message in messages:
@@ -147,7 +142,6 @@ def _look_through(messages: Sequence[Message]) -> tuple[str, bytes]:
 
 
 def _photo_of_url(url: str) -> bytes:
-    """The photo in a data: URL; no other URL is looked at."""
     start = _DATA_URL.match(url)
     if start is None:
         raise UsageError(
@@ -161,11 +155,11 @@ def _photo_of_url(url: str) -> bytes:
 
 
 def _settings(asked: ChatRequest, own: DecodingConfig, text: str) -> dict[str, Any]:
-    """The decoding settings that a request comes to."""
+    """The decoding settings of a request."""
     limits = [one for one in (asked.max_tokens, asked.max_completion_tokens) if one is not None]
     settings: dict[str, Any] = {"max_length": min([own.max_length, *limits])}
     settings["min_length"] = min(own.min_length, settings["max_length"])
-    if text and own.prompt is not None:  # one that is asked something
+    if text and own.prompt is not None:
         settings["prompt"] = text
     if asked.temperature:
         settings |= {"search": "sample", "temperature": asked.temperature, "num_return_sequences": asked.n}
@@ -176,7 +170,7 @@ def _settings(asked: ChatRequest, own: DecodingConfig, text: str) -> dict[str, A
 
 
 def _completion(model: str, captions: Sequence[Caption], asked: ChatRequest) -> Response:
-    """Captions as a completion, whole or as a stream of server-sent events, one for each caption."""
+    """Captions as a completion, whole or as server-sent events, one for each caption; the last has the usage too."""
     about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
     tokens = sum(len(one.tokens or one.words) for one in captions)
     usage = {"prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens}
@@ -192,8 +186,7 @@ def _completion(model: str, captions: Sequence[Caption], asked: ChatRequest) -> 
     if not asked.stream:
         return JSONResponse({**about, "object": "chat.completion", "choices": choices, "usage": usage})
     about["object"] = "chat.completion.chunk"
-    chunks: list[dict[str, Any]] = [{**about, "choices": [choice]} for choice in choices]
-    if (asked.stream_options or {}).get("include_usage"):
-        chunks.append({**about, "choices": [], "usage": usage})
+    chunks = [{**about, "choices": [choice]} for choice in choices]
+    chunks[-1]["usage"] = usage
     lines = [*(json.dumps(chunk, ensure_ascii=False) for chunk in chunks), "[DONE]"]
     return Response("".join(f"data: {line}\n\n" for line in lines), media_type="text/event-stream")

@@ -1,4 +1,4 @@
-"""The routes of corrections, of servers that have a folder for them.
+"""The routes of corrections.
 
     POST /v1/corrections/photos        a photo with its proposed caption; its id is the SHA-256 of its bytes
     GET /v1/corrections/photos/{id}    the photo; /thumbnail: a small JPEG of it
@@ -6,7 +6,7 @@
     PATCH /v1/corrections/{id}         a caption or status, made from a revision; 409 with the row if that is old
     GET /v1/corrections/export         the table of corrections (CSV)
 
-Files and the database are read and written by threads. What was answered is on disk.
+What was answered is on disk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Statuses = Annotated[list[Status] | None, Query(alias="status", description="Of 
 
 
 class CorrectionChange(Config):
-    """What a person changes of a row."""
+    """A change of a row."""
 
     revision: int = Field(ge=1, description="Of the row that was looked at.")
     caption: str | None = Field(None, max_length=MAX_FIELD, description="The caption as it should be.")
@@ -53,7 +53,7 @@ def correction_router(store: CorrectionStore, turns: PhotoTurns) -> APIRouter:
         offset: Annotated[int, Query(ge=0, le=2**53, description="Rows to leave out.")] = 0,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Rows to return at most.")] = 100,
     ) -> CorrectionPage:
-        """Some of the rows, in the order in which they came."""
+        """Rows, in the order in which they came."""
         return store.page(status or (), offset, limit)
 
     @router.get("/export", summary="Export corrections", response_class=Response)
@@ -76,7 +76,7 @@ def correction_router(store: CorrectionStore, turns: PhotoTurns) -> APIRouter:
         caption: Annotated[str, Query(description="The caption that is proposed.")] = "",
         confidence: Annotated[float | None, Query(description="Of the caption, 0 to 1.")] = None,
     ) -> Response:
-        """Keep a photo and the caption that is proposed for it; one that is there already keeps its row."""
+        """Keep a photo and the caption that is proposed for it; a photo that is there already keeps its row."""
         photo = await read_photo(request)
         add = partial(store.add, photo, name=name, captioner=captioner, caption=caption, confidence=confidence)
         async with turns.of(photo):
@@ -89,11 +89,7 @@ def correction_router(store: CorrectionStore, turns: PhotoTurns) -> APIRouter:
         path = store.photo(id)
         return FileResponse(path, media_type=photo_media_type(path.suffix), headers=_FOREVER)
 
-    @router.get(
-        "/photos/{id}/thumbnail",
-        summary="Get a small photo",
-        response_class=Response,
-    )
+    @router.get("/photos/{id}/thumbnail", summary="Get a small photo", response_class=Response)
     async def thumbnail(id: str) -> Response:
         """A JPEG of at most 256 pixels a side."""
         content = await asyncio.to_thread(lambda: store.photo(id).read_bytes())

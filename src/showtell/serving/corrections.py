@@ -1,8 +1,8 @@
 """Captions that people correct: a database and photos in a folder, which is a dataset at any time.
 
-A photo is known by the SHA-256 of its bytes, and kept whole before its row is written. What a method has returned is on
-disk: SQLite in WAL mode with `synchronous=FULL`. Each change of a row names the revision that it was made from, so
-that two tabs or two servers cannot overwrite each other. `datasets/corrections.py` has the layout and reads the folder.
+A photo is known by the SHA-256 of its bytes, and written whole before its row. What a method returns is on disk: SQLite
+in WAL mode with `synchronous=FULL`. Each change names the revision that it was made from, so that two tabs or two
+servers cannot overwrite each other. `datasets/corrections.py` declares the layout and reads the folder.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import sqlite3
 import threading
 import unicodedata
 from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from filelock import FileLock
 from PIL import Image
@@ -58,7 +59,7 @@ class UnknownCorrectionError(ShowtellError):
 
 
 class ConflictError(ShowtellError):
-    """A row was changed since the revision that a change was made from; `now` is the row as it is."""
+    """A row has changed since the revision that a change was made from; `now` is the row as it is."""
 
     def __init__(self, message: str, now: Correction) -> None:
         super().__init__(message)
@@ -88,20 +89,17 @@ class Correction(Config):
 
 
 class CorrectionPage(Config):
-    """Some of the rows that were asked for, and how many those are on all pages."""
+    """A page of rows."""
 
-    rows: list[Correction] = Field(description="The rows of the page that was asked for.")
-    total: int = Field(description="How many rows all pages have.")
+    rows: list[Correction] = Field(description="The rows of the page.")
+    total: int = Field(description="Number of rows on all pages.")
 
 
 class CorrectionStore:
-    """Photos and their captions in a folder; several threads and several processes may use one folder.
-
-    Args:
-        folder: is made if it is not there.
+    """Photos and their captions in a folder, which is made if needed; threads and processes may share it.
 
     Raises:
-        UsageError: it is a file.
+        UsageError: the folder is a file.
         DataError: it cannot be written to.
         StorageError: its database is damaged, or was written by something else.
     """
@@ -126,28 +124,28 @@ class CorrectionStore:
             raise
 
     def close(self) -> None:
-        """Close the database; what was written stays written without it, too."""
+        """Close the database."""
         with self._lock, translated_errors(self._database):
             self._connection.close()
 
     def _prepare(self) -> None:
-        """Make the table of a new database; another program's is left as it is."""
+        """Make the table of a new database; an old one is left as it is."""
         connection = self._connection
         with translated_errors(self._database):
             connection.execute("PRAGMA synchronous = FULL")
             if connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
                 return
             connection.execute("PRAGMA journal_mode = WAL")
-        with self._writing():
+        with self._transaction("IMMEDIATE"):
             connection.execute(SCHEMA)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction of the one connection that writes: all of it is on disk when the block ends, or none."""
+    def _transaction(self, mode: Literal["DEFERRED", "IMMEDIATE"] = "DEFERRED") -> Iterator[sqlite3.Connection]:
+        """A transaction: all that it writes is on disk when the block ends, or none. Deferred ones only read."""
         with self._lock, translated_errors(self._database):
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute(f"BEGIN {mode}")
             try:
                 yield self._connection
                 self._connection.execute("COMMIT")
@@ -155,15 +153,6 @@ class CorrectionStore:
                 with suppress(sqlite3.Error):  # some errors have ended the transaction themselves
                     self._connection.execute("ROLLBACK")
                 raise
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees the rows of one moment and keeps nobody from writing."""
-        with closing(connect(self._database)) as connection, translated_errors(self._database):
-            connection.execute("BEGIN")
-            yield connection
-
-    # --- rows ---
 
     def add(
         self,
@@ -174,21 +163,14 @@ class CorrectionStore:
         caption: str = "",
         confidence: float | None = None,
     ) -> tuple[Correction, bool]:
-        """Keep a photo with the caption that a captioner proposes. A photo that is there already keeps its row.
-
-        Args:
-            content: the bytes of an image file.
-            name: the client's name of it.
-            captioner: that proposes the caption.
-            caption: "" if there is none.
-            confidence: of the caption, 0 to 1.
+        """Keep a photo, the content of an image file, with the caption that a captioner proposes.
 
         Returns:
-            The row, and whether it is new.
+            The row, and whether it is new: a photo that is there already keeps its row.
 
         Raises:
             ImageError: the photo cannot be read.
-            UsageError: the caption is no text, or the confidence none.
+            UsageError: the caption is no text, or the confidence is not from 0 to 1.
             StorageError: the folder cannot be written, or the disk is full.
         """
         id = hashlib.sha256(content).hexdigest()
@@ -196,7 +178,7 @@ class CorrectionStore:
             raise UsageError(f"A confidence of {confidence} is none; give a number from 0 to 1.")
         caption = _valid_caption(caption)
         name, captioner = _as_name(name) or "photo", _as_name(captioner)
-        with suppress(UnknownCorrectionError), self._reading() as connection:
+        with suppress(UnknownCorrectionError), self._transaction() as connection:
             row = _row(connection, id)
             if (self._photos / row.file).is_file():
                 return row, False
@@ -212,31 +194,28 @@ class CorrectionStore:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         values = (None, id, file, name, captioner, caption, confidence, caption, UNCHECKED, 1, now, now)
         insert = f"INSERT INTO corrections VALUES ({', '.join('?' * len(values))}) ON CONFLICT (id) DO NOTHING"
-        with self._writing() as connection:
+        with self._transaction("IMMEDIATE") as connection:
             is_new = connection.execute(insert, values).rowcount
             return _row(connection, id), bool(is_new)
 
     def change(self, id: str, revision: int, *, caption: str | None = None, status: Status | None = None) -> Correction:
-        """Change the caption or the status of a row.
+        """Change the caption or the status of a row, and return it with its new revision.
 
         Args:
             id: of the row.
             revision: that the change was made from.
             caption: the new one; None leaves it.
-            status: the new one; None: a new caption is "corrected", or "accepted" if it is the one that was proposed.
-
-        Returns:
-            The row with its new revision; it is on disk.
+            status: the new one; None: "accepted" if the caption is the one that was proposed, else "corrected".
 
         Raises:
             ConflictError: the row has another revision by now.
             UnknownCorrectionError: there is no such row.
-            UsageError: nothing is to be changed, or the caption is no text to learn from.
+            UsageError: there is nothing to change, or the caption is no text to learn from.
             StorageError: it cannot be written.
         """
         if caption is None and status is None:
             raise UsageError('A change needs "caption", "status" or both.')
-        with self._writing() as connection:
+        with self._transaction("IMMEDIATE") as connection:
             row = _row(connection, id)
             if row.revision != revision:
                 raise ConflictError(
@@ -260,10 +239,10 @@ class CorrectionStore:
             return _row(connection, id)
 
     def page(self, statuses: Collection[str] = (), offset: int = 0, limit: int = -1) -> CorrectionPage:
-        """Some of the rows with one of these statuses, or any, as they were added; a limit of -1 is none."""
+        """Rows with one of these statuses, or with any, in the order in which they came; a limit of -1 is none."""
         chosen = f"FROM corrections WHERE status IN ({', '.join('?' * len(statuses or STATES))})"
         values = tuple(statuses or STATES)
-        with self._reading() as connection:
+        with self._transaction() as connection:
             (total,) = connection.execute(f"SELECT COUNT(*) {chosen}", values).fetchone()
             rows = connection.execute(
                 f"SELECT * {chosen} ORDER BY number LIMIT ? OFFSET ?", (*values, limit, offset)
@@ -271,30 +250,25 @@ class CorrectionStore:
         return CorrectionPage(rows=list(map(_correction, rows)), total=total)
 
     def table(self, statuses: Collection[str] = ()) -> list[str]:
-        """The lines of the table that `showtell caption` writes for corrections, of rows with some statuses, or any.
+        """The lines of the table of corrections (CSV), of rows with some statuses, or any.
 
-        Photos have the client's names, so the table's place is beside them; of equal names the later ones are those of
-        the store's files.
+        It belongs beside the client's photos, so these have the client's names, or, where such a name is taken or
+        leads elsewhere, those of the store's files.
         """
         rows = self.page().rows
         splits = draw_correction_splits((row.id, row.status) for row in rows)
         rows = [row for row in rows if not statuses or row.status in statuses]
-        names: dict[str, str] = {}  # by id
+        rows_by_name: dict[str, Correction] = {}
         for row in rows:
-            is_free = row.name not in names.values() and _BELOW.fullmatch(row.name)
-            names[row.id] = row.name if is_free else row.file
-        return list(correction_lines((names[row.id], row.caption, row.confidence, splits[row.id]) for row in rows))
-
-    # --- photos ---
+            is_free = row.name not in rows_by_name and _BELOW.fullmatch(row.name)
+            rows_by_name[row.name if is_free else row.file] = row
+        return list(
+            correction_lines((name, row.caption, row.confidence, splits[row.id]) for name, row in rows_by_name.items())
+        )
 
     def photo(self, id: str) -> Path:
-        """The file of a photo.
-
-        Raises:
-            UnknownCorrectionError: there is none.
-            StorageError: somebody removed it.
-        """
-        with self._reading() as connection:
+        """The file of a photo; an UnknownCorrectionError if there is none, a StorageError if it was removed."""
+        with self._transaction() as connection:
             path = self._photos / _row(connection, id).file
         if not path.is_file():
             raise StorageError(f"The photo {path} is missing; put it back, or send it again.")
@@ -345,5 +319,5 @@ def safe_stem(name: str) -> str:
 
 
 def _as_name(name: str) -> str:
-    """What somebody called a thing, in one line: control characters are escaped, and a long name is shortened."""
+    """A name in one line, escaped and shortened."""
     return shorten(printable(" ".join(name.split())), MAX_NAME)

@@ -1,14 +1,14 @@
-"""What stands between the routes and the captioners: a question about one photo goes in, its answer comes out.
+"""The queue between the routes and the captioners: a question about one photo goes in, its answer comes out.
 
     answer = await engine.ask(Question("captions", "scenes", content, settings))
 
-Threads prepare the photos, and one thread for each device answers them in batches. Questions that are equal but for the
-photo share a batch. The model takes those whose first one has waited longest, of those that are ready: a batch is full,
-or no more is on its way, or one has waited for `max_wait`. So a batch is as large as what has come while the one before
-was computed, a question that comes alone does not wait, and nobody who came later passes a rare setting.
+Threads prepare the photos, small ones beside each other and large ones one at a time. One thread answers them in
+batches of questions that are equal but for the photo. It takes the batch that has waited longest, of those that are
+ready: full, or with no further photo on its way, or with one that has waited for `max_wait`. So a batch is as large as
+what came while the last one was computed, a lone question does not wait, and a rare setting is not overtaken.
 
-All bookkeeping is done on the event loop. Who is late or gone is a cancelled task, which leaves the queue. Photos are
-prepared two batches ahead; of the others that wait there are the bytes that came.
+All bookkeeping is done on the event loop; a client that is late or gone is a cancelled task, which leaves the queue.
+Photos are prepared at most two batches ahead.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ Kind = Literal["captions", "explanation"]
 Answer = list[Caption] | ModelExplanation
 
 OCCLUSION = 16  # words that one word costs under occlusion, which asks for it once for each region
-BATCHES_AHEAD = 2  # prepared photos, in batches
-LARGE = 12_000_000  # pixels from which on photos are decoded one at a time, so that small ones pass them
+BATCHES_AHEAD = 2  # batches of prepared photos that may wait
+LARGE = 12_000_000  # pixels from which on photos are decoded one at a time
 
 
 class QueueFullError(ShowtellError):
-    """As many questions wait as may wait."""
+    """Too many questions are waiting."""
 
 
 class TooLateError(ShowtellError):
-    """The answer was not there in time and will not be computed."""
+    """The answer was not ready in time."""
 
 
 class ClosingError(ShowtellError):
-    """The server is ending and takes no new questions."""
+    """The server is shutting down."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,37 @@ class Question:
         return rows * settings.max_length + sum(map(len, given)) // 2
 
 
+class PhotoTurns:
+    """Limits on decoding: a large photo takes time and memory, so one at a time is decoded, beside the small ones."""
+
+    def __init__(self) -> None:
+        self._large = asyncio.Semaphore(1)
+        self._small = asyncio.Semaphore(READERS)
+
+    def of(self, photo: bytes) -> asyncio.Semaphore:
+        """What a task holds while a thread decodes this photo for it."""
+        return self._large if photo_pixels(photo) >= LARGE else self._small
+
+
+@dataclass(eq=False)
+class _Pending:
+    """A question that waits for its answer. Times are those of time.monotonic."""
+
+    question: Question
+    answer: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    arrived: float = field(default_factory=time.monotonic)
+    opened: float = 0.0  # when a thread began to prepare its photo
+    prepared: float = 0.0  # when that was done
+    photo: Any = None  # prepared
+
+    def __post_init__(self) -> None:
+        self.shared = replace(self.question, photo=b"")  # what the questions of a batch have in common
+
+
 class Engine:
     """Answers questions with captioners of this process. Its methods are called on the thread of the event loop.
 
-    A captioner that has loaded the calibration of its default settings gives captions of that search their calibrated
-    confidence.
+    Where a captioner has a calibration, captions by its default search have their calibrated confidence.
 
     Args:
         captioners: by name, the default first.
@@ -87,52 +113,55 @@ class Engine:
 
     def __init__(self, captioners: Mapping[str, Captioner], settings: ServeSettings) -> None:
         self.captioners = dict(captioners)
-        self.metrics = Metrics(lambda: self.waiting, lambda: self.running)
         self.turns = PhotoTurns()
+        self.waiting: dict[_Pending, None] = {}  # in the order in which they came, prepared or not
+        self.running = 0  # questions that are being computed
+        self.metrics = Metrics(lambda: len(self.waiting), lambda: self.running)
         self.is_ready = False
         self._settings = settings
-        devices = dict.fromkeys(captioner.device for captioner in captioners.values())
-        self._batchers = {device: _Batcher(settings, self.turns, self.metrics) for device in devices}
         self._is_closing = False
-
-    @property
-    def waiting(self) -> int:
-        """Questions that wait, prepared or not."""
-        return sum(len(batcher.waiting) for batcher in self._batchers.values())
-
-    @property
-    def running(self) -> int:
-        """Questions that are being computed."""
-        return sum(batcher.running for batcher in self._batchers.values())
+        self._room = asyncio.Semaphore((1 + BATCHES_AHEAD) * settings.max_batch)  # for prepared photos
+        self._changed = asyncio.Event()
+        self._model = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._loop: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Get ready to answer: each captioner is asked for the caption of a grey photo, the first of its batches."""
-        for batcher in self._batchers.values():
-            batcher.start()
+        self._loop = asyncio.create_task(self._answer_batches())
         grey = io.BytesIO()
         Image.new("RGB", (256, 256), (128, 128, 128)).save(grey, "PNG")
         for name, captioner in self.captioners.items():
             await self._answer(Question("captions", name, grey.getvalue(), captioner.decoding))
         self.is_ready = True
 
+    async def close(self) -> None:
+        """Take no new questions, answer those that wait, and end the threads."""
+        self._is_closing = True
+        self.is_ready = False
+        while self.waiting or self.running:
+            await asyncio.sleep(0.01)
+        if self._loop is not None:
+            self._loop.cancel()
+        self._model.shutdown(wait=False)
+
     def require_room(self) -> None:
         """Make sure that a question would be taken now, whatever it asks.
 
         Raises:
-            ClosingError: none is any more.
+            ClosingError: `close` was called.
             QueueFullError: too many wait.
         """
         if self._is_closing:
             raise ClosingError("The server is ending and takes no new questions; ask again once it is back.")
-        if self.waiting >= self._settings.queue:
+        if len(self.waiting) >= self._settings.queue:
             self.metrics.errors.labels(QueueFullError.__name__).inc()
-            raise QueueFullError(f"{self.waiting} photos wait already, and no more may; ask again in a moment.")
+            raise QueueFullError(f"{len(self.waiting)} photos wait already, and no more may; ask again in a moment.")
 
     def require_affordable(self, question: Question) -> None:
-        """Refuse what is never answered: the model cannot be stopped.
+        """Refuse a question that asks for too much, since a model at work cannot be stopped.
 
         Raises:
-            UsageError: it asks for too many words, or for an occlusion that the captioner has not.
+            UsageError: it asks for too many words, or for an occlusion that the captioner does not have.
         """
         self.captioners[question.captioner].check_occlusion(question.occlusion)
         if question.words > self._settings.max_words:
@@ -173,84 +202,17 @@ class Engine:
         return answer
 
     async def _answer(self, question: Question) -> Answer:
-        captioner = self.captioners[question.captioner]
-        return await self._batchers[captioner.device].answer(question, captioner)
-
-    async def close(self) -> None:
-        """Take no new questions, answer those that wait, and end the threads."""
-        self._is_closing = True
-        self.is_ready = False
-        while self.waiting or self.running:
-            await asyncio.sleep(0.01)
-        for batcher in self._batchers.values():
-            batcher.close()
-
-
-class PhotoTurns:
-    """Who may decode a photo: a large one needs much time and memory, so one at a time does, beside the small ones."""
-
-    def __init__(self) -> None:
-        self._large = asyncio.Semaphore(1)
-        self._small = asyncio.Semaphore(READERS)
-
-    def of(self, photo: bytes) -> asyncio.Semaphore:
-        """What a task holds while a thread decodes this photo for it."""
-        return self._large if photo_pixels(photo) >= LARGE else self._small
-
-
-@dataclass(eq=False)
-class _Pending:
-    """A question that waits for its answer. Times are those of time.monotonic."""
-
-    question: Question
-    captioner: Captioner
-    answer: asyncio.Future[Answer]
-    shared: Question = field(init=False)  # what the questions of a batch have in common
-    arrived: float = field(default_factory=time.monotonic)
-    opened: float = 0.0  # when a thread began to prepare its photo
-    prepared: float = 0.0  # when that was done
-    photo: Any = None  # prepared
-
-    def __post_init__(self) -> None:
-        self.shared = replace(self.question, photo=b"")
-
-
-class _Batcher:
-    """The questions to the captioners of one device, and the thread that answers them."""
-
-    def __init__(self, settings: ServeSettings, turns: PhotoTurns, metrics: Metrics) -> None:
-        self._max_batch, self._max_wait = settings.max_batch, settings.max_wait
-        self._turns = turns
-        self._metrics = metrics
-        self._room = asyncio.Semaphore((1 + BATCHES_AHEAD) * settings.max_batch)  # for prepared photos
-        self._changed = asyncio.Event()
-        self._model = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._loop: asyncio.Task[None] | None = None
-        self.waiting: dict[_Pending, None] = {}  # in the order in which they came, prepared or not
-        self.running = 0  # questions that are being computed
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._loop = asyncio.create_task(self._answer_batches())
-
-    def close(self) -> None:
-        """End; nobody may be waiting any more."""
-        if self._loop is not None:
-            self._loop.cancel()
-        self._model.shutdown(wait=False)
-
-    async def answer(self, question: Question, captioner: Captioner) -> Answer:
-        """The answer of a captioner of this device; cancelled, the question is not computed unless it is already."""
-        pending = _Pending(question, captioner, asyncio.get_running_loop().create_future())
+        """The answer; cancelled, the question leaves the queue."""
+        pending, captioner = _Pending(question), self.captioners[question.captioner]
         self.waiting[pending] = None
         async with AsyncExitStack() as stack:
             stack.callback(self._leave, pending)
-            async with self._turns.of(question.photo):
+            async with self.turns.of(question.photo):
                 await stack.enter_async_context(self._room)
                 pending.opened = time.monotonic()
                 pending.photo = await asyncio.to_thread(captioner.open_photo, question.photo)
             pending.prepared = time.monotonic()
-            self._metrics.stage.labels("prepare").observe(pending.prepared - pending.opened)
+            self.metrics.stage.labels("prepare").observe(pending.prepared - pending.opened)
             self._changed.set()
             return await pending.answer
 
@@ -281,14 +243,12 @@ class _Batcher:
                 if pending.prepared:
                     prepared.setdefault(pending.shared, []).append(pending)
             on_the_way = {pending.shared for pending in self.waiting if not pending.prepared}
-            now = time.monotonic()
-            left = {
-                shared: min(one.prepared for one in some) + self._max_wait - now for shared, some in prepared.items()
-            }
+            until = time.monotonic() - self._settings.max_wait
+            left = {shared: min(one.prepared for one in some) - until for shared, some in prepared.items()}
             for shared, some in prepared.items():
-                is_full = len(some) >= self._max_batch or self._room.locked()
+                is_full = len(some) >= self._settings.max_batch or self._room.locked()
                 if is_full or shared not in on_the_way or left[shared] <= 0:
-                    batch = some[: self._max_batch]
+                    batch = some[: self._settings.max_batch]
                     for pending in batch:
                         del self.waiting[pending]
                     return batch
@@ -308,7 +268,8 @@ class _Batcher:
         return [answer for pending in batch for answer in self._answers([pending])]
 
     def _answer_together(self, batch: Sequence[_Pending]) -> Sequence[Answer]:
-        question, captioner, started = batch[0].shared, batch[0].captioner, time.monotonic()
+        question, started = batch[0].shared, time.monotonic()
+        captioner = self.captioners[question.captioner]
         encoded = captioner.encode_prepared([pending.photo for pending in batch])
         is_encoded = time.monotonic()
         answers: Sequence[Answer]
@@ -319,10 +280,10 @@ class _Batcher:
         else:
             answers = captioner.explain_encoded(encoded, question.settings, occlusion=question.occlusion)
         done = time.monotonic()
-        self._metrics.batch_size.labels(question.captioner, question.kind).observe(len(batch))
+        self.metrics.batch_size.labels(question.captioner, question.kind).observe(len(batch))
         for pending in batch:
             wait = started - pending.arrived - (pending.prepared - pending.opened)
-            self._metrics.stage.labels("wait").observe(wait)
-            self._metrics.stage.labels("encode").observe(is_encoded - started)
-            self._metrics.stage.labels("answer").observe(done - is_encoded)
+            self.metrics.stage.labels("wait").observe(wait)
+            self.metrics.stage.labels("encode").observe(is_encoded - started)
+            self.metrics.stage.labels("answer").observe(done - is_encoded)
         return answers

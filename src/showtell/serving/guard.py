@@ -1,8 +1,4 @@
-"""What a request has to pass before a route sees it, as plain ASGI.
-
-Guard        host, origin and token; headers of every answer
-BodyGuard    a body is as large as allowed, and comes in time
-"""
+"""What a request has to pass before a route sees it, as plain ASGI middleware."""
 
 from __future__ import annotations
 
@@ -26,6 +22,12 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 OPEN_PATHS = ("/healthz", "/readyz")  # that need no token
 # Nothing else is looked at: programs disagree on where the name is in "a@b", "a#b" or "[::1].b".
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+))(?::\d{0,5})?", re.ASCII)
+# FastAPI's own page loads Swagger UI from elsewhere; no other page loads anything.
+DOCS_POLICY = (
+    "default-src 'none'; connect-src 'self'; img-src data: https://fastapi.tiangolo.com; "
+    "script-src 'unsafe-inline' https://cdn.jsdelivr.net; style-src 'unsafe-inline' https://cdn.jsdelivr.net; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -39,18 +41,13 @@ HEADERS = {
 
 
 class Guard:
-    """Lets in who may use the server: from a name of this machine, not from a page of another site, with the token.
+    """Checks host, origin and token of a request, and sets the headers of every answer.
 
     Without a token the name in Host has to be one of this machine: a page of another site can make its own name
-    resolve to this machine (DNS rebinding), and would then be of the same origin. Addresses are let through: a page
-    that was loaded from one has it from here.
+    resolve to this machine (DNS rebinding), and would then be of the same origin. IP addresses are let through.
 
     The token is given as `Authorization: Bearer TOKEN`, or once for the page, by `/?token=TOKEN`, which sets a cookie
     with a hash of it that scripts cannot read and other sites cannot send.
-
-    Args:
-        app: what comes after.
-        settings: of the server.
     """
 
     def __init__(self, app: ASGIApp, settings: ServeSettings) -> None:
@@ -70,6 +67,8 @@ class Guard:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                if scope["path"] == "/docs":
+                    headers["Content-Security-Policy"] = DOCS_POLICY
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
@@ -86,7 +85,6 @@ class Guard:
         await answer(scope, receive, send_with_headers)
 
     def _check_host(self, host: str) -> None:
-        """Refuse names that are not this machine's."""
         match = _HOST.fullmatch(host)
         name = (match[1] or match[2]).lower() if match else ""
         if self._digest is None and name.removesuffix(".") not in self._names and not _is_address(name):
@@ -95,7 +93,7 @@ class Guard:
             )
 
     def _check_token(self, request: Request, wanted: str) -> RedirectResponse | None:
-        """Refuse who has no token; who opens the page with it gets a cookie in place of the token in the address."""
+        """Refuse a request without the token; a link to the page that has it is answered with the cookie."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(_digest(token.strip()), wanted):
             return None
@@ -141,13 +139,9 @@ def _check_origin(method: str, headers: Headers) -> None:
 
 
 class BodyGuard:
-    """Refuses bodies that are larger than allowed, as soon as that is known, and those that trickle in.
+    """Refuses bodies that are too large, as soon as that is known, or too slow.
 
     All bodies that come in, wait or are worked on share a limit too: together they must fit into memory.
-
-    Args:
-        app: what comes after.
-        settings: of the server.
     """
 
     def __init__(self, app: ASGIApp, settings: ServeSettings) -> None:

@@ -1,4 +1,4 @@
-"""What a server measures of itself, for Prometheus: its queue, its batches, how long things take, and what fails.
+"""What a server measures of itself, for Prometheus.
 
     showtell_queue_length             questions that wait, prepared or not
     showtell_running                  questions that are being computed
@@ -8,8 +8,7 @@
     showtell_errors_total             questions without an answer, by the name of the error
     process_...                       memory, processor and open files of this process, where the system tells them
 
-`encode` and `answer` are those of the batch that the question was in. A GPU computes while Python goes on: there
-`encode` is the time to ask for it, and `answer` has the rest.
+`encode` and `answer` are those of the question's batch; as a GPU is asynchronous, there `answer` has most of both.
 """
 
 from __future__ import annotations
@@ -27,21 +26,17 @@ class Metrics:
     """The numbers of one engine, in a registry of their own."""
 
     def __init__(self, waiting: Callable[[], int], running: Callable[[], int]) -> None:
-        """Begin to count; how many questions wait and are being computed is asked when the numbers are."""
         self.registry = registry = CollectorRegistry()
         Gauge("showtell_queue_length", "Questions that wait, prepared or not.", registry=registry).set_function(waiting)
         Gauge("showtell_running", "Questions that are being computed.", registry=registry).set_function(running)
         ProcessCollector(registry=registry)
         of_question = ("captioner", "kind")
         histogram = partial(Histogram, registry=registry)
-        about = "What a question spends in prepare, wait, encode and answer."
         self.batch_size = histogram("showtell_batch_size", "Photos in a batch.", of_question, buckets=SIZES)
-        self.stage = histogram("showtell_stage_seconds", about, ("stage",), buckets=SECONDS)
-        about = "From the arrival of a question to its answer."
-        self.question = histogram("showtell_question_seconds", about, of_question, buckets=SECONDS)
-        about = "Questions without an answer, by the error."
-        self.errors = Counter("showtell_errors", about, ("error",), registry=registry)
+        self.stage = histogram("showtell_stage_seconds", "Time of a question by stage.", ("stage",), buckets=SECONDS)
+        self.question = histogram("showtell_question_seconds", "Time to an answer.", of_question, buckets=SECONDS)
+        self.errors = Counter("showtell_errors", "Questions without an answer.", ("error",), registry=registry)
 
     def render(self) -> bytes:
-        """All of them, in the text format of Prometheus."""
+        """The text format of Prometheus."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""What a request says: the body is a photo, and fields about it are in the address. A name is a text to show."""
+"""A request about a photo: the body is the photo, and its query parameters are fields about it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ UNNAMED = "photo"
 
 @dataclass
 class PhotoRequest:
-    """A photo and the fields about it, as they came: texts by their name."""
+    """A photo and the fields about it."""
 
     photo: bytes
-    name: str  # for people
-    fields: dict[str, list[str]]
+    name: str  # only to be shown
+    fields: dict[str, list[str]]  # texts by name, as they came
 
     def take(self, name: str, kind: Any, default: Any = None) -> Any:
-        """The value of a field, which is then none of the settings."""
+        """Remove a field, and return its value."""
         return convert(name, kind, self.fields.pop(name)) if name in self.fields else default
 
     def settings(self) -> dict[str, Any]:
-        """The fields that are left, those that settings have in their types."""
+        """The remaining fields, in the types of the decoding settings."""
         known = DecodingConfig.model_fields
         return {
             name: convert(name, known[name].annotation, texts) if name in known else texts[0]
@@ -49,7 +49,7 @@ async def read_photo(request: Request) -> bytes:
 
 
 async def read_photo_request(request: Request) -> PhotoRequest:
-    """What a request says."""
+    """The photo of a request, and the fields about it."""
     fields = {name: request.query_params.getlist(name) for name in request.query_params}
     asked = PhotoRequest(await read_photo(request), UNNAMED, fields)
     asked.name = shorten(printable(asked.take("name", str, UNNAMED)), MAX_NAME) or UNNAMED
@@ -57,11 +57,7 @@ async def read_photo_request(request: Request) -> PhotoRequest:
 
 
 def convert(name: str, kind: Any, texts: list[str]) -> Any:
-    """The texts of a field in the type that it has.
-
-    Raises:
-        UsageError: they are not of that type.
-    """
+    """The texts of a field in its type; a UsageError if they are not of that type."""
     if get_origin(kind) not in (tuple, list) and len(texts) > 1:
         raise UsageError(f"{name} is given {len(texts)} times, and has one value.")
     try:

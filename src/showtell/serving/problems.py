@@ -1,13 +1,10 @@
-"""Errors as answers: problem details of RFC 9457, each with the sentence that the command line prints.
+"""Errors as problem details of RFC 9457, each with the sentence that the command line prints.
 
-    {"type": "about:blank", "title": "Unprocessable Content", "status": 422, "detail": "photo is empty; ..."}
-
-`type` is about:blank throughout: the status says what kind of problem it is, and the sentence what to do about it.
+{"type": "about:blank", "title": "Unprocessable Content", "status": 422, "detail": "photo is empty; ..."}
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -21,21 +18,19 @@ from showtell.errors import CheckpointError, ImageError, ShowtellError, StorageE
 from showtell.serving.corrections import ConflictError, UnknownCorrectionError
 from showtell.serving.engine import ClosingError, QueueFullError, TooLateError
 
-# The status of an error: that of the first of these types that it is; of any other, 500.
-STATUSES: tuple[tuple[type[ShowtellError], int], ...] = (
-    (ImageError, 422),
-    (UsageError, 422),
-    (CheckpointError, 422),  # its probabilities are no numbers
-    (QueueFullError, 429),
-    (TooLateError, 504),
-    (ClosingError, 503),
-    (UnknownCorrectionError, 404),
-    (ConflictError, 409),
-    (StorageError, 507),
-)
+STATUSES: dict[type[ShowtellError], int] = {  # any other error is a defect, 500
+    ImageError: 422,
+    UsageError: 422,
+    CheckpointError: 422,  # its probabilities are no numbers
+    QueueFullError: 429,
+    TooLateError: 504,
+    ClosingError: 503,
+    UnknownCorrectionError: 404,
+    ConflictError: 409,
+    StorageError: 507,
+}
 OPENAI_PATHS = ("/v1/chat", "/v1/models")
 DEFECT = "Something failed inside the server; its log has the details."
-# What each status means here, for the description of the API.
 MEANINGS = {
     400: "The request cannot be read.",
     401: "The token is missing or wrong.",
@@ -64,31 +59,13 @@ class Problem(BaseModel):
     detail: str = Field(description="One sentence: what was given, what is allowed, what to do.")
 
 
-class ProblemResponse(JSONResponse):
-    """A problem as an answer, its sentence in one line and escaped for terminals, with members beside `Problem`'s."""
-
-    media_type = "application/problem+json"
-
-    def __init__(
-        self, status: int, detail: str, headers: Mapping[str, str] | None = None, extra: Mapping[str, Any] | None = None
-    ) -> None:
-        problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=one_line(detail))
-        super().__init__({**problem.model_dump(), **(extra or {})}, status, headers)
-
-
-# Of the description of the API.
 RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"description": meaning, "model": Problem} for status, meaning in MEANINGS.items()
 }
 
 
-def to_response(error: Exception, path: str) -> ProblemResponse:
-    """The answer to an error of ours, of starlette or of fastapi; a defect tells nothing of itself.
-
-    Args:
-        error: what was raised.
-        path: that was asked for; clients of OpenAI's look for the sentence in a member of its own.
-    """
+def to_response(error: Exception, path: str) -> JSONResponse:
+    """The answer to an error at a path: a sentence in one line, escaped for terminals. A defect shows no message."""
     status, detail, headers, extra = 500, DEFECT, None, {}
     if isinstance(error, HTTPException):
         status, detail, headers = error.status_code, f"{error.detail.rstrip('.')}.", error.headers
@@ -101,21 +78,22 @@ def to_response(error: Exception, path: str) -> ProblemResponse:
         where = [".".join(str(part) for part in problem["loc"][1:])] if len(problem["loc"]) > 1 else []
         status, detail = 422, ": ".join([*where, f"{problem['msg'].removeprefix('Value error, ')}."])
     elif isinstance(error, ShowtellError):
-        status, detail = next((status for kind, status in STATUSES if isinstance(error, kind)), 500), str(error)
+        status, detail = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500), str(error)
     if isinstance(error, QueueFullError):
         headers = {"Retry-After": "1"}
     if isinstance(error, ConflictError):
         extra = {"row": error.now.model_dump()}
-    if path.startswith(OPENAI_PATHS):
+    if path.startswith(OPENAI_PATHS):  # whose clients look for the sentence here
         kind = "invalid_request_error" if status < 500 else "server_error"
         extra = {"error": {"message": one_line(detail), "type": kind, "param": None, "code": None}}
-    return ProblemResponse(status, detail, headers, extra)
+    problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=one_line(detail))
+    return JSONResponse({**problem.model_dump(), **extra}, status, headers, "application/problem+json")
 
 
 def handle_problems(app: FastAPI) -> None:
     """Answer every error that leaves a route of the app with a problem."""
 
-    async def answer(request: Request, error: Exception) -> ProblemResponse:
+    async def answer(request: Request, error: Exception) -> JSONResponse:
         return to_response(error, request.url.path)
 
     for kind in (HTTPException, RequestValidationError, ShowtellError, Exception):

@@ -9,44 +9,43 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class TimedProtocol(H11Protocol):
-    """A connection that is cut where its client does not keep up; slow bodies are answered by the guard.
+    """A connection that is cut if its client is slow; slow bodies are answered by the guard.
 
-    `seconds` is the time from a connection, or from the first byte of a further request, to the end of its headers, and
-    the time in which something of an answer has to be read.
+    `seconds` is allowed from a connection, or from the first byte of a further request, to the end of its headers, and
+    for the client to read something of an answer.
     """
 
     seconds = 20.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection."""
+        """Start the timer of the headers."""
         super().connection_made(transport)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._time("headers", True)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """Stop all timers."""
         for kind in list(self._timers):
             self._time(kind, False)
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Take in what has come, and see whether headers have begun or ended."""
+        """Start or stop the timer of the headers as they begin or end."""
         super().handle_events()
         has_begun = self.cycle is None or bool(self.conn.trailing_data[0])
         self._time("headers", self.conn.their_state is h11.IDLE and has_begun)
 
     def pause_writing(self) -> None:
-        """The client reads slower than it is sent to."""
+        """Start the timer of reading."""
         super().pause_writing()
         self._time("reading", True)
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Stop the timer of reading."""
         super().resume_writing()
         self._time("reading", False)
 
     def _time(self, kind: str, runs: bool) -> None:
-        """Let a timer run, or end it."""
         if not runs:
             if (timer := self._timers.pop(kind, None)) is not None:
                 timer.cancel()

@@ -1,9 +1,9 @@
-"""The routes about photos: captions, explanations, who makes them, and the page.
+"""The routes of captions, explanations, captioners, health and the page.
 
     POST /v1/captions        GET /v1/captioners               GET /, the page
     POST /v1/explanations    GET /healthz, /readyz, /metrics  POST /page/explanation, the cards that it asks for
 
-A photo is the body, its settings are in the address. The answers are those of the command line.
+The body is the photo, and its settings are query parameters. Answers are those of the command line.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from showtell.captioners.contract import Captioner
-from showtell.captions import caption_result
+from showtell.captions import Caption, Word, caption_result
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import ImageError, nearest
 from showtell.explanations import Explanation
 from showtell.explanations.explanation import photo_to_show
 from showtell.images.photo import IN_MEMORY
 from showtell.reports.live_page import explanation_card, live_page, live_policy
-from showtell.serving.answers import CaptionsAnswer
 from showtell.serving.engine import Engine, Question
 from showtell.serving.photo_requests import PhotoRequest, read_photo_request
 from showtell.serving.settings import ServeSettings
@@ -36,9 +35,8 @@ OWN_FIELDS = {
     "name": {"type": "string", "description": "Name of the photo, for the answer alone."},
     "captioner": {"type": "string", "description": "Name of a captioner of /v1/captioners (default: the first)."},
 }
-OCCLUSION_FIELD = {
-    "occlusion": {"type": "string", "description": "Hide each region in turn by this method of the abilities."}
-}
+OCCLUSION_FIELD = {"occlusion": {"type": "string", "description": "Occlusion method, one of the abilities."}}
+EXAMPLE = caption_result("photo", [Caption("a dog", -1.5, True, (Word("a", -0.5), Word("dog", -0.75)), -1.5)])
 
 
 def v1_router(engine: Engine) -> APIRouter:
@@ -48,8 +46,7 @@ def v1_router(engine: Engine) -> APIRouter:
     @router.post(
         "/captions",
         summary="Caption a photo",
-        response_model=None,
-        responses={200: {"model": CaptionsAnswer}},
+        responses={200: {"content": {"application/json": {"example": EXAMPLE}}}},
         openapi_extra=describe_photo(OWN_FIELDS | setting_schemas()),
     )
     async def captions(request: Request) -> JSONResponse:
@@ -62,7 +59,6 @@ def v1_router(engine: Engine) -> APIRouter:
     @router.post(
         "/explanations",
         summary="Explain a caption",
-        response_model=None,
         openapi_extra=describe_photo(OWN_FIELDS | OCCLUSION_FIELD | setting_schemas("num_return_sequences")),
     )
     async def explanations(request: Request) -> JSONResponse:
@@ -70,7 +66,7 @@ def v1_router(engine: Engine) -> APIRouter:
         asked = await ask_for_photo(request, engine)
         return JSONResponse((await explain(request, engine, asked, (asked.take("captioner", str),))).to_json())
 
-    @router.get("/captioners", summary="List the captioners", response_model=None)
+    @router.get("/captioners", summary="List the captioners")
     async def captioners() -> JSONResponse:
         """What each is, what it can do, and its default settings; the first is the default."""
         return JSONResponse({"captioners": describe_captioners(engine)})
@@ -79,17 +75,17 @@ def v1_router(engine: Engine) -> APIRouter:
 
 
 def health_router(engine: Engine) -> APIRouter:
-    """What watchers of a server ask; whether it runs and is ready, without a token."""
+    """The routes that monitor a server; of these /metrics alone needs the token."""
     router = APIRouter(tags=["health"])
 
     @router.get("/healthz", summary="Whether the server runs")
     async def healthz() -> dict[str, bool]:
-        """It answers, so it runs."""
+        """Always true."""
         return {"alive": True}
 
     @router.get("/readyz", summary="Whether the server takes questions")
     async def readyz() -> dict[str, bool]:
-        """Whether its captioners are there."""
+        """Whether its captioners are ready."""
         if not engine.is_ready:
             raise HTTPException(503, "The captioners are not ready; ask again in a moment.", {"Retry-After": "1"})
         return {"ready": True}
@@ -103,7 +99,7 @@ def health_router(engine: Engine) -> APIRouter:
 
 
 def page_router(engine: Engine, settings: ServeSettings) -> APIRouter:
-    """The routes of the page, which is no part of the API."""
+    """The routes of the page, which are not part of the API."""
     router = APIRouter(include_in_schema=False)
     folder = None if settings.corrections is None else str(settings.corrections)
     content = live_page(describe_captioners(engine), corrections=folder, max_body=settings.max_body)
@@ -115,7 +111,7 @@ def page_router(engine: Engine, settings: ServeSettings) -> APIRouter:
 
     @router.post("/page/explanation")
     async def explanation(request: Request) -> HTMLResponse:
-        """The best caption of a photo by each captioner that is named, explained, as HTML for the page."""
+        """The best caption of a photo by each of some captioners, explained, as HTML for the page."""
         asked = await ask_for_photo(request, engine)
         names = asked.take("captioner", tuple[str, ...], (None,))
         return HTMLResponse(explanation_card(await explain(request, engine, asked, names)))
@@ -138,11 +134,7 @@ def describe_captioners(engine: Engine) -> list[dict[str, Any]]:
 
 
 def captioner_named(engine: Engine, name: str | None) -> tuple[str, Captioner]:
-    """The captioner of some name, with the name; None is the first.
-
-    Raises:
-        HTTPException: there is none.
-    """
+    """The captioner of a name, with the name; None is the first. An HTTPException if there is none."""
     captioners = engine.captioners
     if name is None:
         return next(iter(captioners.items()))
@@ -152,22 +144,18 @@ def captioner_named(engine: Engine, name: str | None) -> tuple[str, Captioner]:
 
 
 def settings_of(captioner: Captioner, given: Mapping[str, Any]) -> DecodingConfig:
-    """A captioner's settings with those that a person gives, as the command line takes them.
-
-    Raises:
-        UsageError: an unknown name, a value out of range, or a setting that the captioner cannot honour.
-    """
+    """A captioner's settings with those of a request, checked as those of the command line are."""
     return captioner.settings(**captioner.decoding.with_implied_search(given))
 
 
 async def ask_for_photo(request: Request, engine: Engine) -> PhotoRequest:
-    """What a request says, if the engine would take a question now: under load, reading bodies costs most."""
+    """A request, read only if the engine would take a question now: under load, reading bodies costs most."""
     engine.require_room()
     return await read_photo_request(request)
 
 
 async def explain(request: Request, engine: Engine, asked: PhotoRequest, names: tuple[str | None, ...]) -> Explanation:
-    """The best caption of a photo by each captioner that is named, explained."""
+    """The best caption of a photo by each of some captioners, explained."""
     captioners = dict(captioner_named(engine, name) for name in names)
     occlusion = asked.take("occlusion", str)
     given = {**asked.settings(), "num_return_sequences": 1}
@@ -183,13 +171,13 @@ async def explain(request: Request, engine: Engine, asked: PhotoRequest, names: 
 
 
 async def ask(request: Request, engine: Engine, question: Question, name: str) -> Any:
-    """The answer of an engine, with the photo's name in its errors; who goes away first takes the question back."""
+    """The answer of an engine, with the photo's name in its errors; a client that disconnects cancels the question."""
     answer = asyncio.ensure_future(engine.ask(question))
     gone = asyncio.ensure_future(_has_gone(request))
     try:
         await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
-            raise HTTPException(400, "The client has gone.")  # that nobody reads
+            raise HTTPException(400, "The client has gone.")
         return answer.result()
     except ImageError as error:
         raise ImageError(str(error).replace(IN_MEMORY, name, 1)) from error
@@ -216,7 +204,7 @@ def setting_schemas(*without: str) -> dict[str, dict[str, Any]]:
 
 
 def describe_photo(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A route that takes a photo, as OpenAPI has it, with the schemas of its fields that FastAPI does not know."""
+    """The body of a route that takes a photo, and the schemas of its query parameters, for OpenAPI."""
     photo = {"schema": {"type": "string", "format": "binary"}}
     return {
         "requestBody": {"required": True, "description": "The photo.", "content": {"image/*": photo}},

@@ -21,11 +21,9 @@ from showtell.serving.settings import ServeSettings
 
 
 class Server(uvicorn.Server):
-    """A server that ends on SIGTERM and SIGINT as uvicorn does, and leaves it to the caller what follows from that.
+    """A server that shuts down on SIGTERM and SIGINT as uvicorn does, without raising the signal again.
 
-    Args:
-        app: the application; it is started before the first connection is taken.
-        settings: of the server.
+    The application is started before the first connection is taken.
     """
 
     def __init__(self, app: FastAPI, settings: ServeSettings) -> None:
@@ -59,7 +57,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End on signals; afterwards they mean again what they meant before."""
+        """Shut down on signals until the block ends."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -71,7 +69,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End after what is being answered; a second SIGINT does not wait for that."""
+        """Shut down after the running requests; a second SIGINT does not wait for them."""
         self.interrupted = self.interrupted or sig == signal.SIGINT
         super().handle_exit(sig, frame)
 
