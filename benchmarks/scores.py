@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from rows import show
-from showtell.scores import DocumentFrequency, ImageFacts
+from showtell.scores import ImageFacts
 from showtell.scores.base import Corpus
 from showtell.scores.bleu import Bleu
 from showtell.scores.cider import Cider
@@ -123,24 +123,23 @@ def reward_seconds(captions: list[list[str]]) -> float:
     words = [[tokenizer.tokenize(text) for text in texts] for texts in captions]
     known = {word: number for number, word in enumerate(sorted({w for ts in words for t in ts for w in t}), start=1)}
     ids = [[[*(known[word] for word in text), 0] for text in texts] for texts in words]  # 0 ends a caption
-    frequency = DocumentFrequency.of(([list(map(str, text)) for text in texts] for texts in ids), "flickr8k")
     images = rng.sample(range(len(ids)), REWARDED)
-    references = {str(image): ids[image] for image in images}
+    references = {str(image): texts for image, texts in enumerate(ids)}
     # a sample: a caption of the image, one of another image, or words in disorder
     hypotheses = [
         [rng.choice([ids[image][0], ids[rng.randrange(len(ids))][0], ids[image][1][::-1]]) for _ in range(SAMPLES)]
         for image in images
     ]
-    reward = Reward.prepare(references, vocabulary_size=len(known) + 1, document_frequency=frequency)
+    reward = Reward.prepare(references, vocabulary_size=len(known) + 1)
     words = torch.zeros(REWARDED, SAMPLES, max(len(one) for own in hypotheses for one in own), dtype=torch.long)
     is_word = torch.zeros_like(words, dtype=torch.bool)
     for index, own in enumerate(hypotheses):
         for number, hypothesis in enumerate(own):
             words[index, number, : len(hypothesis)] = torch.tensor(hypothesis)
             is_word[index, number, : len(hypothesis)] = True
-    torch.set_num_threads(1)  # as the reference has; the tensors are small
-    reward(words, is_word, list(references))
-    return median(lambda: reward(words, is_word, list(references)), 50)
+    of = list(map(str, images))
+    reward(words, is_word, of)
+    return median(lambda: reward(words, is_word, of), 50)
 
 
 def main() -> None:

@@ -24,11 +24,11 @@ from showtell.scores import (
     image_facts,
     metric_of,
     numbers,
+    reward_numbers,
     selection_metrics,
     validation_numbers,
 )
 from showtell.scores.base import Floats
-from showtell.scores.reward import reward_functions
 from showtell.training import make_recipe, train
 
 
@@ -60,7 +60,7 @@ def test_what_the_numbers_are_used_for() -> None:
     assert validation_numbers("meteor") == ("bleu_4", "cider", "meteor")
     learned = ("clip_score", "ref_clip_score", "pac_s", "ref_pac_s", "bert_score_f1")
     assert explained_numbers() == ("truth", "truth_whole", "cider", "meteor", "rouge_l", "bleu_4", *learned)
-    assert set(reward_functions()) == {"cider", "bleu_1", "bleu_2", "bleu_3", "bleu_4"}
+    assert set(reward_numbers()) == {"cider", "bleu_1", "bleu_2", "bleu_3", "bleu_4"}
     assert RewardConfig().model_dump() == {"cider": 1.0, "bleu_1": 0.0, "bleu_2": 0.0, "bleu_3": 0.0, "bleu_4": 0.0}
     assert {name for name, number in numbers().items() if number.lower_is_better} == {"chair_i", "chair_s"}
     assert {number: metric_of(number) for number in ("bleu_1", "spider", "truth_whole")} == {

@@ -58,8 +58,8 @@ from showtell.errors import TrainingError
 from showtell.models.contract import Decoder, eval_mode
 from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
-from showtell.scores import numbers
-from showtell.scores.reward import Reward, reward_functions
+from showtell.scores import numbers, reward_numbers
+from showtell.scores.reward import Reward
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features, Terms
 
@@ -71,7 +71,7 @@ _WEIGHTS: dict[str, Any] = {  # a field for each number of a score that can be a
             description=f"Weight of {numbers()[name].title} of the caption (0 to {numbers()[name].maximum:g}).",
         ),
     )
-    for name in sorted(reward_functions(), key=lambda name: name != "cider")
+    for name in sorted(reward_numbers(), key=lambda name: name != "cider")
 }
 _Weights: Any = create_model("_Weights", __base__=Config, **_WEIGHTS)
 

@@ -47,6 +47,7 @@ __all__ = [
     "numbers",
     "read_predictions",
     "read_references",
+    "reward_numbers",
     "score",
     "selection_metrics",
     "validation_numbers",
@@ -92,6 +93,11 @@ def metric_of(number: str) -> str:
 def selection_metrics() -> tuple[str, ...]:
     """The numbers that `training.selection_metric` may name."""
     return tuple(name for name, number in numbers().items() if number.can_select)
+
+
+def reward_numbers() -> tuple[str, ...]:
+    """The numbers that `objective.reward` may weigh."""
+    return tuple(name for name, number in numbers().items() if number.can_reward)
 
 
 def validation_numbers(selection_metric: str) -> tuple[str, ...]:

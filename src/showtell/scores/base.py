@@ -7,7 +7,7 @@ bootstrap interval (sums over resampled images) and the training reward (a batch
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -17,14 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from showtell.scores.facts import ImageFacts, Need
-from showtell.scores.ngrams import DocumentFrequency, NgramCounts, NgramIndex
+from showtell.scores.ngrams import DocumentFrequency, NgramIndex
 from showtell.text import tokenizer
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from showtell.scores.model_settings import ModelName, ScoreModels
-    from showtell.scores.reward import RewardSamples
 
 Floats = npt.NDArray[np.float64]
 
@@ -77,11 +74,6 @@ class Corpus:
         """The n-grams of all captions, counted once for BLEU and CIDEr."""
         return NgramIndex.of(self.predicted_words, self.reference_words)
 
-    @cached_property
-    def ngram_counts(self) -> tuple[NgramCounts, ...]:
-        """For n = 1 to 4, which n-grams the captions hold and which of them an image's captions share."""
-        return tuple(self.ngrams.counts())
-
     @property
     def signature(self) -> str:
         """The part of a signature that all scores share: references per image, tokenizer and what follows a caption."""
@@ -111,7 +103,7 @@ class ScoreNumber:
     can_select: bool = False  # `training.selection_metric` may name it
     in_validation: bool = False  # counted in every validation of a training run
     explanation_rank: float | None = None  # its position among the numbers of an explanation; None: not shown
-    reward: Callable[[RewardSamples], Tensor] | None = None  # of sampled word ids: (B, N); None: it cannot be a reward
+    can_reward: bool = False  # `objective.reward` may name it: its score reads words alone, which may be ids
 
     def __post_init__(self) -> None:
         if self.can_select and self.lower_is_better:

@@ -29,7 +29,7 @@ def _number(n: int) -> ScoreNumber:
         can_select=n == ORDERS,
         in_validation=n == ORDERS,
         explanation_rank=6 if n == ORDERS else None,
-        reward=lambda samples: samples.bleu[:, n - 1],
+        can_reward=True,
     )
 
 
@@ -47,7 +47,7 @@ class Bleu(Score):
         index = corpus.ngrams
         length = index.lengths[index.is_prediction]
         columns = [length, closest_lengths(index.lengths, index.image, index.is_prediction)]
-        for n, entries in enumerate(corpus.ngram_counts, start=1):
+        for n, entries in enumerate(index.counts, start=1):
             starts = np.flatnonzero(np.diff(entries.group, prepend=-1))
             predicted = index.is_prediction[entries.caption]
             in_references = np.where(predicted, 0, entries.count)

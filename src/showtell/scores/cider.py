@@ -34,7 +34,7 @@ class Cider(Score):
             can_select=True,
             in_validation=True,
             explanation_rank=3,
-            reward=lambda samples: samples.cider,
+            can_reward=True,
         ),
         ScoreNumber("cider_plain", "CIDEr", maximum=10.0),
     )
@@ -47,7 +47,7 @@ class Cider(Score):
         index = corpus.ngrams
         log_images = np.log(float(given.images if given else index.images))
         by_order = []
-        for n, entries in enumerate(corpus.ngram_counts, start=1):
+        for n, entries in enumerate(index.counts, start=1):
             frequency = given.of_grams(index, entries, n) if given else reference_frequency(index, entries)
             by_order.append(similarities(index, entries, log_images - np.log(np.maximum(1.0, frequency))))
         clipped, plain = np.moveaxis(np.array(by_order), 1, 0)  # (orders, references) each

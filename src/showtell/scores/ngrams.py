@@ -11,10 +11,12 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +27,7 @@ from showtell.files import parse_json, read_json, write_json
 ORDERS = 4
 FEW_IMAGES = 100  # below about this many, document frequencies say little about which words are common
 Integers = npt.NDArray[np.int64]
-
-_WORDS_PER_SORT = 1 << 18  # images are sorted in groups of about this many words: memory and keys stay small
+Words = Sequence[Hashable]  # of a caption; in self-critical training a word is its id
 
 
 @dataclass(frozen=True)
@@ -49,37 +50,44 @@ class NgramCounts:
 class NgramIndex:
     """All captions of a corpus as one array of word numbers."""
 
-    vocabulary: list[str]  # word number to word
+    vocabulary: Sequence[Hashable]  # word number to word
     words: Integers  # (words,) all captions, one after the other
-    starts: Integers  # (captions,) where each caption starts
     lengths: Integers  # (captions,) words in each
     image: Integers  # (captions,) which image it belongs to
     is_prediction: npt.NDArray[np.bool_]  # (captions,) the first caption of its image
 
     @classmethod
-    def of(cls, predictions: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> NgramIndex:
-        """Number the words of predictions (one per image) and references (one or more per image)."""
-        captions: list[Sequence[str]] = []
+    def of(
+        cls,
+        predictions: Iterable[Words],
+        references: Iterable[Sequence[Words]],
+        vocabulary: Sequence[Hashable] | None = None,
+    ) -> NgramIndex:
+        """Number the words of predictions (one per image) and references (one or more per image).
+
+        With a vocabulary they are numbers already, of words in it.
+        """
+        captions: list[Any] = []
         sizes = []
         for prediction, texts in zip(predictions, references, strict=True):
             captions.append(prediction)
             captions.extend(texts)
             sizes.append(1 + len(texts))
-        words = list(chain.from_iterable(captions))
-        if any("\xa0" in word for word in set(words)):  # "2\xa01/2" is one token, but two words to BLEU and CIDEr
-            captions = [" ".join(caption).split() for caption in captions]
-            words = list(chain.from_iterable(captions))
-        vocabulary = list(dict.fromkeys(words))
-        number = {word: index for index, word in enumerate(vocabulary)}
-        lengths = np.fromiter(map(len, captions), dtype=np.int64, count=len(captions))
-        first = np.cumsum([0, *sizes[:-1]]) if sizes else np.zeros(0, dtype=np.int64)
+        words: Iterable[Any] = list(chain.from_iterable(captions))
+        if vocabulary is None:
+            vocabulary = list(dict.fromkeys(words))
+            if any("\xa0" in str(word) for word in vocabulary):  # "2\xa01/2" is one token, but two words here
+                captions = [" ".join(caption).split() for caption in captions]
+                words = list(chain.from_iterable(captions))
+                vocabulary = list(dict.fromkeys(words))
+            number = {word: index for index, word in enumerate(vocabulary)}
+            words = map(number.__getitem__, words)
         is_prediction = np.zeros(len(captions), dtype=bool)
-        is_prediction[first] = True
+        is_prediction[np.cumsum([0, *sizes])[:-1]] = True
         return cls(
             vocabulary=vocabulary,
-            words=np.fromiter(map(number.__getitem__, words), dtype=np.int64, count=len(words)),
-            starts=np.cumsum(lengths) - lengths,
-            lengths=lengths,
+            words=np.fromiter(words, dtype=np.int64),
+            lengths=np.fromiter(map(len, captions), dtype=np.int64, count=len(captions)),
             image=np.repeat(np.arange(len(sizes)), sizes),
             is_prediction=is_prediction,
         )
@@ -89,87 +97,70 @@ class NgramIndex:
         """How many images the corpus has."""
         return int(self.is_prediction.sum())
 
-    def counts(self) -> Iterator[NgramCounts]:
-        """The n-grams of each caption for n = 1 to 4."""
-        for at, gram, grams in self.numbered():
-            yield self.entries(at, gram, grams)
+    @cached_property
+    def starts(self) -> Integers:
+        """Where each caption starts: (captions,)."""
+        return np.cumsum(self.lengths) - self.lengths
 
-    def numbered(self) -> Iterator[tuple[Integers, Integers, int]]:
-        """For n = 1 to 4 where n-grams start (ascending), the number of each, and how many different ones there are.
+    @cached_property
+    def counts(self) -> tuple[NgramCounts, ...]:
+        """The n-grams of each caption for n = 1 to 4, counted once for BLEU and CIDEr."""
+        caption = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        numbered = numbered_ngrams(self.words, self.lengths, len(self.vocabulary))
+        return tuple(self._entries(at, gram, len(keys), caption) for at, gram, keys in numbered)
 
-        A single word has its word number; the numbers of longer n-grams are in the order of (n-gram without its last
-        word, last word).
-        """
-        left = np.repeat(self.starts + self.lengths, self.lengths) - np.arange(len(self.words))  # words to the end
-        gram, grams = self.words, len(self.vocabulary)
-        for n in range(1, ORDERS + 1):
-            at = np.flatnonzero(left >= n)
-            if n > 1:
-                longer = np.full_like(self.words, -1)
-                longer[at], grams = _dense(gram[at] * len(self.vocabulary) + self.words[at + n - 1])
-                gram = longer
-            yield at, gram[at], grams
-
-    def entries(self, at: Integers, gram: Integers, grams: int) -> NgramCounts:
-        """Occurrences, ascending, to the distinct n-grams of each caption.
-
-        Args:
-            at: (occurrences,) where they start.
-            gram: (occurrences,) their numbers.
-            grams: how many numbers there are.
-        """
-        caption = np.repeat(np.arange(len(self.lengths)), self.lengths)[at]
-        image = self.image[caption]
-        parts = []
-        for begin, end in _image_groups(at, image):
-            first_image, first_at = int(image[begin]), int(at[begin])
-            gram_bits, at_bits = max(grams, 1).bit_length(), int(at[end - 1] - first_at).bit_length()
-            key = (image[begin:end] - first_image) << (gram_bits + at_bits)
-            key |= gram[begin:end] << at_bits
-            key |= at[begin:end] - first_at
+    def _entries(self, at: Integers, gram: Integers, grams: int, caption: Integers) -> NgramCounts:
+        """Occurrences, ascending, to the distinct n-grams of each caption."""
+        pair = self.image[caption[at]] * max(grams, 1) + gram  # (image, gram) of each occurrence
+        bits = len(self.words).bit_length()
+        if (self.images * grams).bit_length() + bits < 63:  # sorting one array is faster than sorting by one
+            key = pair << bits | at
             key.sort()
-            position = (key & ((1 << at_bits) - 1)) + first_at
-            parts.append((key >> at_bits, position, first_image << gram_bits))
-        if not parts:
-            empty = np.zeros(0, dtype=np.int64)
-            return NgramCounts(empty, empty, empty, empty, empty, grams)
-        pair = np.concatenate([pairs + offset for pairs, _, offset in parts])  # (image, gram) of each occurrence
-        position = np.concatenate([positions for _, positions, _ in parts])
-        owner = np.repeat(np.arange(len(self.lengths)), self.lengths)[position]
-        new_pair = np.diff(pair, prepend=-1) != 0
-        is_first = new_pair | (np.diff(owner, prepend=-1) != 0)
-        entry = np.flatnonzero(is_first)
+            pair, at = key >> bits, key & ((1 << bits) - 1)
+        else:
+            order = np.argsort(pair, kind="stable")
+            pair, at = pair[order], at[order]
+        is_new_pair = np.diff(pair, prepend=-1) != 0
+        entry = np.flatnonzero(is_new_pair | (np.diff(caption[at], prepend=-1) != 0))
         return NgramCounts(
-            caption=owner[entry],
-            gram=pair[entry] & ((1 << max(grams, 1).bit_length()) - 1),
+            caption=caption[at[entry]],
+            gram=pair[entry] % max(grams, 1),
             count=np.diff(entry, append=len(pair)),
-            position=position[entry],
-            group=np.cumsum(new_pair[entry]) - 1,
+            position=at[entry],
+            group=np.cumsum(is_new_pair[entry]) - 1,
             grams=grams,
         )
 
 
-def _dense(keys: Integers) -> tuple[Integers, int]:
-    """Number the different keys 0, 1, 2, ... in ascending order; the numbers and how many there are."""
-    different, numbers = np.unique(keys, return_inverse=True)
-    return numbers, len(different)
+def numbered_ngrams(
+    words: Integers, lengths: Integers, vocabulary_size: int
+) -> Iterator[tuple[Integers, Integers, Integers]]:
+    """For n = 1 to 4 where n-grams start, ascending, the number of each, and the keys that are numbered, ascending.
 
+    The key of a single word is the word; that of a longer n-gram is (number of the n-gram without its last word) x
+    vocabulary size + last word.
 
-def _image_groups(at: Integers, image: Integers) -> Iterator[tuple[int, int]]:
-    """Slices of the occurrences that hold whole images and about `_WORDS_PER_SORT` words each."""
-    begin = 0
-    while begin < len(at):
-        last = image[min(begin + _WORDS_PER_SORT, len(at)) - 1]
-        end = int(np.searchsorted(image, last, side="right"))
-        yield begin, end
-        begin = end
+    Args:
+        words: (words,) captions, one after the other.
+        lengths: (captions,) words in each.
+        vocabulary_size: words are below this.
+    """
+    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(words))  # words to the caption's end
+    number, keys = words, np.arange(vocabulary_size)
+    for n in range(1, ORDERS + 1):
+        at = np.flatnonzero(left >= n)
+        if n > 1:
+            longer = np.full_like(words, -1)
+            keys, longer[at] = np.unique(number[at] * vocabulary_size + words[at + n - 1], return_inverse=True)
+            number = longer
+        yield at, number[at], keys
 
 
 @dataclass(frozen=True)
 class DocumentFrequency:
     """In the references of how many images each n-gram occurs: CIDEr's weights, from other captions."""
 
-    counts: Mapping[tuple[str, ...], float]  # an n-gram as words: number of images
+    counts: Mapping[tuple[Hashable, ...], float]  # an n-gram as words: number of images
     images: int
     source: str  # which captions these are, for the signature
 
@@ -179,9 +170,9 @@ class DocumentFrequency:
         return self.images >= FEW_IMAGES
 
     @classmethod
-    def of(cls, references: Iterable[Iterable[Sequence[str]]], source: str) -> DocumentFrequency:
+    def of(cls, references: Iterable[Iterable[Words]], source: str) -> DocumentFrequency:
         """From the words of the references of each image."""
-        counts: Counter[tuple[str, ...]] = Counter()
+        counts: Counter[tuple[Hashable, ...]] = Counter()
         images = 0
         for texts in references:
             counts.update({gram for words in texts for gram in ngrams(words)})
@@ -215,20 +206,20 @@ class DocumentFrequency:
 
     def save(self, path: Path) -> None:
         """Write what `load` reads."""
-        counts = {" ".join(gram): count for gram, count in self.counts.items()}
+        counts = {" ".join(map(str, gram)): count for gram, count in self.counts.items()}
         write_json(path, {"ref_len": self.images, "document_frequency": counts})
 
-    def of_grams(self, index: NgramIndex, matches: NgramCounts, n: int) -> npt.NDArray[np.float64]:
+    def of_grams(self, index: NgramIndex, entries: NgramCounts, n: int) -> npt.NDArray[np.float64]:
         """The document frequency of each n-gram of a corpus: (grams,)."""
-        frequencies = np.zeros(matches.grams)
-        grams, where = np.unique(matches.gram, return_index=True)
-        for gram, position in zip(grams.tolist(), matches.position[where].tolist(), strict=True):
+        frequencies = np.zeros(entries.grams)
+        grams, where = np.unique(entries.gram, return_index=True)
+        for gram, position in zip(grams.tolist(), entries.position[where].tolist(), strict=True):
             words = tuple(index.vocabulary[word] for word in index.words[position : position + n].tolist())
             frequencies[gram] = self.counts.get(words, 0.0)
         return frequencies
 
 
-def ngrams(words: Sequence[str], orders: Iterable[int] = range(1, ORDERS + 1)) -> Iterator[tuple[str, ...]]:
+def ngrams(words: Words, orders: Iterable[int] = range(1, ORDERS + 1)) -> Iterator[tuple[Hashable, ...]]:
     """The n-grams of a caption, shorter ones first: the plain form."""
     for n in orders:
         for start in range(len(words) - n + 1):
