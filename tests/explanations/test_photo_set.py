@@ -47,13 +47,10 @@ def test_the_worst_caption_of_the_first_model_comes_first_and_what_is_unknown_la
 
 
 def test_words_are_marked_that_name_what_is_neither_annotated_nor_said_by_people():
-    known = PhotoSet(
-        (
-            PhotoToExplain(Path("a.jpg"), ImageFacts(("a man with a dog",), frozenset({"person", "hot dog"}))),
-            PhotoToExplain(Path("b.jpg"), ImageFacts(("a street",))),
-        ),
-        categories=frozenset({"person", "hot dog", "dog", "cat", "fire hydrant"}),
-    )
+    categories = frozenset({"person", "hot dog", "dog", "cat", "fire hydrant"})  # of the dataset
+    facts = ImageFacts(("a man with a dog",), frozenset({"person", "hot dog"}), categories=categories)
+    unseen = ImageFacts(("a street",), categories=categories)
+    known = PhotoSet((PhotoToExplain(Path("a.jpg"), facts), PhotoToExplain(Path("b.jpg"), unseen)))
     given = [explanation(image, "a woman a dog two cats and a fire hydrant") for image in ("a.jpg", "b.jpg")]
     marked = {
         one.image: [(word.word, word.hallucinated) for word in one.models[0].caption.words]

@@ -88,7 +88,7 @@ def test_an_interrupted_run(tmp_path: Path) -> None:
     assert run.best == "cider 0.5000 in epoch 2"  # the first of the two with 0.5
     assert run.checkpoint is None
     assert run.warnings == [
-        "epochs 1 to 2: all alike", "epoch 2: too short", "epoch 3: reward watchdog warning: the reward falls",
+        "epoch 1, epoch 2: all alike", "epoch 2: too short", "epoch 3: reward watchdog warning: the reward falls",
     ]  # fmt: skip
 
 
@@ -129,7 +129,6 @@ def test_a_chart_is_to_scale_and_its_names_are_text() -> None:
     drawn = chart("loss", {"": [(0, 4.0), (5, 1.0), (20, 0.0)]})
     assert corners(drawn) == [(48, 8), (48 + 282 / 4, 148 - 140 / 4), (330, 148)]
     assert 'aria-label="loss: 4 at step 0, 0 at step 20"' in drawn
-    assert "<title>1 at step 5</title>" in drawn
     drawn = chart('<b>"', {"<i>": [(0, 1.0), (1, 2)], "b": [(0, 2.0)]})
     assert "<i>" not in drawn and "&lt;b&gt;&#34;: &lt;i&gt; 1 at step 0" in drawn
 
@@ -152,7 +151,7 @@ def test_every_term_has_a_chart_and_a_term_that_is_the_loss_has_none() -> None:
     def names(lines: list[dict[str, Any]]) -> list[str]:
         return ["".join(pair) for pair in titles(lines)]
 
-    rest = ["gradient norm, before it is clipped", "learning rate"]
+    rest = ["gradient norm", "learning rate"]
     assert names(LOG) == ["cross-entropy per word", "validation bleu_4", "validation cider", *rest]
     lines = [step(1, 1, 4.0, words=3.0, reward=0.5), step(2, 1, 4.0, words=3.0, reward=0.5, length_mean=9.0)]
     assert names(lines) == ["cross-entropy per word", "training loss, all terms", "reward", "length mean", *rest]

@@ -10,12 +10,7 @@ from showtell.captioners import Captioner, PhotoToCaption
 from showtell.captioners.contract import is_one_photo
 from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
 from showtell.errors import or_raise
-from showtell.explanations.explanation import (
-    Explanation,
-    explain_photos,
-    model_name,
-    unique_titles,
-)
+from showtell.explanations.explanation import Explanation, explain_photos, unique_titles
 
 __all__ = [
     "ExplainedCaption",
@@ -64,19 +59,18 @@ def explain(
     Args:
         captioner: a captioner, a checkpoint, or a list of them to compare.
         photo: in any form that `Captioner.caption` takes, or many of them.
-        occlusion: hide each region in turn and compute what every word loses, by mean, remove or pixels (default: no
-            occlusion).
+        occlusion: how to hide each region in turn: mean, remove or pixels (default: no occlusion).
         batch_size: photos in a batch.
         decoding: fields of `DecodingConfig` that override each checkpoint's. The best caption is explained.
 
     Raises:
         CheckpointError: there is no such checkpoint.
-        ImageError: one of the photos cannot be read; `explain_photos` continues without it.
+        ImageError: a photo cannot be read; `explain_photos` continues without it.
         UsageError: an unknown decoding setting, or a value out of range.
     """
     models = captioner if isinstance(captioner, list) else [captioner]
     opened = [model if isinstance(model, Captioner) else Captioner.from_pretrained(model) for model in models]
-    captioners = dict(zip(unique_titles([model_name(model) for model in opened]), opened, strict=True))
+    captioners = dict(zip(unique_titles([model.about.name for model in opened]), opened, strict=True))
     settings = {title: model.settings(**decoding) for title, model in captioners.items()}
     photos = [photo] if is_one_photo(photo) else list(photo)
     results = explain_photos(captioners, photos, settings, occlusion=occlusion, batch_size=batch_size)

@@ -1,9 +1,4 @@
-"""Explanations of captions: each word with its probability, its runners-up and where the model looked.
-
-explanation = captioner.explain("photo.jpg")      # displays itself in a notebook
-explanation.figure().savefig("why.png")
-explanation.to_json()
-"""
+"""Explanations of captions: each word with its probability, its runners-up and where the model looked."""
 
 from __future__ import annotations
 
@@ -19,7 +14,7 @@ from torch import Tensor
 from showtell.captioners import Captioner, PhotoToCaption
 from showtell.captions import ModelExplanation
 from showtell.decoding import DecodingConfig
-from showtell.errors import ImageError
+from showtell.errors import ImageError, or_raise
 from showtell.features.store import ImageFeatures, StoredImage
 from showtell.images.photo import to_photo
 
@@ -28,7 +23,7 @@ if TYPE_CHECKING:
 
 SourceT = TypeVar("SourceT", bound=PhotoToCaption)
 EMPTY, OUTLINE, TEXT = (238, 238, 238), (190, 190, 190), (120, 120, 120)  # colours in place of a photo
-UNKNOWN_SIZE = (320, 240)  # of the picture in place of a photo of which neither the size nor a box is known
+UNKNOWN_SIZE = (320, 240)  # of the picture in place of a photo whose size is unknown
 THUMBNAIL_SIDE = 640  # pixels of the longer side of the photo that is kept, at most
 
 
@@ -51,10 +46,9 @@ class Explanation:
         lines = [self.image]
         for model in self.models:
             lines += ["", f"{model.model}: {model.caption.text}"]
-            width = max((len(word.word or "(end)") for word in model.caption.words), default=0)
             for word in model.caption.words:
                 others = ", ".join(f"{other or '(end)'} {share:.2f}" for other, share in word.others[:3])
-                lines.append(f"  {word.word or '(end)':{width}}  {word.probability:.2f}  not {others}".rstrip())
+                lines.append(f"  {word.word or '(end)':12}  {word.probability:.2f}  not {others}".rstrip())
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -93,10 +87,10 @@ def explain_photos(
     Args:
         captioners: by title, in the order in which they are shown.
         photos: in any form that `Captioner.caption` takes. Captioners after the first that do not read the store of a
-            stored image look at its photo, where that is at hand.
+            stored image get its photo, if that is known.
         settings: decoding settings by title (default: those of each checkpoint).
         boxes: (n, 4) boxes of each photo from its dataset, for encoders that take boxes.
-        occlusion: occlusion method, one of `occlusion.OCCLUSION_METHODS` (default: no occlusion).
+        occlusion: one of `occlusion.OCCLUSION_METHODS` (default: no occlusion).
         batch_size: photos in a batch.
     """
     settings = settings or {}
@@ -111,27 +105,19 @@ def explain_photos(
         for index, (title, captioner) in enumerate(captioners.items())
     ]
     for number, (source, *pairs) in enumerate(zip(photos, *by_captioner, strict=True), start=1):
-        results = [result for _, result in pairs]
-        failure = next((result for result in results if isinstance(result, ImageError)), None)
-        if failure is not None:
-            yield source, failure
-            continue
         try:
+            results = [or_raise(result) for _, result in pairs]
             photo, size = photo_to_show(source)
-        except ImageError as error:  # it was readable a moment ago
+        except ImageError as error:
             yield source, error
             continue
         name = display_name(source) if isinstance(source, str | Path | StoredImage) else f"photo {number}"
-        models = tuple(
-            replace(result, model=title)
-            for title, result in zip(captioners, results, strict=True)
-            if isinstance(result, ModelExplanation)
-        )
+        models = tuple(replace(result, model=title) for title, result in zip(captioners, results, strict=True))
         yield source, Explanation(name, size, photo, models)
 
 
 def _as_read_by(captioner: Captioner, photos: Sequence[PhotoToCaption]) -> list[PhotoToCaption]:
-    """The photos in place of stored images whose store a captioner does not read, where they are at hand."""
+    """The photos, known ones in place of stored images whose store a captioner does not read."""
     stores = {id(photo.store): photo.store for photo in photos if isinstance(photo, StoredImage)}
     is_read = {key: captioner.reads(store) for key, store in stores.items()}
     return [
@@ -141,11 +127,7 @@ def _as_read_by(captioner: Captioner, photos: Sequence[PhotoToCaption]) -> list[
 
 
 def photo_to_show(source: PhotoToCaption) -> tuple[Image.Image, tuple[int, int]]:
-    """The photo, its longer side at most `THUMBNAIL_SIDE`, and its (width, height) in full; see `_stand_in`.
-
-    Raises:
-        ImageError: it is no image.
-    """
+    """The photo, its longer side at most `THUMBNAIL_SIDE`, and its (width, height) in full, or an ImageError."""
     if isinstance(source, StoredImage):
         if source.path is None or not source.path.is_file():
             return _stand_in(source.read())
@@ -156,9 +138,9 @@ def photo_to_show(source: PhotoToCaption) -> tuple[Image.Image, tuple[int, int]]
 
 
 def _stand_in(image: ImageFeatures) -> tuple[Image.Image, tuple[int, int]]:
-    """An empty picture in place of a photo that is not at hand, in its shape and with its regions, and its size.
+    """An empty picture with the regions of a photo that is not at hand, and the size of the photo.
 
-    Other tools do not always write the size down: it is then as far as the boxes reach, or (0, 0) where there are none.
+    A size that other tools did not write down is as far as the boxes reach, or (0, 0) without boxes.
     """
     width, height = image.extent if all(image.extent) else UNKNOWN_SIZE
     scale = THUMBNAIL_SIDE / max(width, height)
@@ -188,8 +170,3 @@ def unique_titles(titles: Sequence[str]) -> list[str]:
     """
     counts = Counter(titles)
     return [title if counts[title] == 1 else f"{title} ({number})" for number, title in enumerate(titles, start=1)]
-
-
-def model_name(captioner: Captioner) -> str:
-    """The name of a captioner's model, its default title."""
-    return captioner.about.name

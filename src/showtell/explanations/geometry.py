@@ -5,16 +5,13 @@ encoder's `rectangles`, which account for resizing, cropping and orientation), s
 
     map(pixel) = sum_r weight_r |pixel and rectangle_r| / |rectangle_r|
 
- 1. A pixel that several regions cover, where cells of pooled maps or boxes overlap, gets a part of each of them.
- 2. A pixel that no region covers, such as those that were cropped away, gets 0.
- 3. A pixel on the edge of a cell belongs to it by the share of its area that lies inside.
- 4. What a convolution sees beyond its cell, and what resizing blends in from beside it, is not counted.
+A pixel on the edge of a cell belongs to it by the share of its area that lies inside. What a convolution sees beyond
+its cell is not counted.
 
 `nearest` is that map. `smooth` is the picture of the papers: papers/002 upsamples the weights by 16 and applies a
 Gaussian; the authors' release of papers/003 does the same with a deviation of 20 of those samples, that is 1.25 cells,
 and so do we, over the part of the photo that was seen, mirrored at its edges, so that no weight is lost there; then
-samples are laid onto pixels as cells are above. Boxes have no neighbours to be blended with: both maps of them are the
-same.
+samples are laid onto pixels as cells are above. Boxes have no neighbours: both maps of them are the same.
 """
 
 from __future__ import annotations
@@ -56,26 +53,20 @@ def attention_map(
     edges = boxes.double().cpu().numpy()
     values = weights.detach().double().cpu().numpy()
     if style == "smooth" and grid is not None:
-        across, down = _smooth_shares(edges.reshape(*grid, 4), size)  # (columns, width) and (rows, height)
+        corners = edges.reshape(*grid, 4)
+        across = _smooth_along(corners[0, :, 0], corners[0, :, 2], size[0])  # (columns, width)
+        down = _smooth_along(corners[:, 0, 1], corners[:, 0, 3], size[1])  # (rows, height)
         cells = values.reshape(*values.shape[:-1], *grid)
         smooth: Floats = np.einsum("...rc,cx,ry->...yx", cells, across, down, optimize=True)
         return smooth
-    across = overlap_shares(edges[:, [0, 2]], _pixel_borders(size[0]))  # (R, width)
-    down = overlap_shares(edges[:, [1, 3]], _pixel_borders(size[1]))  # (R, height)
+    across = overlap_shares(edges[:, [0, 2]], _borders(size[0]))  # (R, width)
+    down = overlap_shares(edges[:, [1, 3]], _borders(size[1]))  # (R, height)
     exact: Floats = np.einsum("...r,rx,ry->...yx", values, across, down, optimize=True)
     return exact
 
 
-def _pixel_borders(count: int) -> Floats:
-    """0, 1, ..., count."""
+def _borders(count: int) -> Floats:
     return np.arange(count + 1, dtype=np.float64)
-
-
-def _smooth_shares(edges: Floats, size: tuple[int, int]) -> tuple[Floats, Floats]:
-    """How columns (columns, width) and rows (rows, height) of a grid (rows, columns, 4) spread over pixels."""
-    across = _smooth_along(edges[0, :, 0], edges[0, :, 2], size[0])
-    down = _smooth_along(edges[:, 0, 1], edges[:, 0, 3], size[1])
-    return across, down
 
 
 def _smooth_along(first: Floats, last: Floats, pixels: int) -> Floats:
@@ -91,12 +82,10 @@ def _smooth_along(first: Floats, last: Floats, pixels: int) -> Floats:
     reach = math.ceil(4 * DEVIATION * SAMPLES)
     gaussian = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * (DEVIATION * SAMPLES) ** 2))
     blurred = (
-        overlap_shares(samples, _pixel_borders(count))
-        @ _reflecting_filter(tent, count)
-        @ _reflecting_filter(gaussian, count)
+        overlap_shares(samples, _borders(count)) @ _reflecting_filter(tent, count) @ _reflecting_filter(gaussian, count)
     )
     borders = np.linspace(start, end, count + 1)
-    return blurred @ overlap_shares(np.stack((borders[:-1], borders[1:]), axis=-1), _pixel_borders(pixels))
+    return blurred @ overlap_shares(np.stack((borders[:-1], borders[1:]), axis=-1), _borders(pixels))
 
 
 def _reflecting_filter(kernel: Floats, count: int) -> Floats:

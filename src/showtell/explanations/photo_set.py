@@ -1,13 +1,9 @@
-"""The photos to explain, with what is known of them: references, annotated objects, scenes and boxes.
-
-Photos of a dataset bring all that their dataset has; for other photos `add_references` looks it up in a dataset or in a
-JSON file of captions.
-"""
+"""The photos to explain, with what is known of them: references, annotated objects, scenes and boxes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -28,14 +24,14 @@ from showtell.scores import ImageFacts, image_facts, read_references
 class PhotoToExplain:
     """A photo with what is known of it."""
 
-    path: Path  # of the file; of a stored image that came without one its id
+    path: Path  # of the file, or the id of a stored image without a file
     facts: ImageFacts = field(default_factory=ImageFacts)
     boxes: Tensor | None = None  # (n, 4) of the dataset, in pixels of the upright photo; None outside datasets
     stored: StoredImage | None = None  # in place of the photo
 
     @property
     def source(self) -> Path | StoredImage:
-        """What is captioned."""
+        """The image to caption."""
         return self.stored or self.path
 
 
@@ -45,9 +41,8 @@ class PhotoSet:
 
     photos: tuple[PhotoToExplain, ...]
     references: tuple[tuple[str, ...], ...] = ()  # of all images of the datasets, for the weights of CIDEr
-    categories: frozenset[str] = frozenset()  # of all objects that are annotated in the datasets
     num_skipped: int = 0  # photos of datasets beyond the limit
-    missing: tuple[str, ...] = ()  # a sentence for each of which a store has no features
+    missing: tuple[str, ...] = ()  # a sentence for each that a store has no features of
     note: str | None = None  # how photos were matched to images of a store
 
 
@@ -61,60 +56,49 @@ def choose_photos(
     """The photos that arguments name, each once, in order.
 
     Args:
-        arguments: datasets, in any form that `datasets/` reads; and photos, as `find_photos` takes them, or with a
-            store as `choose_images` takes them.
+        arguments: datasets; and photos, as `find_photos` takes them, or with a store as `choose_images` does.
         split: of datasets.
         limit: maximum number of photos of each dataset; without arguments, of the store.
         stdin: read for the argument `-`.
         store: features that stand for the photos; images of datasets have the same ids there.
 
     Raises:
-        DataError: a dataset without images or without that split, a folder or a pattern without photos, or a store with
-            none of them.
+        DataError: a dataset, a folder, a pattern or a store has none of the photos.
     """
-    chosen: dict[str, PhotoToExplain] = {}
+    photos: list[PhotoToExplain] = []
     references: list[tuple[str, ...]] = []
-    categories: set[str] = set()
-    num_skipped = 0
-    missing: tuple[str, ...] = ()
-    note = None
-    of_datasets = [
-        argument for argument in arguments if (store is None or argument not in store) and _is_dataset(argument)
-    ]
+    num_skipped, missing, note = 0, [], None
+    stored: list[str] = []  # arguments for the store
     for argument in arguments:
-        if argument in of_datasets:
-            dataset = _read_dataset(Path(argument))
-            kept = {record.image_id for record in dataset.limited(limit).split(split)}
-            known = _photos_of(replace(dataset, records=dataset.split(split)))
-            photos = [photo for image_id, photo in known.items() if image_id in kept]
-            num_skipped += len(known) - len(photos)
-            references += [photo.facts.references for photo in known.values()]
-            categories |= _categories(known.values())
-            if store is not None:
-                missing += tuple(f"{store.path} has no features of image {one}" for one in store.missing(list(kept)))
-                photos = [
-                    replace(photo, stored=StoredImage(store, image_id, photo.path))
-                    for image_id, photo in known.items()
-                    if image_id in kept and image_id in store
-                ]
-        elif store is not None:
+        if (store is not None and argument in store) or not _is_dataset(argument):
+            if store is None:
+                photos += map(PhotoToExplain, find_photos([argument], stdin))
+            else:
+                stored.append(argument)
             continue
+        dataset = _read_dataset(Path(argument))
+        known = _photos_of(replace(dataset, records=dataset.split(split)))
+        kept = [record.image_id for record in dataset.limited(limit).split(split)]
+        num_skipped += len(known) - len(kept)
+        references += [photo.facts.references for photo in known.values()]
+        if store is None:
+            photos += [known[image_id] for image_id in kept]
         else:
-            photos = [PhotoToExplain(path) for path in find_photos([argument], stdin)]
-        for photo in photos:
-            chosen.setdefault(_absolute(photo.path), photo)
-    others = [argument for argument in arguments if argument not in of_datasets]
-    if store is not None and (others or not arguments):
-        images = choose_images(store, others, stdin)
-        kept_images = images.images if arguments else images.images[:limit]
-        num_skipped += len(images.images) - len(kept_images)
-        missing, note = (*missing, *images.missing), images.note
-        for image in kept_images:
-            photo = PhotoToExplain(image.path or Path(image.image_id), stored=image)
-            chosen.setdefault(image.image_id if image.path is None else _absolute(image.path), photo)
-    if store is not None and not chosen:
+            missing += [f"{store.path} has no features of image {image_id}" for image_id in store.missing(kept)]
+            images = [StoredImage(store, image_id, known[image_id].path) for image_id in kept if image_id in store]
+            photos += [replace(known[image.image_id], stored=image) for image in images]
+    if store is not None and (stored or not arguments):
+        of_store = choose_images(store, stored, stdin)
+        limited = of_store.images if arguments else of_store.images[:limit]
+        num_skipped += len(of_store.images) - len(limited)
+        missing, note = [*missing, *of_store.missing], of_store.note
+        photos += [PhotoToExplain(image.path or Path(image.image_id), stored=image) for image in limited]
+    if store is not None and not photos:
         raise DataError(f"There is no image to explain: {summarise(missing, 3)}.")
-    return PhotoSet(tuple(chosen.values()), tuple(references), frozenset(categories), num_skipped, missing, note)
+    once: dict[str, PhotoToExplain] = {}
+    for photo in photos:
+        once.setdefault(_absolute(photo.path), photo)
+    return PhotoSet(tuple(once.values()), tuple(references), num_skipped, tuple(missing), note)
 
 
 def add_references(photo_set: PhotoSet, path: Path) -> PhotoSet:
@@ -126,13 +110,11 @@ def add_references(photo_set: PhotoSet, path: Path) -> PhotoSet:
     Raises:
         DataError: the file cannot be read, or knows none of the photos.
     """
-    by_name: dict[str, PhotoToExplain]
     by_id: dict[str, PhotoToExplain] = {}
     if _is_dataset(str(path)):
         by_id = _photos_of(_read_dataset(path))
         known = list(by_id.values())
-        by_name = {photo.path.name: photo for photo in known}
-        by_name |= {_absolute(photo.path): photo for photo in known}
+        by_name = {name: photo for photo in known for name in (photo.path.name, _absolute(photo.path))}
     else:
         texts = read_references(read_json(path))
         known = [PhotoToExplain(Path(image), ImageFacts(captions)) for image, captions in texts.items()]
@@ -148,12 +130,7 @@ def add_references(photo_set: PhotoSet, path: Path) -> PhotoSet:
             f"{path} has captions of {summarise((photo.path.name for photo in known), 3)}, but of none of the photos "
             f"({given}); use a dataset that contains them, or captions by their file names."
         )
-    return replace(
-        photo_set,
-        photos=tuple(photos),
-        references=tuple(photo.facts.references for photo in known),
-        categories=photo_set.categories | _categories(known),
-    )
+    return replace(photo_set, photos=tuple(photos), references=tuple(photo.facts.references for photo in known))
 
 
 def _is_dataset(argument: str) -> bool:
@@ -166,7 +143,7 @@ def _is_dataset(argument: str) -> bool:
 
 
 def _read_dataset(path: Path) -> CaptionDataset:
-    """A dataset, whose photos may be broken or missing: those are reported one by one."""
+    """A dataset; broken or missing photos are reported one by one later."""
     dataset = read_dataset(path)
     if not dataset.records:
         raise DataError(f"{path} has no images: {summarise(dataset.problems, 1)}")
@@ -183,19 +160,11 @@ def _photos_of(dataset: CaptionDataset) -> dict[str, PhotoToExplain]:
 
 
 def _merge(photo: PhotoToExplain, match: PhotoToExplain) -> PhotoToExplain:
-    """A photo with the references of its match, and whatever else is known of that."""
+    """A photo with the references of its match, and whatever else is known of either."""
     known, new = photo.facts, match.facts
-    facts = ImageFacts(
-        new.references,
-        known.objects if new.objects is None else new.objects,
-        known.scene if new.scene is None else new.scene,
-        photo.path,
-    )
+    objects = known.objects if new.objects is None else new.objects
+    facts = ImageFacts(new.references, objects, new.scene or known.scene, photo.path, known.categories | new.categories)
     return replace(photo, facts=facts, boxes=photo.boxes if match.boxes is None else match.boxes)
-
-
-def _categories(photos: Iterable[PhotoToExplain]) -> frozenset[str]:
-    return frozenset(category for photo in photos for category in photo.facts.objects or ())
 
 
 def _absolute(path: Path) -> str:

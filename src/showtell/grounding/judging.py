@@ -23,7 +23,6 @@ from showtell.scores import (
     metric_of,
     score,
 )
-from showtell.scores.chair import phrases_of
 from showtell.text.tokenizer import tokenize
 
 
@@ -73,9 +72,8 @@ def judge(
         score_models: those of learned scores.
     """
     facts = {display_name(photo.source): photo.facts for photo in photo_set.photos}
-    phrases = phrases_of(set(photo_set.categories))
     judged = [
-        mark_hallucinations(replace(one, references=facts[one.image].references), facts[one.image], phrases)
+        mark_hallucinations(replace(one, references=facts[one.image].references), facts[one.image])
         for one in explanations
     ]
     for model in range(len(judged[0].models) if judged else 0):

@@ -100,16 +100,14 @@ def named_boxes(record: CaptionRecord, caption: int, phrases: Phrases, naming: N
     return named
 
 
-def mark_hallucinations(explanation: Explanation, facts: ImageFacts, phrases: Phrases) -> Explanation:
+def mark_hallucinations(explanation: Explanation, facts: ImageFacts) -> Explanation:
     """An explanation whose words are marked that name an object which the image does not show (CHAIR's rule).
 
-    Args:
-        explanation: of the image.
-        facts: its references and annotated objects; without the latter nothing is marked.
-        phrases: that name the categories of its dataset.
+    Nothing is marked if the image has no annotated objects.
     """
     if facts.objects is None:
         return explanation
+    phrases = phrases_of(facts.categories | facts.objects)
     shown = categories_shown(facts.objects, map(tokenize, facts.references), phrases)
     models = tuple(
         replace(model, captions=tuple(_mark_caption(caption, phrases, shown) for caption in model.captions))

@@ -16,7 +16,7 @@ from showtell.evaluation import Evaluation, evaluate
 from showtell.processes import lock_folder
 from showtell.progress import counting
 from showtell.quickstart.baselines import most_frequent, nearest_neighbour
-from showtell.reports.quickstart_page import Example, Row, write_report
+from showtell.reports.quickstart_page import Example, write_report
 from showtell.scenes import write_scenes
 from showtell.scenes.truth import judge
 from showtell.scores import ImageFacts, ScoreReport, image_facts, numbers, score
@@ -76,10 +76,7 @@ def _run(recipe: Recipe, out: Path, images: int, quiet: bool) -> dict[str, Any]:
     seconds = time.perf_counter() - began
     write_report(
         page,
-        rows=[
-            Row("this model", _columns(scores)),
-            *[Row(name, _columns(values)) for name, values in baselines.items()],
-        ],
+        rows={name: _columns(values) for name, values in {"this model": scores, **baselines}.items()},
         examples=_examples(test[:ON_PAGE], on_test, facts),
         signatures=on_test.report.signatures,
         log=run / "log.jsonl",

@@ -1,4 +1,4 @@
-"""What all pages share: one template and stylesheet, a policy that lets nothing be loaded, and pictures in the page."""
+"""What all pages share: a template and stylesheet, a policy that forbids loading anything, and pictures in the page."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from markupsafe import Markup
 
 from showtell.errors import UsageError
 
-SOFTWARE = "showtell explain"  # in the PNG files of figures
+SOFTWARE = "showtell explain"  # written into the PNG files of figures
 MARKS = (b'content="showtell"', b'[{"image": ', b"[]", SOFTWARE.encode())  # of pages, explanations in JSON and figures
 
 
 @cache
 def templates() -> jinja2.Environment:
-    """The templates of this package; what is put into them is escaped."""
+    """The templates of this package, which escape what is put into them."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__, ""),
         undefined=jinja2.StrictUndefined,
@@ -36,35 +36,25 @@ def templates() -> jinja2.Environment:
 def render_page(
     template: str, title: str, *, styles: Sequence[str] = (), script: str = "", is_live: bool = False, **values: Any
 ) -> str:
-    """A page of HTML in one file that loads nothing, or, if it is live, only from the server that it came from.
+    """A page of HTML in one file that loads nothing; a live one asks the server that it came from.
 
     Args:
         template: file name of a template that extends base.html.j2.
         title: of the page.
         styles: CSS after that of all pages.
         script: JavaScript of the page.
-        is_live: whether the page is one of a server, which it may ask.
+        is_live: whether the page is live.
         values: for the template.
     """
     style = "\n".join([resource("base.css"), *styles])
-    return (
-        templates()
-        .get_template(template)
-        .render(
-            values,
-            title=title,
-            policy=Markup(content_policy(style, script, is_live=is_live)),
-            style=Markup(style),
-            script=Markup(script),
-        )
-    )
+    policy = Markup(content_policy(style, script, is_live=is_live))
+    page = templates().get_template(template)
+    return page.render(values, title=title, policy=policy, style=Markup(style), script=Markup(script))
 
 
 def content_policy(style: str, script: str = "", *, is_live: bool = False) -> str:
-    """The Content-Security-Policy that allows one stylesheet, one script and pictures in the page, and nothing else.
-
-    A live page may ask its own server too, and show pictures that it has or that people gave it.
-    """
+    """The Content-Security-Policy that allows one stylesheet, one script, pictures in the page, and nothing else; a
+    live page may also ask its own server, and show pictures of it and those that people add."""
     own = "connect-src 'self'; " if is_live else ""
     pictures = "'self' data: blob:" if is_live else "data:"
     allowed = f"script-src '{_hash(script)}'; " if script else ""
@@ -79,11 +69,7 @@ def _hash(text: str) -> str:
 
 
 def refuse_foreign(file: Path, option: str) -> None:
-    """Make sure that no file is replaced but a page, a figure or explanations that showtell wrote.
-
-    Raises:
-        UsageError: there is another file of that name.
-    """
+    """Raise a UsageError if a file is there that is not a page, a figure or explanations that showtell wrote."""
     if file.is_file():
         with file.open("rb") as stream:
             opening = stream.read(4096)
@@ -97,13 +83,9 @@ def resource(name: str) -> str:
 
 
 def data_url(content: bytes, kind: str) -> str:
-    """The URL of a picture that contains it.
+    """The content of a picture's file as a URL.
 
     >>> data_url(b"GIF89a", "gif")
     'data:image/gif;base64,R0lGODlh'
-
-    Args:
-        content: of the picture's file.
-        kind: of picture: jpeg, png, ...
     """
     return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"

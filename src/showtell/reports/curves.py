@@ -14,24 +14,25 @@ Points = Sequence[tuple[float, float]]  # (step, value), by step
 WIDTH, HEIGHT = 340, 170
 LEFT, TOP, RIGHT, BOTTOM = 48, 8, 10, 22  # margins
 MAX_POINTS = 200  # of a line; more are averaged over equal numbers of neighbours
-TINY = 1e-9  # values up to which are drawn as 0
-MAX_DOTS = 30  # points of a line up to which each has a dot with its value
+TINY = 1e-9  # largest value that is drawn as 0
 
 
 def chart(title: str, lines: Mapping[str, Points]) -> Markup:
-    """A chart of one or two lines over the same steps, with a text for screen readers; that text alone where no line
-    has two points.
+    """A chart of one or two lines, without values that are not finite, and a text for screen readers. That text alone
+    if no line has two points.
 
-    >>> "loss: training 4.3 at step 10, 1.2 at step 90" in chart("loss", {"training": [(10, 4.3), (90, 1.2)]})
-    True
     >>> chart("loss", {"": [(10, 4.3)]})
     Markup('<p class="small">loss: 4.3 at step 10</p>')
 
     Args:
         title: what is drawn.
-        lines: by name, "" for the only one. Values that are not finite are left out.
+        lines: by name; "" for the only one.
     """
-    finite = {name: [(x, _rounded(y)) for x, y in points if math.isfinite(y)] for name, points in lines.items()}
+    # the tail of smoothed scores is 0: BLEU-4 of captions without a common 4-gram is 1.6e-14
+    finite = {
+        name: [(x, y if abs(y) > TINY else 0.0) for x, y in points if math.isfinite(y)]
+        for name, points in lines.items()
+    }
     drawn = {name: points for name, points in finite.items() if points}
     label = f"{title}: " + ("; ".join(_describe(name, points) for name, points in drawn.items()) or "no values yet")
     if max(map(len, drawn.values()), default=0) < 2:
@@ -42,11 +43,6 @@ def chart(title: str, lines: Mapping[str, Points]) -> Markup:
     return Markup(
         '<figure><svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg><figcaption>{}</figcaption></figure>'
     ).format(WIDTH, HEIGHT, label, body, caption)
-
-
-def _rounded(value: float) -> float:
-    """A value without the tail of smoothed scores: BLEU-4 of captions without a common 4-gram is 1.6e-14."""
-    return value if abs(value) > TINY else 0.0
 
 
 def _describe(name: str, points: Points) -> str:
@@ -84,10 +80,6 @@ def _axes_and_lines(lines: Sequence[Points]) -> Markup:
     for number, points in enumerate(lines):
         corners = " ".join(f"{x},{y}" for x, y in (position(*point) for point in points))
         parts.append(Markup('<polyline class="line-{}" points="{}"/>').format(number, corners))
-        for point in points if len(points) <= MAX_DOTS else ():
-            x, y = position(*point)
-            dot = Markup('<circle class="dot-{}" cx="{}" cy="{}" r="3"><title>{}</title></circle>')
-            parts.append(dot.format(number, x, y, f"{point[1]:.4g} at step {point[0]:g}"))
     return Markup().join(parts)
 
 

@@ -1,9 +1,6 @@
 """The page of explanations: words to choose, where the model looked at each, and the most likely alternatives.
 
-    write_page(Path("report.html"), explanations)
-    fragment(explanation)                            # for a notebook: in a frame of its own
-
-The page holds the photos and the weights of attention, a byte each; its script draws the maps.
+It holds the photos and the weights of attention, a byte each; its script draws the maps.
 """
 
 from __future__ import annotations
@@ -25,29 +22,17 @@ TITLE = "Explanations of captions"
 
 
 def write_page(file: Path, explanations: Sequence[Explanation], title: str = TITLE) -> None:
-    """Write one HTML page, whole or not at all. The photos with the lowest first score come first.
-
-    Args:
-        file: the page.
-        explanations: one per photo, all of the same models.
-        title: of the page.
-
-    Raises:
-        DataError: it cannot be written.
-    """
+    """Write the page, whole or not at all."""
     write_text(file, page(explanations, title))
 
 
 def page(explanations: Sequence[Explanation], title: str = TITLE) -> str:
-    """The page that `write_page` writes."""
+    """The HTML of the page: explanations of photos, all by the same models, in their order."""
     return render_explanations("explanation_page.html.j2", explanations, title)
 
 
 def fragment(explanation: Explanation) -> str:
-    """HTML of one photo for a document with other content, such as a notebook.
-
-    It is a frame, so that its style and script are its own; it adapts its height to its content.
-    """
+    """The HTML of one photo for a notebook: a frame, which keeps styles and scripts apart and adapts its height."""
     content = render_explanations("explanation_page.html.j2", [explanation], explanation.image, is_fragment=True)
     return (
         f'<iframe srcdoc="{html.escape(content)}" title="{html.escape(f"Explanation of {explanation.image}")}" '
@@ -75,9 +60,8 @@ def render_explanations(
         values: for the template.
     """
     scores = list(dict.fromkeys(name for one in explanations for model in one.models for name in model.scores))
-    ordered = sorted(explanations, key=lambda one: _first_score(one, scores))
-    names = _short_names(ordered)
-    photos = [view_photo(number, *pair) for number, pair in enumerate(zip(ordered, names, strict=True), start=1)]
+    names = _short_names(explanations)
+    photos = [view_photo(number, *pair) for number, pair in enumerate(zip(explanations, names, strict=True), start=1)]
     return render_page(
         template,
         title,
@@ -96,27 +80,19 @@ def render_explanations(
     )
 
 
-def _first_score(explanation: Explanation, scores: Sequence[str]) -> float:
-    """The first score of the first model, by which photos are sorted; infinite for photos without it."""
-    return explanation.models[0].scores.get(scores[0], float("inf")) if scores else 0.0
-
-
 def _repeated_captions(photos: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Captions that a model gives to several photos, the most frequent first."""
     photos_of = defaultdict(list)
     for photo in photos:
         for model in photo["models"]:
             photos_of[model["title"], model["captions"][-1]["text"]].append(photo)
-    repeated = [
-        {"model": model, "text": text, "photos": photos}
-        for (model, text), photos in photos_of.items()
-        if text and len(photos) > 1
-    ]
+    captions = [{"model": model, "text": text, "photos": of} for (model, text), of in photos_of.items() if text]
+    repeated = [caption for caption in captions if len(caption["photos"]) > 1]
     return sorted(repeated, key=lambda caption: -len(caption["photos"]))[:MAX_REPEATED]
 
 
 def _collapsed(photos: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:
-    """The models whose attention has collapsed in half of several photos or more, with the number of these photos."""
+    """The models whose attention has collapsed in at least half of several photos, with the number of these photos."""
     counts = Counter(
         model["title"] for photo in photos for model in photo["models"] if model["captions"][-1]["has_collapsed"]
     )

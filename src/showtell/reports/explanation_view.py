@@ -63,27 +63,25 @@ def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, An
 
 
 def _picture(photo: Image.Image) -> str:
-    """A photo as a data URL: lossless for drawings, which are small and flat."""
-    content = io.BytesIO()
-    kind = "PNG" if max(photo.size) <= MAX_TINY else "JPEG"
+    """A photo as a data URL, a small one without loss."""
+    content, kind = io.BytesIO(), "PNG" if max(photo.size) <= MAX_TINY else "JPEG"
     photo.save(content, kind, quality=JPEG_QUALITY)
     return data_url(content.getvalue(), kind.lower())
 
 
 def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tuple[int, int]) -> dict[str, Any]:
-    attention: Sequence[Tensor | None] = [None] * len(caption.words)
-    locations: Sequence[str | None] = [None] * len(caption.words)
-    if caption.attention is not None:
-        attention = list(caption.attention)
-        if model.boxes is not None:
-            locations = describe_locations(caption.attention, model, size)
+    is_located = caption.attention is not None and model.boxes is not None
     words = []
-    for index, (word, weights, location) in enumerate(zip(caption.words, attention, locations, strict=True)):
+    for index, word in enumerate(caption.words):
+        weights = None if caption.attention is None else caption.attention[index]
+        location = describe_location(weights, model, size) if weights is not None and is_located else None
         data = _word_data(model, word, weights)
-        data["sentences"] += _sentences(model, word, location, data["named"])
-        data["sentences"] += [
-            f"{one.title.capitalize()}: {', '.join(f'{value:.2f}' for value in one.values[index].tolist())}."
-            for one in caption.word_values
+        data["sentences"] = [
+            *_sentences(model, word, location, data["named"]),
+            *(
+                f"{one.title.capitalize()}: {', '.join(f'{value:.2f}' for value in one.values[index].tolist())}."
+                for one in caption.word_values
+            ),
         ]
         words.append(
             {"word": word.word, "hallucinated": word.hallucinated, "label": _label(word, location), "data": data}
@@ -91,7 +89,7 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
     return {
         "text": caption.text,
         "title": caption.title,
-        "has_attention": caption.attention is not None and model.boxes is not None,
+        "has_attention": is_located,
         "has_collapsed": has_collapsed(caption),
         "has_occlusion": model.boxes is not None and any(word.logprob_drop is not None for word in caption.words),
         "hint": _hint(model, caption),
@@ -101,20 +99,20 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
 
 
 def value_range(values: Tensor) -> tuple[float, float]:
-    """The axis for some values: 0 to 1 for those within, such as gates, so that captions can be compared."""
+    """The axis for some values: 0 to 1 if they are within, such as gates, so that captions can be compared."""
     low, high = float(values.min()), float(values.max())
     return (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
 
 
 def _view_values(word_values: WordValues, caption: ExplainedCaption) -> dict[str, Any]:
     """Values at the words of a caption as lines, from 0 to 1 in height and one word wide for each word, and as text."""
-    values, words = word_values.values, [word.word or "end" for word in caption.words]
+    values = word_values.values
     low, high = value_range(values)
     heights = 1 - (values - low) / ((high - low) or 1)
+    text = f"{values.shape[1]} lines"
     if values.shape[1] == 1:
-        text = ", ".join(f"{word} {value:.2f}" for word, value in zip(words, values[:, 0].tolist(), strict=True))
-    else:
-        text = f"{values.shape[1]} lines"
+        pairs = zip(caption.words, values[:, 0].tolist(), strict=True)
+        text = ", ".join(f"{word.word or 'end'} {value:.2f}" for word, value in pairs)
     return {
         "title": word_values.title,
         "low": f"{low:.2f}",
@@ -126,19 +124,16 @@ def _view_values(word_values: WordValues, caption: ExplainedCaption) -> dict[str
 
 def _hint(model: ModelExplanation, caption: ExplainedCaption) -> str:
     """The text below a caption until a word is selected."""
-    if caption.attention is None:
-        note = model.attention_note or "This model has no attention: it sees the photo as a whole."
-        return f"{note} Choose a word to see the alternatives."
-    if model.boxes is None:
-        return (
-            "The features came without boxes, so it is not known where in the photo the regions are: there are no "
-            "maps. Choose a word to see the alternatives."
-        )
-    return f"Choose a word to see where the model looked. {model.attention_note or ''}".strip()
+    if caption.attention is not None and model.boxes is not None:
+        return f"Choose a word to see where the model looked. {model.attention_note or ''}".strip()
+    note = model.attention_note or "This model has no attention: it sees the photo as a whole."
+    if caption.attention is not None:
+        note = "The features came without boxes, so it is not known where the regions are, and there are no maps."
+    return f"{note} Choose a word to see the alternatives."
 
 
 def _label(word: ExplainedWord, location: str | None) -> str:
-    """What a screen reader reads of a word."""
+    """What a screen reader says for a word."""
     parts = [f"{word.word or 'end of the caption'}, probability {_percent(word.probability)}"]
     if location is not None:
         parts.append(f"looks at {location}")
@@ -154,28 +149,15 @@ def _percent(share: float) -> str:
     return "less than 1 percent" if 0 < share < 0.01 else f"{100 * share:.0f} percent"
 
 
-def describe_locations(weights: Tensor, model: ModelExplanation, size: tuple[int, int]) -> list[str]:
-    """Where each word's attention peaks: in which ninth of the photo, with which weight, and at which region.
-
-    Args:
-        weights: (T, R), rows sum to one.
-        model: whose regions they are; it is known where they are.
-        size: (width, height) of the photo.
-
-    Returns:
-        T texts such as "the upper left (62% at row 1, column 2)".
-    """
+def describe_location(weights: Tensor, model: ModelExplanation, size: tuple[int, int]) -> str:
+    """Where the attention of a word, (R,), peaks, such as "the upper left (62% at row 1, column 2)"."""
     assert model.boxes is not None
-    boxes = scale_boxes(model.boxes, size, (3, 3))
-    centres = ((boxes[:, :2] + boxes[:, 2:]) / 2).long().clamp(0, 2).tolist()  # (R, 2) column and row of a ninth
-    texts = []
-    for row in weights:
-        peak = int(row.argmax())
-        column, line = centres[peak]
-        flat = is_flat(row)
-        where = "no location in particular" if flat else f"the {NINTHS[3 * line + column]}"
-        texts.append(f"{where} ({'at most ' if flat else ''}{row[peak]:.0%} at {_region_name(model, peak)})")
-    return texts
+    peak = int(weights.argmax())
+    left, top, right, bottom = scale_boxes(model.boxes[peak], size, (3, 3)).tolist()
+    column, row = (min(max(int(centre), 0), 2) for centre in ((left + right) / 2, (top + bottom) / 2))
+    flat = is_flat(weights)
+    where = "no location in particular" if flat else f"the {NINTHS[3 * row + column]}"
+    return f"{where} ({'at most ' if flat else ''}{weights[peak]:.0%} at {_region_name(model, peak)})"
 
 
 def is_flat(weights: Tensor) -> bool:
@@ -194,7 +176,7 @@ def has_collapsed(caption: ExplainedCaption) -> bool:
 def _sentences(
     model: ModelExplanation, word: ExplainedWord, location: str | None, named: Sequence[tuple[int, str, float]]
 ) -> Iterator[str]:
-    """Sentences about where the model looked at a word, and what the word needed."""
+    """Where the model looked at a word, and which region the word needed."""
     if location is not None:
         yield f"Looks at {location}."
     if named:
@@ -203,10 +185,9 @@ def _sentences(
         yield f"Sampled region: {_region_name(model, word.sampled_region)}."
     if word.logprob_drop is not None:
         drop, region = word.logprob_drop.max(0)
-        without = word.probability * math.exp(-float(drop))
-        name = _region_name(model, int(region))
+        without = f"{word.probability * math.exp(-float(drop)):.1%} instead of {word.probability:.1%}"
         if drop >= MIN_DROP:
-            yield f"Without {name} its probability is {without:.1%} instead of {word.probability:.1%}."
+            yield f"Without {_region_name(model, int(region))} its probability is {without}."
         else:
             yield "Hiding any one region hardly changes its probability."
 
@@ -224,21 +205,20 @@ def _region_name(model: ModelExplanation, region: int) -> str:
 def _regions(model: ModelExplanation, size: tuple[int, int]) -> dict[str, Any]:
     """The regions of a model: boxes as shares of the photo's sides, and how the cells of a grid spread.
 
-    A smoothed map is the product of how its columns and its rows spread, so that it can be drawn from a few weights:
-    they are the maps of the first row and of the first column of cells, two bytes for each of `SAMPLES` pixels.
+    A smoothed map is the product of the spreads of its columns and its rows, so the maps of the first row and of the
+    first column of cells suffice, two bytes for each of `SAMPLES` pixels.
     """
-    if model.boxes is None:
-        return {"grid": None, "boxes": []}
-    boxes = ((1e4 * scale_boxes(model.boxes.double(), size, (1, 1))).round() / 1e4).tolist()
-    if model.grid is None:
-        return {"grid": None, "boxes": boxes}
+    boxes = torch.zeros(0, 4) if model.boxes is None else scale_boxes(model.boxes.double(), size, (1, 1))
+    shown = {"grid": None, "boxes": ((1e4 * boxes).round() / 1e4).tolist()}
+    if model.grid is None or model.boxes is None:
+        return shown
     rows, columns = model.grid
     cells = torch.eye(rows * columns)
     spread = {}
     for name, some, shape in (("across", cells[:columns], (SAMPLES, 1)), ("down", cells[::columns], (1, SAMPLES))):
         drawn = attention_map(some, scale_boxes(model.boxes, size, shape), shape, grid=model.grid, style="smooth")
         spread[name] = _encode((drawn * (65_535 / drawn.max())).round().astype("<u2"))
-    return {"grid": {"rows": rows, "columns": columns, "samples": SAMPLES, **spread}, "boxes": boxes}
+    return {**shown, "grid": {"rows": rows, "columns": columns, "samples": SAMPLES, **spread}}
 
 
 def _word_data(model: ModelExplanation, word: ExplainedWord, weights: Tensor | None) -> dict[str, Any]:
@@ -255,12 +235,11 @@ def _word_data(model: ModelExplanation, word: ExplainedWord, weights: Tensor | N
         "peak": None if weights is None or model.grid is None else int(weights.argmax()),
         "occlusion": None if drop is None or model.boxes is None else _signed_bytes(drop),
         "needed": None if drop is None or drop.max() < MIN_DROP else int(drop.argmax()),
-        "sentences": [],
     }
 
 
 def _named_regions(model: ModelExplanation, weights: Tensor | None) -> list[tuple[int, str, float]]:
-    """Index, name and weight of the detected regions with the highest weights, in descending order; none of a grid."""
+    """Index, name and weight of the detected regions with the highest weights, in descending order."""
     if weights is None or model.grid is not None or (model.boxes is None and len(weights) == 1):
         return []
     top = weights.topk(min(NUM_NAMED_REGIONS, len(weights)))

@@ -1,11 +1,9 @@
 """An explanation as a matplotlib figure: the photo, and beside it a panel for each word, bright where the model looked.
 
-A row for each caption, as in the figures of papers/003 and papers/002; several captioners and several stages are rows
-below each other. Grids light the photo by their map, the brightest pixel of a word at full brightness, with a contour
-at half of it; regions light their boxes by their weights, the heavier one where they overlap, and the heaviest has its
-outline and its class. A cross marks the region that hard attention sampled. Below a caption are the values that its
-model has at each word, such as a gate or subgoals, as lines. Of models without attention, and of features without
-boxes, the words stand alone.
+Each caption, of a captioner or a stage, is a row, as in the figures of papers/003 and papers/002. Grids light the photo
+by their map, with a contour at half of its maximum; detected regions light their boxes by their weights, and the
+heaviest has its outline and its class. A cross marks the region that hard attention sampled. Below a caption are the
+values that its model has at each word, such as a gate or subgoals, as lines.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ from matplotlib.patheffects import withStroke
 from PIL import Image
 from torch import Tensor
 
-from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
+from showtell.captions import ExplainedCaption, ModelExplanation, WordValues
 from showtell.errors import printable, shorten
 from showtell.explanations.explanation import Explanation
 from showtell.explanations.geometry import attention_map
-from showtell.images.boxes import Floats, scale_boxes
+from showtell.images.boxes import scale_boxes
 from showtell.reports.base import SOFTWARE
 from showtell.reports.explanation_view import value_range
 
@@ -44,21 +42,15 @@ MAX_WORD, MAX_HEADING = 40, 300  # characters; longer texts are shortened
 MARK, RED = "#e8710a", "#b3261e"  # of regions, and of hallucinated words
 
 
-def draw(explanation: Explanation, *, columns: int | None = None, panel: float = PANEL) -> Figure:
-    """The figure; see the head of this file.
-
-    Args:
-        explanation: of a photo.
-        columns: number of panels in a line (default: as many as the longest caption needs, 4 to 9).
-        panel: width of a panel in inches.
-    """
+def draw(explanation: Explanation) -> Figure:
+    """The figure."""
     photo = explanation.photo.copy()
     photo.thumbnail((PIXELS, PIXELS))
     rows = [(model, caption) for model in explanation.models for caption in model.captions]
     panels = [1 + len(caption.words) for _, caption in rows]
-    across = columns or min(MAX_COLUMNS, max(MIN_COLUMNS, *panels))
-    tall = panel * photo.height / photo.width
-    width = across * panel
+    across = min(MAX_COLUMNS, max(MIN_COLUMNS, *panels))
+    tall = PANEL * photo.height / photo.width
+    width = across * PANEL
     headings = [_heading(model, caption, width, several=len(rows) > 1) for model, caption in rows]
     lines = sum(math.ceil(count / across) for count in panels)
     plots = sum(len(caption.word_values) for _, caption in rows)
@@ -75,7 +67,7 @@ def draw(explanation: Explanation, *, columns: int | None = None, panel: float =
         top += HEADING * len(heading)
         for index in range(count):
             line, column = divmod(index, across)
-            axes = axes_at(column * panel + 0.02, top + line * (TITLE + tall) + TITLE, panel - 0.04, tall - 0.02)
+            axes = axes_at(column * PANEL + 0.02, top + line * (TITLE + tall) + TITLE, PANEL - 0.04, tall - 0.02)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_color("0.8")
             if index == 0:
@@ -90,7 +82,7 @@ def draw(explanation: Explanation, *, columns: int | None = None, panel: float =
 
 
 def to_png(explanation: Explanation, dots: int = 150) -> bytes:
-    """The figure as the content of a PNG file, with this number of dots per inch, and a mark that it is one."""
+    """The figure as the content of a PNG file with this number of dots per inch."""
     stream = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a character that the font lacks is drawn as a box
@@ -99,7 +91,7 @@ def to_png(explanation: Explanation, dots: int = 150) -> bytes:
 
 
 def _heading(model: ModelExplanation, caption: ExplainedCaption, width: float, several: bool) -> list[str]:
-    """The lines above a row: the caption, after the model and stage if there are several rows."""
+    """The lines above a row: model and stage, if there are several rows, and the caption."""
     title = ", ".join(part for part in (model.model, caption.title) if part) if several else caption.title
     text = _shown(f"{title}: {caption.text}" if title else caption.text, MAX_HEADING)
     return textwrap.wrap(text, width=round(width / LETTER)) or [""]
@@ -120,23 +112,26 @@ def _draw_word(
     else:
         boxes = scale_boxes(model.boxes, size, photo.size)
         weights = caption.attention[position]
-        light_photo(axes, photo, weights, boxes, model.grid)
+        _light_photo(axes, photo, weights, boxes, model.grid)
         if model.grid is None:
             _outline(axes, boxes, int(weights.argmax()), model.labels)
         if word.sampled_region is not None:
             left, top, right, bottom = boxes[word.sampled_region].tolist()
             (mark,) = axes.plot((left + right) / 2, (top + bottom) / 2, "+", color=MARK, markersize=10)
             mark.set_path_effects([withStroke(linewidth=3.5, foreground="white")])
-    title = _word_title(word)
+    title = f"{_shown(word.word) or '(end)'} {word.probability:.0%}"
     room = axes.bbox.width / axes.figure.dpi / (TITLE_LETTER * len(title))
     colour = "black" if word.hallucinated is None else RED
     axes.set_title(title, fontsize=8 * min(1, max(0.5, room)), pad=2, color=colour, parse_math=False)
 
 
-def light_photo(axes: Axes, photo: Image.Image, weights: Tensor, boxes: Tensor, grid: tuple[int, int] | None) -> None:
+def _light_photo(axes: Axes, photo: Image.Image, weights: Tensor, boxes: Tensor, grid: tuple[int, int] | None) -> None:
     """Draw the photo, bright where the weights (R,) of its regions (R, 4) are high."""
-    if grid is None:
-        light = _light_of_regions(boxes, weights, photo.size)
+    if grid is None:  # the highest weight of the boxes over each pixel
+        light = np.zeros(photo.size[::-1])
+        for region in weights.argsort().tolist():
+            left, top, right, bottom = (round(edge) for edge in boxes[region].tolist())
+            light[max(0, top) : max(bottom, top + 1), max(0, left) : max(right, left + 1)] = float(weights[region])
     else:
         light = attention_map(weights, boxes, photo.size, grid=grid, style="smooth")
     light = light / light.max()
@@ -147,17 +142,11 @@ def light_photo(axes: Axes, photo: Image.Image, weights: Tensor, boxes: Tensor, 
         line.set_path_effects([withStroke(linewidth=1.9, foreground="black")])
 
 
-def _word_title(word: ExplainedWord) -> str:
-    return f"{_shown(word.word) or '(end)'} {word.probability:.0%}"
-
-
 def _shown(text: str, limit: int = MAX_WORD) -> str:
-    """A text without control characters, shortened to what a figure has room for."""
     return printable(shorten(text, limit))
 
 
 def _plot_values(axes: Axes, values: WordValues, caption: ExplainedCaption) -> None:
-    """Plot values over the words, a line for each of the K."""
     axes.plot(values.values.numpy(), marker=".", linewidth=1)
     if value_range(values.values) == (0, 1):
         axes.set_ylim(-0.05, 1.05)
@@ -168,15 +157,6 @@ def _plot_values(axes: Axes, values: WordValues, caption: ExplainedCaption) -> N
     axes.tick_params(labelsize=7)
     axes.set_ylabel(values.title, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _light_of_regions(boxes: Tensor, weights: Tensor, size: tuple[int, int]) -> Floats:
-    """The maximum weight of the boxes over each pixel, (height, width)."""
-    light = np.zeros(size[::-1])
-    for region in weights.argsort().tolist():
-        left, top, right, bottom = (round(edge) for edge in boxes[region].tolist())
-        light[max(0, top) : max(bottom, top + 1), max(0, left) : max(right, left + 1)] = float(weights[region])
-    return light
 
 
 def _outline(axes: Axes, boxes: Tensor, region: int, labels: tuple[str, ...] | None) -> None:

@@ -1,8 +1,5 @@
 """The live page of a server: photos are dropped, captioned, explained and corrected in the browser.
 
-    live_page([{"name": "scenes", "about": ..., "abilities": ..., "decoding": ..., "is_calibrated": False}], ...)
-    explanation_card(explanation)       # of one photo, which the page asks for and puts beside it
-
 It is one file that asks its own server alone, made of the parts of the written pages of explanations.
 """
 
@@ -65,13 +62,13 @@ def live_page(captioners: Sequence[Mapping[str, Any]], *, corrections: str | Non
 
 
 def live_policy() -> str:
-    """The Content-Security-Policy of the page, for a header: what its meta element says, and no frame around it."""
+    """The Content-Security-Policy of the page as a header, which also forbids frames around it."""
     style = "\n".join(resource(name) for name in ("base.css", *STYLES))
     return f"{content_policy(style, _script(), is_live=True)}; frame-ancestors 'none'"
 
 
 def explanation_card(explanation: Explanation) -> str:
-    """The card of one photo as on the written pages, HTML that the live page shows."""
+    """The HTML of the card of one photo, which the live page asks for."""
     macro = templates().get_template("explanation_card.html.j2").module.photo  # type: ignore[attr-defined]
     return str(macro(view_photo(1, explanation, explanation.image), has_name=False))
 

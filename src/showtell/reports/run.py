@@ -1,14 +1,10 @@
-"""A run folder, read for a report: recipe, log, progress, and the scores of its checkpoint.
-
-A run is read as it is on disk, finished, interrupted or still running; a process that writes it is not disturbed.
-"""
+"""A run folder, finished or not, read for a report: recipe, log, progress, and the scores of its checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +14,13 @@ from showtell.captioners import Captioner
 from showtell.checkpoint import SETTINGS
 from showtell.config import differences, flat
 from showtell.datasets.records import CaptionDataset
-from showtell.errors import DataError
+from showtell.errors import DataError, summarise
 from showtell.evaluation import evaluate
 from showtell.explanations.explanation import display_name
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log, read_text
 from showtell.recipes import Published
-from showtell.scores import (
-    Interval,
-    ScoreModels,
-    ScoreReport,
-    diagnose,
-    image_facts,
-    intervals,
-    score,
-)
+from showtell.scores import Interval, ScoreModels, ScoreReport, diagnose, image_facts, intervals, score
 from showtell.scores.files import training_captions
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
@@ -66,13 +54,12 @@ class Run:
 
     @property
     def validations(self) -> list[Mapping[str, Any]]:
-        """The lines of the log with a validation."""
+        """Lines of the log."""
         return [line for line in self.log if "validation" in line]
 
     @cached_property
     def best(self) -> str | None:
-        """The validation score of best/ and its epoch: those of last/ (the watchdog may have refused a higher score),
-        or else the highest in the log."""
+        """The validation score of best/ and its epoch; the watchdog may have refused a higher one in the log."""
         name = self.recipe["training"]["selection_metric"]
         scores = [(line["validation"][name], line["epoch"]) for line in self.validations if name in line["validation"]]
         value, epoch = max(scores, key=lambda pair: pair[0], default=(None, None))
@@ -96,13 +83,13 @@ class Run:
     @cached_property
     def warnings(self) -> list[str]:
         """The warnings of training, each once, with its epochs."""
-        epochs: dict[str, set[int]] = {}
+        epochs: dict[str, dict[str, None]] = {}
         for line in self.log:
             kind = line.get("reward_watchdog")
             watchdog = [f"reward watchdog {kind}: {line.get('sentence', '')}"] if kind else []
             for sentence in (*line.get("warnings", ()), *watchdog):
-                epochs.setdefault(sentence, set()).add(line["epoch"])
-        return [f"{_describe_epochs(numbers)}: {sentence}" for sentence, numbers in epochs.items()]
+                epochs.setdefault(sentence, {})[f"epoch {line['epoch']}"] = None
+        return [f"{summarise(numbers)}: {sentence}" for sentence, numbers in epochs.items()]
 
 
 def read_run(folder: Path) -> Run:
@@ -127,17 +114,6 @@ def read_run(folder: Path) -> Run:
             f"{folder} is damaged: training wrote its recipe, log or state otherwise ({reason})."
         ) from error
     return run
-
-
-def _describe_epochs(numbers: set[int]) -> str:
-    """Epochs as text.
-
-    >>> _describe_epochs({3, 4, 5, 9})
-    'epochs 3 to 5, 9'
-    """
-    spans = [[number for _, number in pairs] for _, pairs in groupby(enumerate(sorted(numbers)), lambda p: p[1] - p[0])]
-    text = ", ".join(f"{span[0]} to {span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
-    return f"epoch{'s' if len(numbers) > 1 else ''} {text}"
 
 
 @dataclass(frozen=True)
@@ -178,27 +154,19 @@ def score_run(
     progress: Callable[[int], None] | None = None,
     paper: Paper | None = None,
 ) -> ScoreCard:
-    """Caption a split and score it, with the captioner's own decoding settings; see `evaluation.evaluate`.
-
-    The scores of `paper`, where it is given, are computed in its unit as well.
-
-    Raises:
-        DataError: there is no such split, or an image of it has no reference.
-    """
+    """Caption a split by the captioner's default settings and score it, also in the unit of a paper."""
     settings = captioner.settings(num_return_sequences=1)
     records = dataset.split(split)
     facts = image_facts(dataset, records)
     evaluation = evaluate(
         captioner, records, settings, facts=facts, models=score_models, store=store, progress=progress
     )
-    texts = [caption.text for caption in evaluation.captions.values()]
+    captions = {image: caption.text for image, caption in evaluation.captions.items()}
     search = settings.kind if settings.num_beams == 1 else f"{settings.kind} of {settings.num_beams}"
     report = evaluation.report
-    rates = diagnose(texts, training=training_captions(dataset))
-    known = report.scores
+    rates = diagnose(list(captions.values()), training=training_captions(dataset))
+    percent: dict[str, float | None] = {}
     if paper is not None:
-        captions = {image: caption.text for image, caption in evaluation.captions.items()}
-        known = known | score(captions, facts, ["bleu_no_bp"]).scores
-    theirs = () if paper is None else paper.published.scores
-    scores = {name: None if (value := known.get(name)) is None else 100 * value for name in theirs}
-    return ScoreCard(split, search, report, intervals(report), rates, paper, scores)
+        known = report.scores | score(captions, facts, ["bleu_no_bp"]).scores
+        percent = {name: None if known.get(name) is None else 100 * known[name] for name in paper.published.scores}
+    return ScoreCard(split, search, report, intervals(report), rates, paper, percent)

@@ -9,7 +9,6 @@ from showtell.captioners import EncoderDecoderCaptioner
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import ImageError
 from showtell.explanations import explain_photos
-from showtell.explanations.explanation import model_name
 from showtell.features.store import FeatureStore
 from showtell.features.stored_images import photo_or_stored
 from showtell.images.boxes import corners
@@ -35,7 +34,7 @@ def add_pictures(
         step: of the run.
         store: features of the photos, if the run reads some; they are captioned then.
     """
-    title = model_name(captioner)
+    title = captioner.about.name
     settings = captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
     boxes = [corners(record.boxes) for record in records] if captioner.encoder.takes_boxes else None
     photos = [photo_or_stored(record, store) for record in records]
