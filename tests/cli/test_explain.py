@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
+import torch
 from PIL import Image
 
 from showtell import Captioner
+from showtell.captioners import EncoderDecoderCaptioner
 from showtell.captioners.occlusion import OCCLUSION_METHODS
 from showtell.cli import main
 from showtell.cli.explain import OcclusionMethod
 from showtell.cli.grounding import grounding
 from showtell.datasets import open_dataset
+from showtell.decoding import teacher_forced
 
 
 def run(*arguments: object) -> int:
@@ -172,3 +176,25 @@ def test_wrong_use_is_a_sentence_and_replaces_nothing(capsys, tiny_checkpoint, t
         assert sentence in capsys.readouterr().err
     assert {file: file.read_bytes() for file in before} == before
     assert not (tmp_path / "many.png").exists()
+
+
+def test_a_given_caption_is_followed_word_by_word(capsys, tiny_checkpoint, photos):
+    """The attention and the probabilities are those of teacher forcing; a word that the model does not know is one."""
+    photo = sorted(photos.iterdir())[0]
+    assert run("explain", tiny_checkpoint, photo, "--json", "--caption", "a red zebra above a circle") == 0
+    (explained,) = json.loads(capsys.readouterr().out)[0]["models"][0]["captions"]
+    assert [word["word"] for word in explained["words"]] == ["a", "red", "<unknown>", "above", "a", "circle"]
+    captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, "cpu")
+    (expected,) = captioner.logprobs(photo, "a red zebra above a circle")
+    chances = [math.exp(word.logprob) for word in expected.words]
+    assert [word["probability"] for word in explained["words"]] == pytest.approx(chances, abs=1e-5)
+    ids = captioner.vocabulary.encode([word["word"] for word in explained["words"]])
+    features = next(captioner.encode_photos([photo]))
+    attention = teacher_forced(captioner.decoder, features, torch.tensor([[ids[:-2]]])).outputs.attention
+    torch.testing.assert_close(torch.tensor(explained["attention"]), attention[0, 0].detach(), atol=1e-4, rtol=0)
+    for arguments, sentence in (
+        (["--caption", " "], 'The caption " " has no words to follow; give some, such as "a dog runs".'),
+        (["--caption", "a dog", "--num-beams", 3], "--caption gives all words, so there is no search that num_beams"),
+    ):
+        assert run("explain", tiny_checkpoint, photo, "--json", *arguments) == 2
+        assert sentence in capsys.readouterr().err

@@ -44,6 +44,13 @@ def explain(
             show_default=False,
         ),
     ] = None,
+    caption: Annotated[
+        str | None,
+        typer.Option(
+            help="Explain this caption, word by word as given, instead of searching for one (teacher forcing).",
+            show_default="search for one",
+        ),
+    ] = None,
     against: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,6 +97,7 @@ def explain(
     from showtell.features.store import FeatureStore as FeatureStoreReader
     from showtell.files import write_json
     from showtell.grounding.judging import explain_and_judge
+    from showtell.grounding.teacher_forcing import settings_along
     from showtell.progress import counting
 
     output = "json" if as_json else format or _format_of(out)
@@ -115,7 +123,16 @@ def explain(
     captioners = dict(zip(short_names(names), opened, strict=True))
     for title, one in list(captioners.items())[1:]:
         looks_at_photos(one, title, store)
-    settings = {title: settings_of(one, {**decoding, "num_return_sequences": 1}) for title, one in captioners.items()}
+    if caption is None:
+        own = {**decoding, "num_return_sequences": 1}
+        settings = {title: settings_of(one, own) for title, one in captioners.items()}
+    else:
+        stage = decoding.pop("stage", None)
+        if decoding:
+            raise UsageError(
+                f"--caption gives all words, so there is no search that {summarise(decoding)} could change."
+            )
+        settings = {title: settings_along(one, caption, stage) for title, one in captioners.items()}
     with counting("explaining", len(paths)) as progress:
         explanations, failures = explain_and_judge(
             captioners,

@@ -1,4 +1,4 @@
-"""Images of a dataset in encoded batches, with captions along which a model is teacher-forced."""
+"""Captions along which a model is teacher-forced: one that a person gives, or those of a dataset's images."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from showtell.captioners import EncoderDecoderCaptioner
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.captioners.teacher_forcing import pad_captions
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, StageView, search
-from showtell.errors import or_raise
+from showtell.errors import UsageError, or_raise
 from showtell.features.store import FeatureStore
 from showtell.features.stored_images import photo_or_stored
 from showtell.images.boxes import corners
@@ -20,6 +20,24 @@ from showtell.images.loading import prepare_batches
 from showtell.models import Decoder
 from showtell.text.tokenizer import tokenize
 from showtell.types import EncodedBatch, Features
+
+
+def settings_along(captioner: Captioner, caption: str, stage: int | None = None) -> DecodingConfig:
+    """Decoding settings that lead a captioner along a caption: all words are given, so none is searched for.
+
+    As in training, a word that the vocabulary lacks is the token of unknown words.
+
+    Raises:
+        UsageError: there is no word to follow, or the captioner has no words of its own.
+    """
+    if not isinstance(captioner, EncoderDecoderCaptioner):
+        raise UsageError(f"{captioner.about.name} cannot follow a given caption; only the models of showtell can.")
+    vocabulary = captioner.vocabulary
+    words = vocabulary.decode(vocabulary.encode(vocabulary.split(caption))[1:-1])
+    if not words:
+        raise UsageError(f'The caption "{caption}" has no words to follow; give some, such as "a dog runs".')
+    given = {"prefix": " ".join(words), "max_length": len(words), "stage": stage}
+    return captioner.check(DecodingConfig.checked(given))
 
 
 def encode_records(

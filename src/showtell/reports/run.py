@@ -168,5 +168,6 @@ def score_run(
     percent: dict[str, float | None] = {}
     if paper is not None:
         known = report.scores | score(captions, facts, ["bleu_no_bp"]).scores
-        percent = {name: None if known.get(name) is None else 100 * known[name] for name in paper.published.scores}
+        values = {name: known.get(name) for name in paper.published.scores}
+        percent = {name: None if value is None else 100 * value for name, value in values.items()}
     return ScoreCard(split, search, report, intervals(report), rates, paper, percent)
