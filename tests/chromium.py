@@ -28,18 +28,9 @@ FLAGS = (
     *("--disable-sync", "--disable-component-update", "--disable-dev-shm-usage", "--force-device-scale-factor=1"),
 )
 KEYS = {
-    "ArrowLeft": 37,
-    "ArrowUp": 38,
-    "ArrowRight": 39,
-    "ArrowDown": 40,
-    "Home": 36,
-    "End": 35,
-    "Escape": 27,
-    "Tab": 9,
-    "Enter": 13,
-    "Backspace": 8,
-    " ": 32,
-}
+    "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, "End": 35, "Escape": 27, "Tab": 9,
+    "Enter": 13, "Backspace": 8, " ": 32,
+}  # fmt: skip
 TEXTS = {"Enter": "\r", " ": " "}  # of keys that write something, beside letters
 SHIFT = 8  # of the modifiers of a key
 AXE = Path(__file__).parent / "axe" / "axe.min.js"  # axe-core 4.14.1, with its licences beside it
@@ -193,9 +184,7 @@ class Chromium:
             case "Network.requestWillBeSent":
                 self.requests.append(params["request"]["url"])
             case "Runtime.exceptionThrown":
-                details = params[
-                    "exceptionDetails"
-                ]  # of a script of a file, which has its own origin, there is no more than a text
+                details = params["exceptionDetails"]  # of a script of a file there is no more than a text
                 self.complaints.append(details.get("exception", {}).get("description", details["text"]))
             case "Runtime.consoleAPICalled" if params["type"] in ("error", "warning", "assert"):
                 self.complaints.append(str(params["args"]))

@@ -41,11 +41,7 @@ def test_saved_and_opened_it_says_the_same(tiny_checkpoint, tiny_scenes, tmp_pat
     second = Captioner.from_pretrained(tmp_path / "again", device="cpu")
     for photo in sorted((tiny_scenes / "images").iterdir())[:5]:
         assert first.caption(photo, num_return_sequences=2) == second.caption(photo, num_return_sequences=2)
-    files = [
-        (folder / name).read_bytes()
-        for folder in (tiny_checkpoint, tmp_path / "again")
-        for name in ("model.safetensors",)
-    ]
+    files = [(folder / "model.safetensors").read_bytes() for folder in (tiny_checkpoint, tmp_path / "again")]
     assert files[0] == files[1]
 
 
@@ -53,15 +49,6 @@ def test_there_is_no_pickle_in_it(tiny_checkpoint):
     assert sorted(path.name for path in tiny_checkpoint.iterdir()) == ["config.json", "model.safetensors"]
     with pytest.raises(ValueError, match="opcode"):
         list(pickletools.genops((tiny_checkpoint / "model.safetensors").read_bytes()))
-
-
-def test_its_settings_say_what_it_is(tiny_checkpoint):
-    settings = json.loads((tiny_checkpoint / "config.json").read_text())
-    assert set(settings) == {
-        "format", "showtell", "encoder", "preprocessing", "model", "decoding", "about", "fingerprints", "vocabulary",
-    }  # fmt: skip
-    assert settings["model"]["name"] == "sat"
-    assert settings["preprocessing"]["image_size"] == 48
 
 
 def refused(folder: Path) -> str:
@@ -83,28 +70,20 @@ SETTINGS = [  # what is changed in config.json, and what is said
     ),
     (lambda s: s["encoder"].update(name="sad"), 'There is no encoder "sad"'),
     (lambda s: s["model"].update(hidden_size=0), "The checkpoint is damaged: .*config.json: hidden_size: "),
-    (lambda s: s["model"].update(hidden_size=2**63), "The checkpoint is damaged: .*config.json: hidden_size: "),
     (lambda s: s["model"].update(hidden_size=10**400), "The checkpoint is damaged: .*config.json: hidden_size: "),
     (
-        lambda s: s["model"].update(hidden_size=17),
-        r"do not fit the decoder of config.json: size mismatch for decoder\.\S+, .* in the file and .* by config",
-    ),
-    (
         lambda s: s["model"].update(hidden_size=65_536),
-        r"size mismatch for decoder\.\S+, .* in the file and .* by config",
+        r"do not fit the decoder of config.json: size mismatch for decoder\.\S+, .* in the file and .* by config",
     ),
     (lambda s: s["preprocessing"].update(mean=[0, 0, 0]), "is not what the encoder was trained with"),
     (lambda s: s.pop("decoding"), '"decoding" in .*config.json should be an object'),
     (lambda s: s.update(model=[]), '"model" in .*config.json should be an object'),
     (lambda s: s.update(format=99, showtell="9.9"), "written by showtell 9.9 in format 99, .* install the version"),
-    (lambda s: s.update(format=1, showtell="0.0.9"), "written by showtell 0.0.9 in format 1, .* install the version"),
     (lambda s: s.pop("format"), 'is not of a showtell checkpoint: it has no key "format"'),
     (word("a\x1b[31m"), 'the word of id 9, ".*", has a control character at character 2'),
-    (word("a\u2028b"), 'the word of id 9, ".*", has a line end at character 2'),
     (word("x" * 3_000_000), 'the word of id 9, "x+[.]{3}x+", has 3,000,000 characters; at most 1000 are allowed'),
-    (word(""), 'the word of id 9, "", is empty'),
     (word("<end>"), 'the word of id 9, "<end>", is that of id 2 too'),
-    (word("ab\ud800"), r"config.json holds \\ud800 at line 1, which is no character"),
+    (word("ab\ud800"), r"config.json holds '\\ud800', which is no character"),
     (
         lambda s: s.update(vocabulary=Vocabulary(["a", "b"]).to_json()),
         r"size mismatch for decoder.embedding.weight, \(\d+, 16\) in the file and \(6, 16\) by config",
@@ -205,15 +184,9 @@ def rewrite(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
 
 
 HH, TABLE = "decoder.lstm.weight_hh", "decoder.embedding.weight"
-WRONG = [  # tensors in place of others, None for a missing one, and what is said
-    (
-        {TABLE: torch.tensor(1.0)},
-        r"size mismatch for decoder.embedding.weight, \(\) in the file",
-    ),
-    (
-        {HH: torch.zeros(64, 15)},
-        r"size mismatch for decoder.lstm.weight_hh, \(64, 15\) in the file and \(64, 16\) by config",
-    ),
+WRONG = [  # tensors in place of others, None for a missing one, and the message
+    ({TABLE: torch.tensor(1.0)}, r"size mismatch for decoder.embedding.weight, \(\) in the file"),
+    ({HH: torch.zeros(64, 15)}, r"size mismatch for decoder.lstm.weight_hh, \(64, 15\) in the file and \(64, 16\) by"),
     ({HH: torch.zeros(64, 16, dtype=torch.int64)}, "decoder.lstm.weight_hh holds int64 instead of float32"),
     ({HH: torch.zeros(64, 16, dtype=torch.bool)}, "decoder.lstm.weight_hh holds bool instead of float32"),
     ({HH: torch.zeros(64, 16, dtype=torch.complex64)}, r"used: decoder.lstm.weight_hh holds complex64\."),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,24 +17,16 @@ PACKAGES = sorted(
 )
 
 
-def trees() -> Iterator[tuple[Path, ast.Module]]:
-    """All Python there is: files and the blocks of the documents."""
-    for file in sorted([*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]):
-        yield file, ast.parse(file.read_text(encoding="utf-8"))
-    for file in sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]):
-        for block in re.findall(r"^```python\n(.*?)^```", file.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
-            yield file, ast.parse(block)
-
-
 @cache
 def imports() -> list[tuple[Path, ast.ImportFrom]]:
-    """Every `from module import name` there is, with its file."""
-    return [
-        (file, node)
-        for file, tree in trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and not node.level
-    ]
+    """Every `from module import name` there is, in files and in the blocks of the documents, with its file."""
+    codes = [(file, file.read_text(encoding="utf-8")) for top in ("src", "tests", "benchmarks")
+             for file in sorted((ROOT / top).rglob("*.py"))]  # fmt: skip
+    for file in sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]):
+        blocks = re.findall(r"^```python\n(.*?)^```", file.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        codes += [(file, block) for block in blocks]
+    nodes = ((file, node) for file, code in codes for node in ast.walk(ast.parse(code)))
+    return [(file, node) for file, node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
 
 
 def imported_from(package: str) -> dict[str, Path]:

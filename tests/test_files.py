@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from showtell.errors import DataError
-from showtell.files import cache_folder, parse_json, read_json, recover_folder, write_folder
+from showtell.files import parse_json, read_json, recover_folder, write_folder
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,6 @@ def test_what_is_wrong_with_json_is_one_sentence(text: str, sentence: str) -> No
     assert str(caught.value) == sentence
 
 
-def test_a_hook_sees_each_object_and_what_it_returns_stays(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('\ufeff{"a": {"n": 1}, "b": [{"n": 2}]}', encoding="utf-8")
-    assert read_json(tmp_path / "a.json", lambda node: node.get("n", node)) == {"a": 1, "b": [2]}
-    assert read_json(tmp_path / "a.json") == {"a": {"n": 1}, "b": [{"n": 2}]}
-
-
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -41,7 +35,8 @@ def test_a_hook_sees_each_object_and_what_it_returns_stays(tmp_path: Path) -> No
             '{"b": 1,\r\n"a": "é"}'.encode("latin-1"),
             "… is not in UTF-8: line 2 cannot be read; save it as JSON in UTF-8.",
         ),
-        (b'\n{"a": "\0"}', "… has null bytes, the first on line 2; save it as JSON in UTF-8."),
+        (b'\n{"a": "\0"}', "… has null bytes; save it as JSON in UTF-8."),
+        (b'["a\\ud83d"]', "… holds '\\ud83d', which is no character; save it as valid Unicode."),
     ],
 )
 def test_files_that_are_no_json(tmp_path: Path, content: bytes, sentence: str) -> None:
@@ -50,11 +45,6 @@ def test_files_that_are_no_json(tmp_path: Path, content: bytes, sentence: str) -
     with pytest.raises(DataError) as caught:
         read_json(file)
     assert str(caught.value).replace(str(file), "…") == sentence
-
-
-def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SHOWTELL_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
 
 
 def test_a_folder_that_is_found_wrong_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The notebooks of docs/notebooks: what their cells import is public, what they propose is accepted; slow: they run."""
+"""The notebooks of docs/notebooks: what their cells import is public; slow: they run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from showtell import load_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.md"))
@@ -52,37 +49,6 @@ def test_each_says_what_it_needs_and_uses_public_names_alone():
 def test_all_that_see_regions_see_the_same():
     detectors = {cell for file in NOTEBOOKS for cell in cells(file) if "def detect(" in cell}
     assert len(detectors) == 1
-
-
-def proposals(file: Path) -> Iterator[tuple[str, list[str]]]:
-    """Recipe and overrides of each training that the text proposes or a cell does."""
-    text = file.read_text(encoding="utf-8")
-    proposed = text.partition("## Try next")[2]
-    assert proposed, "it ends with what to try next"
-    usual = re.search(r'recipe="(\S+)"|load_recipe\("(\S+?)"', text)
-    assert usual
-    recipe = usual[1] or usual[2]
-    learn = re.search(r"^def learn\(.*?^    train\(", text, re.M | re.S)
-    assert learn
-    common = re.findall(r'"(\w+\.\w+=[^"{]+)"', learn[0])
-    for example in re.findall(r"`([^`]+)`", proposed):
-        if example.startswith('"'):
-            yield recipe, [*common, ast.literal_eval(example)]
-    calls = [ast.parse(example) for example in re.findall(r"`(learn\([^`]+)`", proposed)]
-    for node in ast.walk(ast.Module([*calls, ast.parse(code(file))], [])):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "learn":
-            given = {word.arg: word.value for word in node.keywords}
-            other = given.get("recipe")
-            overrides = [argument.value for argument in node.args[1:] if isinstance(argument, ast.Constant)]
-            yield (other.value if isinstance(other, ast.Constant) else recipe), [*common, *overrides]
-
-
-def test_recipes_take_what_they_set():
-    for file in NOTEBOOKS:
-        trainings = list(proposals(file))
-        assert len(trainings) >= 3, file
-        for recipe, overrides in trainings:
-            load_recipe(str(recipe), [str(override) for override in overrides])
 
 
 @pytest.mark.slow

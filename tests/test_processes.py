@@ -91,12 +91,6 @@ def test_a_folder_that_stays_empty_is_removed_again(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "kept").iterdir()] == [LOCK_NAME]
 
 
-def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=rf"Cannot write {tmp_path}/file"), lock_folder(tmp_path / "file", "", ""):
-        pytest.fail("there is no folder")
-
-
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGINT", "raises"])
 def test_workers_end_with_their_parent(how: str, tmp_path: Path) -> None:

@@ -6,15 +6,12 @@ import ast
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import click
-from typer.main import get_command
 
 import showtell
-from showtell.cli.app import GROUPS, VERBS, app
+from showtell.cli.app import GROUPS, VERBS
 from showtell.models import MODELS
 from showtell.recipes import recipe_names
+from tests.cli.test_verbs import command_of
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -50,13 +47,7 @@ def commands(text: str) -> list[str]:
 @cache
 def options_of(verb: str) -> set[str]:
     """The options of a verb."""
-    root: Any = get_command(app)
-    group, words = root, verb.split()
-    for word in words[:-1]:
-        group = group.commands[word]
-    with click.Context(group) as context:
-        _, command, _ = group.resolve_command(context, [words[-1]])
-        return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    return {option for parameter in command_of(verb).params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
 def is_known(command: str) -> bool:

@@ -35,19 +35,9 @@ def rows(part: str) -> dict[str, list[str]]:
 
 
 def test_it_has_values_defaults_and_descriptions():
-    (nic,) = re.findall(r"### `model.name: nic`\n(.*?)\n### ", PAGE, flags=re.DOTALL)
-    assert rows(nic)["model.image"] == [
-        "`state`, `input`",
-        "`state`",
-        "Feed the image as initial hidden state, or as first input.",
-    ]
     every = rows(PAGE)
     assert every["training.epochs"][:2] == ["whole number ≥ 1", "required"]
     assert every["training.ema_decay"][:2] == ["number ≥ 0, < 1 or `null`", "`null`"]
-    assert every["training.reward_watchdog.patience"][:2] == ["whole number ≥ 1", "`2`"]
-    assert every["encoder.trained"][0] == (
-        "`true`, `false` or list of (whole number or text) or mapping of (whole number or text) to number > 0"
-    )
     assert every["encoder.trained"][2].startswith("Train the whole backbone, nothing of it, or the listed stages")
 
 

@@ -8,13 +8,8 @@ from pathlib import Path
 import pytest
 
 from showtell.config import Config
-from showtell.datasets import READERS
 from showtell.errors import ExtensionError
-from showtell.features import ENCODERS
-from showtell.models import MODELS
-from showtell.objectives import OBJECTIVES
 from showtell.registry import Registry, is_settings_and_part
-from showtell.scores import SCORES
 
 
 def install(folder: Path, name: str, points: dict[str, dict[str, str]], modules: dict[str, str]) -> None:
@@ -48,7 +43,6 @@ def test_built_in_entries_come_first_and_keep_their_order(site):
     assert list(names) == ["own", "other", "a", "b"]
     assert len(names) == 4
     assert dict(names) == {"own": 1, "other": 2, "a": 4, "b": 3}
-    assert repr(names) == "<Registry showtell.tests: own, other, a, b>"
 
 
 def test_nothing_is_imported_before_it_is_asked_for(site):
@@ -56,10 +50,8 @@ def test_nothing_is_imported_before_it_is_asked_for(site):
     names = registry()
     assert "boom" in names
     assert names["own"] == 1
-    assert next(value for value in names.values() if value == 2) == 2
     with pytest.raises(KeyError):
         names["nothing"]
-    assert [] not in names
 
 
 def test_a_broken_package_is_named_with_its_entry_point(site):
@@ -113,11 +105,3 @@ def test_settings_and_part():
     assert is_settings_and_part("mine", (NamedConfig, list), part=list)
     assert not is_settings_and_part("other", (NamedConfig, list), part=list)  # the settings are of another name
     assert is_settings_and_part("mine", (NamedConfig, partial(list, ())))  # what makes a part may be a function
-
-
-def test_every_built_in_entry_is_what_its_registry_asks_of_others():
-    groups = ["showtell.models", "showtell.objectives", "showtell.encoders", "showtell.readers", "showtell.scores"]
-    for names, group in zip((MODELS, OBJECTIVES, ENCODERS, READERS, SCORES), groups, strict=True):
-        assert names.group == group and names.builtin
-        assert all(names._accepts(name, entry) for name, entry in names.builtin.items()), group
-        assert not names._accepts("mine", object())

@@ -8,10 +8,11 @@ from pathlib import Path
 import torch
 
 from showtell import ScoreReport, TrainingResult, open_dataset, score
+from showtell.captioners.contract import About
 from showtell.captions import Attention, Caption, Word
 from showtell.datasets import CaptionDataset
 from showtell.evaluation import Evaluation
-from showtell.types import EnsembleFeatures, Features, Regions, Terms
+from showtell.types import Features, Regions
 
 CAPTION = Caption("a red dog", -1.25, True, (Word("a", -0.051), Word("red", -1.0), Word("dog", -0.1)))
 
@@ -22,8 +23,13 @@ def test_a_caption_is_its_text_and_a_run_its_result():
     assert str(CAPTION) == f"{CAPTION}" == "a red dog"
     assert repr([CAPTION]) == "[Caption(text='a red dog', logprob=-1.25, confidence=0.73)]"
     assert repr(replace(CAPTION, finished=False)).endswith("confidence=0.66, finished=False)")
-    assert repr(CAPTION.words[0]) == "Word(word='a', logprob=-0.051)"
     assert repr(Attention(torch.rand(3, 36), None)) == "Attention(3 words over 36 regions)"
+
+
+def test_a_captioner_says_what_it_learned_from():
+    about = About("sat", "showtell", 9, {}, origin={"data": "runs/scenes", "train_images": 8000})
+    assert about.trained_on == "sat learned from 8000 photos of runs/scenes: it knows only their objects and words."
+    assert replace(about, origin={}).trained_on is None
 
 
 def report() -> ScoreReport:
@@ -58,7 +64,3 @@ def test_records_of_tensors_give_shapes():
     shapes = "vectors=float32 (2, 36, 8), is_region=bool (2, 36)"
     regions = "regions=Regions(boxes=float32 (2, 36, 4), scores=None, labels=None, windows=None, attributes=None)"
     assert repr(features) == f"Features({shapes}, {regions})"
-    one = Features(features.vectors, features.is_region)
-    both = EnsembleFeatures.of([one, one])
-    assert repr(both) == f"EnsembleFeatures({shapes}, regions=None, others=(Features({shapes}, regions=None)))"
-    assert repr(Terms(torch.tensor(1.5), {"words": torch.tensor(0.25)})) == "Terms(total=1.5, parts={words: 0.25})"

@@ -23,35 +23,21 @@ if cpu_quota() < float("inf"):
 # The version of this package, as `showtell --version` prints it; pyproject.toml reads it here.
 __version__ = "0.1.0"
 
-# public name: the module it lives in
-_PUBLIC = {
-    "Attention": "showtell.captions",
-    "Caption": "showtell.captions",
-    "CaptionDataset": "showtell.datasets",
-    "Captioner": "showtell.captioners",
-    "CheckpointError": "showtell.errors",
-    "DataError": "showtell.errors",
-    "Evaluation": "showtell.evaluation",
-    "Explanation": "showtell.explanations",
-    "ExtensionError": "showtell.errors",
-    "ImageError": "showtell.errors",
-    "MissingDependencyError": "showtell.errors",
-    "Recipe": "showtell.training",
-    "RecipeError": "showtell.errors",
-    "ScoreReport": "showtell.scores",
-    "ShowtellError": "showtell.errors",
-    "TrainingError": "showtell.errors",
-    "TrainingResult": "showtell.training",
-    "UsageError": "showtell.errors",
-    "WeightsError": "showtell.errors",
-    "Word": "showtell.captions",
-    "evaluate": "showtell.evaluation",
-    "explain": "showtell.explanations",
-    "load_recipe": "showtell.training",
-    "open_dataset": "showtell.datasets",
-    "score": "showtell.scores",
-    "train": "showtell.training",
-}
+# module: the public names in it
+_NAMES = {
+    "captioners": ("Captioner",),
+    "captions": ("Attention", "Caption", "Word"),
+    "datasets": ("CaptionDataset", "open_dataset"),
+    "errors": (
+        "CheckpointError", "DataError", "ExtensionError", "ImageError", "MissingDependencyError", "RecipeError",
+        "ShowtellError", "TrainingError", "UsageError", "WeightsError",
+    ),
+    "evaluation": ("Evaluation", "evaluate"),
+    "explanations": ("Explanation", "explain"),
+    "scores": ("ScoreReport", "score"),
+    "training": ("Recipe", "TrainingResult", "load_recipe", "train"),
+}  # fmt: skip
+_PUBLIC = {name: f"showtell.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = sorted([*_PUBLIC, "__version__"])
 

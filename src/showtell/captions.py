@@ -48,13 +48,9 @@ class TextLogprobs:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {
-            "text": self.text,
-            "logprob": self.logprob,
-            "words": [asdict(word) for word in self.words],
-            "end": self.end,
-            **({"tokens": [asdict(token) for token in self.tokens]} if self.tokens else {}),
-        }
+        words, tokens = [asdict(word) for word in self.words], [asdict(token) for token in self.tokens]
+        content = {"text": self.text, "logprob": self.logprob, "words": words, "end": self.end}
+        return {**content, "tokens": tokens} if tokens else content
 
 
 @dataclass(frozen=True)
@@ -69,12 +65,9 @@ class Attention:
 
     def to_json(self) -> dict[str, Any]:
         """As `showtell caption --attention` writes it: weights to 4 decimals, pixels to one."""
-        boxes = None if self.boxes is None else [[round(edge, 1) for edge in box] for box in self.boxes.tolist()]
-        return {
-            "shape": list(self.weights.shape),
-            "weights": [[round(weight, 4) for weight in word] for word in self.weights.tolist()],
-            "boxes": boxes,
-        }
+        boxes = None if self.boxes is None else [_rounded(box, 1) for box in self.boxes]
+        weights = [_rounded(word, 4) for word in self.weights]
+        return {"shape": list(self.weights.shape), "weights": weights, "boxes": boxes}
 
 
 @dataclass(frozen=True)
@@ -229,11 +222,7 @@ class ModelExplanation:
 
 
 def _require_number(logprob: float) -> None:
-    """Make sure that a captioner gives log-probabilities; weights that overflow give NaN.
-
-    Raises:
-        CheckpointError: it does not.
-    """
+    """Make sure that a captioner gives log-probabilities; weights that overflow give NaN."""
     if math.isnan(logprob) or logprob == math.inf:
         raise CheckpointError(
             f"The captioner gives {logprob} as a log-probability: its weights are damaged or overflow; get or train it "

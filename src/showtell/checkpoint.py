@@ -25,7 +25,7 @@ from showtell.features import Encoder, build_encoder, encoder_config
 from showtell.files import read_json, write_bytes, write_json
 from showtell.hub import SETTINGS as SETTINGS
 from showtell.hub import WEIGHTS as WEIGHTS
-from showtell.models import MODELS, Decoder, DecoderConfig, build_decoder
+from showtell.models import MODELS, Decoder, build_decoder
 from showtell.models.skeleton import skeleton
 from showtell.text.vocabulary import Vocabulary
 from showtell.torch_weights import is_plain
@@ -83,8 +83,7 @@ def encoder_and_model(folder: Path) -> dict[str, dict[str, Any]]:
 
 def fingerprints(folder: Path) -> dict[str, str]:
     """The fingerprints of weights and vocabulary in a checkpoint that `load_checkpoint` has accepted."""
-    recorded: dict[str, str] = read_json(folder / SETTINGS)["fingerprints"]
-    return recorded
+    return dict(read_json(folder / SETTINGS)["fingerprints"])
 
 
 def _fingerprint(weights: bytes) -> str:
@@ -92,19 +91,22 @@ def _fingerprint(weights: bytes) -> str:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read a checkpoint.
-
-    Returns:
-        Its content, the modules in eval mode.
+    """Read a checkpoint; its modules are in eval mode.
 
     Raises:
         CheckpointError: a file is missing or damaged, or the two do not belong together.
     """
     settings_file, weights_file = folder / SETTINGS, folder / WEIGHTS
     settings = _read_settings(folder)
+    name = str(settings["model"].get("name"))
+    if name not in MODELS:
+        raise CheckpointError(
+            f'The checkpoint has a model "{name}" that is not known here; install the package that added it, or '
+            f"{nearest(name, MODELS)}."
+        )
     try:
         vocabulary = Vocabulary.from_json(settings["vocabulary"], settings_file)
-        model = _model_config(settings["model"])
+        model = MODELS[name][0].model_validate(settings["model"])
         encoder_settings = encoder_config(settings["encoder"])
         decoding = DecodingConfig.model_validate(settings["decoding"])
     except KeyError as error:
@@ -158,16 +160,6 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def _model_config(content: dict[str, Any]) -> DecoderConfig:
-    name = str(content.get("name"))
-    if name not in MODELS:
-        raise CheckpointError(
-            f'The checkpoint has a model "{name}" that is not known here; install the package that added it, or '
-            f"{nearest(name, MODELS)}."
-        )
-    return MODELS[name][0].model_validate(content)
-
-
 def _read_weights(file: Path, recorded: object) -> dict[str, Tensor]:
     """The tensors of `model.safetensors`, checked to be finite."""
     try:
@@ -194,21 +186,9 @@ def _read_weights(file: Path, recorded: object) -> dict[str, Tensor]:
 
 def _build(build: Callable[[], ModuleT], tensors: Mapping[str, Tensor], part: str, file: Path) -> ModuleT:
     """Encoder or decoder with its tensors, in eval mode. Names, shapes and types are compared before it is built."""
-    own = {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
+    given = {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
     empty = skeleton(build)
-    if empty is not None:
-        _compare(own, empty.state_dict(), part, file)
-    module = build()
-    try:
-        module.load_state_dict(own, strict=True)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(f"The weights in {file} do not fit the {part} of {SETTINGS}: {reason}") from error
-    return module.eval()
-
-
-def _compare(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], part: str, file: Path) -> None:
-    """Compare names, shapes and dtypes of tensors with those of a module on the meta device."""
+    expected = (build() if empty is None else empty).state_dict()
     reasons = [f"missing tensor {part}.{name}" for name in expected if name not in given]
     reasons += [f"unexpected tensor {part}.{name}" for name in given if name not in expected]
     for name in given.keys() & expected.keys():
@@ -216,10 +196,13 @@ def _compare(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], part: 
         if ours.shape != theirs.shape:
             sizes = f"{tuple(theirs.shape)} in the file and {tuple(ours.shape)} by {SETTINGS}"
             reasons.append(f"size mismatch for {part}.{name}, {sizes}")
-        elif ours.is_floating_point() != theirs.is_floating_point() or theirs.is_complex():
+        elif ours.is_floating_point() != theirs.is_floating_point():
             reasons.append(f"{part}.{name} holds {_dtype(theirs)} instead of {_dtype(ours)}")
     if reasons:
         raise CheckpointError(f"The weights in {file} do not fit the {part} of {SETTINGS}: {summarise(reasons, 3)}.")
+    module = build()
+    module.load_state_dict(given)
+    return module.eval()
 
 
 def _dtype(tensor: Tensor) -> str:

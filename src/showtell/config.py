@@ -1,12 +1,12 @@
 """What all settings share: records in pydantic that are frozen and refuse unknown keys, and bounds of their numbers.
 
-A setting is declared once, as a field with a type, a default and a description in `Field(...)`. The options of the
-command line, and tables of the documentation are made from that.
+A setting is declared once, as a field with a type, a default and a description in `Field(...)`, from which the options
+of the command line and the tables of the documentation are made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -41,9 +41,8 @@ class Config(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _fits_64_bits(cls, value: Any) -> Any:
-        for number in _whole_numbers(value):
-            if not -(2**63) <= number < 2**63:
-                raise ValueError("whole numbers have at most 64 bits here")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError("whole numbers have at most 64 bits here")
         return value
 
 
@@ -54,16 +53,6 @@ def describe_problem(error: ValidationError) -> str:
     return f"{where}{problem['msg'].removeprefix('Value error, ')}."
 
 
-def _whole_numbers(value: Any) -> Iterator[int]:
-    """A value, or those in lists and mappings of plain values."""
-    if isinstance(value, int):
-        yield value
-    elif isinstance(value, (list, tuple, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            if isinstance(item, int):
-                yield item
-
-
 def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested keys as dotted ones.
 
@@ -72,10 +61,7 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     dotted: dict[str, Any] = {}
     for key, value in content.items():
-        if isinstance(value, dict):
-            dotted |= flat(value, f"{prefix}{key}.")
-        else:
-            dotted[f"{prefix}{key}"] = value
+        dotted |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return dotted
 
 

@@ -31,12 +31,7 @@ def usable_cores() -> int:
 
 
 def describe_threads() -> str:
-    """The threads that torch computes with, beside the cores of the machine.
-
-    >>> import torch
-    >>> describe_threads().split(" (")[0] == f"{torch.get_num_threads()} thread" + "s" * (torch.get_num_threads() > 1)
-    True
-    """
+    """The threads that torch computes with, beside the cores of the machine."""
     import torch
 
     threads, cores = torch.get_num_threads(), os.cpu_count() or 1

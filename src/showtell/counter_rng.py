@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import hashlib
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -26,7 +25,7 @@ from torch.nn import functional as F
 
 ItemT = TypeVar("ItemT")
 
-# Odd 32-bit constants, one per axis behind the images (2**32 over the powers of a root of x**5 = x + 1).
+# Odd 32-bit constants, one per axis behind the images (2**32 over the powers of a root of x**5 = x + 1)
 _AXES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F)
 
 
@@ -61,24 +60,7 @@ class CounterRNG:
         self._indices: Tensor | None = None  # of the images that remain in the batch; None: all
 
     def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:
-        """Numbers in [0, 1).
-
-        Args:
-            shape: (B, ...), images first, at most four more axes.
-            device: where the numbers are computed; they are the same on every device.
-
-        Returns:
-            float32 of that shape.
-        """
-        return self._bits(shape, device).to(torch.float32) * 2.0**-24
-
-    def at_least(self, probability: float, shape: Sequence[int], device: torch.device) -> Tensor:
-        """Whether each number of `uniform`, for the same arguments, is at least a probability: bool of that shape."""
-        rounded = torch.tensor(probability, dtype=torch.float32).item()  # as torch compares it with the numbers
-        return self._bits(shape, device) >= math.ceil(rounded * 2**24)
-
-    def _bits(self, shape: Sequence[int], device: torch.device) -> Tensor:
-        """The numbers times 2**24, int32."""
+        """Numbers in [0, 1), float32 (B, ...) with at most four more axes, the same on every device."""
         if self._keys.device != device:
             self._keys = self._keys.to(device)
         self._call += 1
@@ -87,7 +69,7 @@ class CounterRNG:
         for axis, (size, factor) in enumerate(zip(shape[1:], _AXES, strict=False)):
             index = torch.arange(size, dtype=torch.int32, device=device) * _signed(factor)
             x = x.unsqueeze(-1) + index.reshape(*[1] * (axis + 1), size)
-        return _mix(x).bitwise_and_(0xFFFFFF)
+        return _mix(x).bitwise_and_(0xFFFFFF).to(torch.float32) * 2.0**-24
 
     def timesteps(self, items: Iterable[ItemT]) -> Iterator[ItemT]:
         """The items of a loop over time, between which the requests are counted anew for each.
@@ -165,13 +147,13 @@ class Dropout(nn.Module):
         self.probability = probability
 
     def forward(self, x: Tensor) -> Tensor:
-        """Zero each number with the given probability and scale the rest; nothing in eval mode."""
+        """Zero each number with the probability and scale the rest; nothing in eval mode."""
         if not self.training or self.probability == 0:
             return x
         rng = _current.get()
         if rng is None:
             return F.dropout(x, self.probability)
-        keep = rng.at_least(self.probability, x.shape, x.device)
+        keep = rng.uniform(x.shape, x.device) >= self.probability
         return x * keep.to(x.dtype) / (1 - self.probability)
 
     def extra_repr(self) -> str:

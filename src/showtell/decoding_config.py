@@ -35,15 +35,10 @@ class DecodingConfig(Config):
     )
     num_return_sequences: int = Field(1, ge=1, le=1000, description="Number of different captions per image.")
     min_length: int = Field(
-        0,
-        ge=0,
-        description="Minimum number of words, not counting the end token; of tokens for a captioner of transformers.",
+        0, ge=0, description="Minimum number of words (transformers: tokens), without the end token."
     )
     max_length: int = Field(
-        20,
-        ge=1,
-        le=1000,
-        description="Maximum number of words, not counting the end token; of tokens for a captioner of transformers.",
+        20, ge=1, le=1000, description="Maximum number of words (transformers: tokens), without the end token."
     )
     no_repeat_ngram_size: int = Field(
         0, ge=0, le=1000, description="Forbid repeated n-grams of this size; 0 allows all."
@@ -61,13 +56,11 @@ class DecodingConfig(Config):
     stage: int | None = Field(
         None, ge=0, description="Decoding stage of a multi-stage model, counted from 0 (default: the last)."
     )
-
     prompt: str | None = Field(
         None,
         description="Text that a captioner of transformers continues or answers (default: that of the model's family); "
         "the models of showtell take none.",
     )
-
     num_beams: int = Field(1, ge=1, le=1000, description="Beam width; 1 is greedy search.")
     length_normalisation: Literal["none", "average", "wu"] | None = Field(
         None,
@@ -83,27 +76,21 @@ class DecodingConfig(Config):
         "average, 0.65 for wu).",
     )
     force_words: tuple[str, ...] = Field((), description="Words and phrases that captions must contain.")
-
-    prefix: str | None = Field(
-        None,
-        description="Words that captions begin with; the search goes on behind them, where the other rules hold.",
-    )
-
+    prefix: str | None = Field(None, description="Words that captions begin with; other rules hold after them.")
     num_beam_groups: int | None = Field(
         None,
         ge=1,
         le=1000,
-        description="Number of groups in diverse beam search, a divisor of `num_beams` (default: one group per beam).",
+        description="Groups of diverse beam search, a divisor of `num_beams` (default: one per beam).",
     )
     diversity_penalty: float = Field(
         0.5,
         ge=0,
-        description="Log-probability that a word costs for each earlier group that has chosen it in the same step.",
+        description="Log-probability that a word costs for each earlier group that chose it in the same step.",
     )
-
     temperature: float = Field(
         1.0,
-        ge=1e-6,  # logits divided by less overflow, and by much more are all the same
+        ge=1e-6,
         le=1e6,
         description="Sampling temperature, which divides the logits; below 1 safer, above 1 more varied.",
     )
@@ -112,7 +99,7 @@ class DecodingConfig(Config):
         1.0,
         ge=1e-6,
         le=1,
-        description="Sample from the fewest most likely tokens whose probabilities sum to at least this; 1 keeps all.",
+        description="Sample from the fewest most likely tokens of at least this probability; 1 keeps all.",
     )
     seed: int = Field(0, description="Random seed of sampling.")
 
@@ -136,14 +123,12 @@ class DecodingConfig(Config):
 
     def _problems(self) -> Iterator[str]:
         """Numbers that contradict each other, and settings that the search does not use."""
+        searches = _searches()
         if self.min_length > self.max_length:
             yield f"min_length={self.min_length} is above max_length={self.max_length}; lower one or raise the other"
         if self.length_normalisation == "none" and self.length_penalty is not None:
             penalty = self.length_penalty
             yield f"length_penalty={penalty} has no effect with length_normalisation=none; use average or wu"
-        searches = _searches()
-        if self.num_beams > 1 and self.search and "num_beams" not in searches[self.search].settings:
-            yield f"search={self.search} has one beam, not num_beams={self.num_beams}; use search=beam"
         for name in _search_settings():
             value = getattr(self, name)
             is_default = value == type(self).model_fields[name].default
@@ -163,27 +148,18 @@ class DecodingConfig(Config):
 
     def _contradictions(self) -> Iterator[str]:
         """Required words that other rules forbid."""
-        forced, bad = self._phrases("force_words"), self._phrases("bad_words")
-        begin = {} if self.prefix is None else {self.prefix: tuple(tokenize(self.prefix))}
+        forced, bad = _phrases(self.force_words), _phrases(self.bad_words)
+        begin = _phrases(() if self.prefix is None else (self.prefix,))
         for text, phrase in (forced | bad | begin).items():
             if not phrase:
                 yield f'"{text}" has no words in it; leave it out'
         for text, phrase in (forced | begin).items():
             for other, part in bad.items():
-                if part and _contains(phrase, part):
+                if f" {' '.join(part)} " in f" {' '.join(phrase)} ":
                     yield f'"{text}" must occur and has "{other}" in it, which must not; leave one of them out'
-        for text, phrase in forced.items():
-            size = self.no_repeat_ngram_size
-            grams = [phrase[start : start + size] for start in range(len(phrase) - size + 1)] if size else []
-            content = [word for word in phrase if word not in FUNCTION_WORDS] if self.no_repeat_words else []
-            if len(set(grams)) < len(grams) or len(set(content)) < len(content):
-                yield f'"{text}" must occur and repeats words, which another rule forbids; leave one of them out'
         needed = sum(map(len, forced.values()))
         if needed > self.max_length:
-            yield f"what must occur needs {needed} words of room and max_length is {self.max_length}; raise it"
-
-    def _phrases(self, name: str) -> dict[str, tuple[str, ...]]:
-        return {text: tuple(tokenize(text)) for text in getattr(self, name)}
+            yield f"the required words are {needed} and max_length is {self.max_length}; raise it"
 
     @property
     def kind(self) -> str:
@@ -197,9 +173,7 @@ class DecodingConfig(Config):
     @property
     def groups(self) -> int:
         """Number of groups of the beam."""
-        if self.kind != "diverse-beam":
-            return 1
-        return self.num_beam_groups or self.num_beams
+        return (self.num_beam_groups or self.num_beams) if self.kind == "diverse-beam" else 1
 
     @property
     def ranking(self) -> LengthPenalty:
@@ -207,11 +181,8 @@ class DecodingConfig(Config):
         from showtell.decoding.ranking import LengthPenalty
 
         form = self.length_normalisation or ("none" if self.length_penalty is None else "average")
-        # Wu et al. found 0.6 to 0.7 best.
-        exponent = (
-            {"none": 0.0, "average": 1.0, "wu": 0.65}[form] if self.length_penalty is None else self.length_penalty
-        )
-        return LengthPenalty(form, exponent)
+        usual = {"none": 0.0, "average": 1.0, "wu": 0.65}[form]  # Wu et al. found 0.6 to 0.7 best
+        return LengthPenalty(form, usual if self.length_penalty is None else self.length_penalty)
 
     def rules(self, vocabulary: Vocabulary) -> Rules:
         """The rules for captions, in the ids of a vocabulary.
@@ -221,11 +192,11 @@ class DecodingConfig(Config):
         """
         from showtell.decoding.rules import Rules
 
-        forced, bad = self._phrases("force_words"), self._phrases("bad_words")
-        for text, phrase in forced.items():
-            _require_known(phrase, vocabulary, f'"{text}" must occur')
+        forced, bad = _phrases(self.force_words), _phrases(self.bad_words)
         begin = () if self.prefix is None else tuple(vocabulary.split(self.prefix))
         _require_known(begin, vocabulary, f'captions should begin with "{self.prefix}"')
+        for text, phrase in forced.items():
+            _require_known(phrase, vocabulary, f'"{text}" must occur')
         if len(begin) > self.max_length:
             raise UsageError(f"prefix has {len(begin)} words and max_length is {self.max_length}; raise it.")
         # A phrase with a word that the vocabulary lacks cannot occur anyway.
@@ -248,6 +219,8 @@ class DecodingConfig(Config):
     def changed(self, **changes: Any) -> Self:
         """A copy with some settings changed. A change of the search resets settings that the new one does not use.
 
+        A beam width given to settings that sample or decode greedily selects beam search.
+
         Raises:
             UsageError: an unknown name, or a value out of range.
         """
@@ -255,21 +228,18 @@ class DecodingConfig(Config):
         for name in changes:
             if name not in fields:
                 raise UsageError(f'There is no decoding setting "{name}"; {nearest(name, fields)}.')
+        if "search" not in changes and changes.get("num_beams", 1) != 1 and self.search in ("greedy", "sample"):
+            changes["search"] = "diverse-beam" if "num_beam_groups" in changes else "beam"
         kept = self.model_dump()
         if changes.get("search") in _searches() and changes["search"] != self.kind:
             unused = {*_search_settings(), "num_return_sequences"} - set(_searches()[changes["search"]].settings)
             kept = {name: value for name, value in kept.items() if name not in unused}
         return self.checked({**kept, **changes})
 
-    def with_implied_search(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Changes that a person asks for, with the search that they imply.
 
-        A beam width given to settings that sample or decode greedily selects beam search.
-        """
-        implied = {}
-        if "search" not in given and given.get("num_beams", 1) > 1 and self.search in ("greedy", "sample"):
-            implied["search"] = "diverse-beam" if "num_beam_groups" in given else "beam"
-        return {**given, **implied}
+def _phrases(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The words of each text."""
+    return {text: tuple(tokenize(text)) for text in texts}
 
 
 def _require_known(words: Sequence[str], vocabulary: Vocabulary, rule: str) -> None:
@@ -282,16 +252,11 @@ def _require_known(words: Sequence[str], vocabulary: Vocabulary, rule: str) -> N
         if word not in vocabulary or word in SPECIAL[: Vocabulary.unknown]:
             close = difflib.get_close_matches(word, vocabulary.words, n=1)
             hint = f'; the nearest is "{close[0]}"' if close else ""
-            raise UsageError(f'{rule}, but "{word}" is none of the {len(vocabulary)} words that the model knows{hint}.')
+            raise UsageError(f'{rule}, but the model does not know "{word}"{hint}.')
 
 
 def _ids(words: Sequence[str], vocabulary: Vocabulary) -> tuple[int, ...]:
     return tuple(vocabulary.encode(words)[1:-1])
-
-
-def _contains(phrase: Sequence[str], part: Sequence[str]) -> bool:
-    """Whether a phrase has another as consecutive words."""
-    return any(phrase[start : start + len(part)] == part for start in range(len(phrase) - len(part) + 1))
 
 
 def _searches() -> Mapping[str, Search]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import secrets
 import shutil
 import stat
@@ -14,18 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import RawIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from showtell.errors import DataError, UsageError
-
-_LINE_END = re.compile(rb"\r\n|\r|\n")
-
-# A backslash and what it escapes, a surrogate pair, bytes of file names that are no UTF-8 as Python writes them, or a
-# lone surrogate, which is the group.
-_ESCAPES = re.compile(
-    r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][cC][89a-fA-F][0-9a-fA-F]"
-    r"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
-)
 
 
 def cache_folder() -> Path:
@@ -47,11 +37,7 @@ def is_named_pipe(path: Path) -> bool:
 
 
 def open_file(path: Path, max_bytes: int | None = None) -> BinaryIO:
-    """Open a file to read its bytes: a regular file, or the pipe of a shell.
-
-    Args:
-        path: of the file.
-        max_bytes: its size at most.
+    """Open a file to read its bytes: a regular file of at most `max_bytes`, or the pipe of a shell.
 
     Raises:
         DataError: it is missing, a folder, a device, a named pipe, a socket or too large, or cannot be opened.
@@ -92,12 +78,10 @@ def read_bytes(path: Path, limit: int = -1) -> bytes:
 def read_text(path: Path, form: str = "text") -> str:
     """The text of a UTF-8 file, without the byte order mark that tools of Windows write.
 
-    Args:
-        path: of the file.
-        form: what it should be saved as, for the message: "CSV".
+    `form` is what it should be saved as, for the message: "CSV".
 
     Raises:
-        DataError: see `open_file`; or it is not UTF-8, or has null bytes: the message names the line.
+        DataError: see `open_file`; or it is not UTF-8, or has null bytes.
     """
     content = read_bytes(path)
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -105,28 +89,18 @@ def read_text(path: Path, form: str = "text") -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = _line_of(content, error.start)
+        line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path} is not in UTF-8: line {line} cannot be read; save it as {form} in UTF-8.") from error
     if "\0" in text:
-        line = _line_of(content, content.index(b"\0"))
-        raise DataError(f"{path} has null bytes, the first on line {line}; save it as {form} in UTF-8.")
+        raise DataError(f"{path} has null bytes; save it as {form} in UTF-8.")
     return text
 
 
-def _line_of(content: bytes, offset: int) -> int:
-    """The number of the line, from 1, of a byte."""
-    return len(_LINE_END.findall(content, 0, offset)) + 1
-
-
 def read_json(path: Path, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """Read a JSON file.
-
-    Args:
-        path: of the file.
-        object_hook: called with each object; its result replaces the object.
+    """Read a JSON file. What `object_hook` returns of an object takes its place.
 
     Raises:
-        DataError: the file cannot be read as text, is empty, or not JSON; the message names the file, line and column.
+        DataError: the file cannot be read as text, is empty, or not JSON; see `parse_json`.
     """
     text = read_text(path, "JSON")
     if not text.strip():
@@ -149,19 +123,21 @@ def parse_json(text: str, name: str, object_hook: Callable[[dict[str, Any]], Any
             raise DataError(f'{name} has the key "{twice}" twice in one object; keep one of them.')
         return content if object_hook is None else object_hook(content)
 
-    escapes = _ESCAPES.finditer(text) if "\\ud" in text.lower() else ()
-    for match in filter(lambda match: match[1], escapes):
-        line = text.count("\n", 0, match.start()) + 1
-        raise DataError(f"{name} holds {match[1]} at line {line}, which is no character; save it as valid Unicode.")
     try:
-        return json.loads(text, object_pairs_hook=unique)
+        content = json.loads(text, object_pairs_hook=unique)
+        if "\\ud" in text.lower():  # escapes of half a character, which nothing can write; not bytes of file names
+            json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogateescape")
+        return content
     except json.JSONDecodeError as error:
         where = f"at line {error.lineno}, column {error.colno}"
         raise DataError(f"{name} is not valid JSON: {error.msg} {where}.") from error
-    except (RecursionError, ValueError) as error:  # ValueError: an integer of more than 4,300 digits
-        deep, long = "its lists and objects are nested too deeply", "it holds a number of too many digits"
-        what = deep if isinstance(error, RecursionError) else long
-        raise DataError(f"{name} cannot be read as JSON: {what}.") from error
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise DataError(f"{name} holds {half!a}, which is no character; save it as valid Unicode.") from error
+    except RecursionError as error:
+        raise DataError(f"{name} cannot be read as JSON: its lists and objects are nested too deeply.") from error
+    except ValueError as error:  # an integer of more than 4,300 digits
+        raise DataError(f"{name} cannot be read as JSON: it holds a number of too many digits.") from error
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -190,10 +166,8 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     A device or a pipe of the shell, such as /dev/stdout, is written to as it is.
 
     Raises:
-        DataError: the folder cannot be written to, the disk is full, or the file is a named pipe.
+        DataError: the folder cannot be written to, or the disk is full.
     """
-    if is_named_pipe(path):
-        raise DataError(f"Cannot write {path}: it is a named pipe; choose another name.")
     temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.tmp")  # a name has 255 bytes at most
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
@@ -214,11 +188,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        DataError: the folder cannot be written to, or the disk is full.
-    """
+    """Write a file whole or not at all; see `writing`."""
     with writing(path) as stream:
         stream.write(content)
 
@@ -251,11 +221,8 @@ def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
     """Write a folder whole or not at all, in place of one that may already be there.
 
     A folder cannot be replaced atomically on every system: there is a moment when the old one has been moved aside and
-    the new one has not been moved in. `recover_folder` repairs that after a kill.
-
-    Args:
-        folder: where the folder shall be.
-        fill: called with an empty folder; writes the files into it.
+    the new one has not been moved in. `recover_folder` repairs that after a kill. `fill` is called with an empty folder
+    and writes the files into it.
 
     Raises:
         DataError: it cannot be written, or the disk is full; what was there before is still there.
@@ -294,12 +261,7 @@ def recover_folder(folder: Path) -> None:
 
 
 def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
-    """Make sure that a file to write is not an input, nor inside a folder that is one.
-
-    Args:
-        out: the file to write.
-        option: its option, for the message.
-        inputs: files and folders that are read.
+    """Make sure that the file of an option is none of the files and folders that are read, nor inside one.
 
     Raises:
         UsageError: it is; nothing was written yet.
@@ -312,41 +274,22 @@ def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
             raise UsageError(f"{option} {out} would replace what is read from {path}; choose another file.")
 
 
-def require_writable_file(out: Path, option: str) -> None:
-    """Make sure that the file of `option` can be written, before the work whose result it will hold.
+def require_writable(out: Path, option: str, kind: Literal["file", "folder", "either"]) -> None:
+    """Make sure that what `option` names, new or not, can be written, before the work whose result it will hold.
 
     Raises:
-        UsageError: it is a folder or a named pipe.
-        DataError: its folder cannot be written to, or is a file.
-    """
-    if out.is_dir():
-        raise UsageError(f"{out} is a folder; {option} needs the name of a file.")
-    _require_writable(out, option)
-
-
-def require_writable_folder(out: Path, option: str) -> None:
-    """Make sure that the folder of `option`, new or not, can be written, before the work whose result it will hold.
-
-    Raises:
-        UsageError: it is the root of the file system, a file or a named pipe.
+        UsageError: it is a folder instead of a file, or the other way round, the root of all files or a named pipe.
         DataError: the folder above it cannot be written to, or is a file.
     """
-    if out.is_file():
+    what = "a named pipe" if is_named_pipe(out) else "the root of all files" if out.anchor == str(out) else ""
+    if what:
+        raise UsageError(f"{option} {out} is {what}; choose another name.")
+    if out.is_dir() and kind == "file":
+        raise UsageError(f"{out} is a folder; {option} needs the name of a file.")
+    if out.is_file() and kind == "folder":
         raise UsageError(f"{out} is a file; {option} needs the name of a folder.")
-    _require_writable(out, option)
-
-
-def require_output_name(out: Path, option: str) -> None:
-    """Make sure that a path can name what `option` writes: it is not the root of all files or a named pipe."""
-    kind = "a named pipe" if is_named_pipe(out) else "the root of all files" if out.anchor == str(out) else ""
-    if kind:
-        raise UsageError(f"{option} {out} is {kind}; choose another name.")
-
-
-def _require_writable(out: Path, option: str) -> None:
-    require_output_name(out, option)
-    folder = next((path for path in (out, *out.parents) if path.exists()), Path())
-    if not os.access(folder, os.W_OK):
+    existing = next((path for path in (out, *out.parents) if path.exists()), Path())
+    if not os.access(existing, os.W_OK):
         raise DataError(f"Cannot write {out}: {os.strerror(errno.EACCES)}.")
-    if folder != out and not folder.is_dir():
-        raise DataError(f"Cannot write {out}: {folder} is a file and no folder.")
+    if existing != out and not existing.is_dir():
+        raise DataError(f"Cannot write {out}: {existing} is a file and no folder.")

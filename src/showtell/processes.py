@@ -29,12 +29,8 @@ def is_first_process() -> bool:
 def lock_folder(folder: Path, activity: str, alternative: str) -> Iterator[None]:
     """Create a folder and keep other processes from writing to it while the block runs.
 
-    A folder that was created here and is still empty at the end is removed again.
-
-    Args:
-        folder: to be written to.
-        activity: what the process that holds the lock is doing, for the message: "training in".
-        alternative: what to choose instead, for the message: "another --out".
+    A folder that was created here and is still empty at the end is removed. The message has what the other process is
+    doing ("training in") and what to choose instead ("another --out").
 
     Raises:
         DataError: another process holds the lock, or the folder cannot be written to.

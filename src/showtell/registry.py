@@ -36,7 +36,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         """Make a registry.
 
         Args:
-            group: the group of entry points, such as "showtell.models".
+            group: of entry points, such as "showtell.models".
             builtin: the entries of showtell itself.
             expects: what an entry is, for the message about one that is something else.
             accepts: whether an object is a valid entry under its name.
@@ -87,9 +87,6 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
     def __contains__(self, name: object) -> bool:
         """Whether there is an entry of this name; imports nothing."""
         return isinstance(name, str) and (name in self.builtin or name in self.installed)
-
-    def __repr__(self) -> str:
-        return f"<Registry {self.group}: {', '.join(self)}>"
 
     def _load(self, point: EntryPoint) -> Entry:
         described = f'The entry point {point.name} = "{point.value}" ({self.group}) of {_package(point)}'

@@ -30,10 +30,8 @@ def map_tensors(record: RecordT, function: Callable[..., Tensor], *others: Recor
         matching: Any = zip(record, *others, strict=True)
         return tuple(map_tensors(first, function, *rest) for first, *rest in matching)  # type: ignore[return-value]
     changed: dict[str, Any] = {
-        field.name: map_tensors(
-            getattr(record, field.name), function, *[getattr(other, field.name) for other in others]
-        )
-        for field in dataclasses.fields(record)  # type: ignore[arg-type]
+        name: map_tensors(value, function, *[getattr(other, name) for other in others])
+        for name, value in vars(record).items()
     }
     return type(record)(**changed)
 
@@ -42,19 +40,15 @@ class TensorRecord:
     """A record whose `repr` gives shapes instead of numbers: `Features(vectors=float32 (2, 36, 512), ...)`."""
 
     def __repr__(self) -> str:
-        fields = (f"{field.name}={_shape_of(getattr(self, field.name))}" for field in dataclasses.fields(self))  # type: ignore[arg-type]
+        fields = (f"{name}={_shape_of(value)}" for name, value in vars(self).items())
         return f"{type(self).__name__}({', '.join(fields)})"
 
 
 def _shape_of(value: Any) -> str:
-    if isinstance(value, Tensor) and value.dim() == 0:
-        return f"{value.item():.4g}"
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     if isinstance(value, tuple):
         return f"({', '.join(map(_shape_of, value))})"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_shape_of(item)}" for key, item in value.items()) + "}"
     return repr(value)
 
 
@@ -64,7 +58,7 @@ def upcast_half(tensor: Tensor) -> Tensor:
 
 
 def stack_over_time(records: Sequence[RecordT]) -> RecordT:
-    """Stack the records of T steps, each (B, N, ...), into one, each (B, N, T, ...)."""
+    """Stack the records of T steps, each (B, N, ...), into one (B, N, T, ...)."""
     return map_tensors(records[0], lambda *tensors: torch.stack(tensors, dim=2), *records[1:])
 
 
@@ -86,25 +80,18 @@ class PreparedBatch(TensorRecord):
     """B photos as an encoder takes them."""
 
     images: Tensor | tuple[Tensor, ...]  # (B, 3, height, width) uint8, or B of (3, height, width), prepared
-    windows: (
-        Tensor  # (B, 4) the part of each photo that its image shows: left, top, right, bottom in pixels of the photo
-    )
+    windows: Tensor  # (B, 4) the part of each photo that its image shows: left, top, right, bottom in its pixels
     boxes: tuple[Tensor, ...] | None = None  # B of (n, 4) that the dataset brings, corners in pixels of the photo
 
     @classmethod
     def of(
-        cls,
-        images: Tensor | Sequence[Tensor],
-        windows: Tensor | None = None,
-        boxes: Sequence[Tensor] | None = None,
+        cls, images: Tensor | Sequence[Tensor], windows: Tensor | None = None, boxes: Sequence[Tensor] | None = None
     ) -> Self:
         """Prepared images; without windows each of them is the whole photo."""
         if windows is None:
             whole = [(0, 0, image.shape[-1], image.shape[-2]) for image in images]
             windows = torch.tensor(whole, dtype=torch.float32, device=images[0].device)
-        return cls(
-            images if isinstance(images, Tensor) else tuple(images), windows, None if boxes is None else tuple(boxes)
-        )
+        return cls(images if isinstance(images, Tensor) else tuple(images), windows, tuple(boxes) if boxes else None)
 
     def __len__(self) -> int:
         return len(self.windows)
@@ -196,7 +183,7 @@ class Batch(TensorRecord):
     images: Tensor | tuple[Tensor, ...] | None
     words: Tensor  # (B, N, T + 1) int64: begin, the words, end, then pad
     is_caption: Tensor  # (B, N) bool, True where the image has this caption; the rest is padding
-    features: Features | None = None  # in the precision of the store until they are moved
+    features: Features | None = None  # in the precision of the store until they are moved to a device
     counts: Counts | None = None  # of all batches of its step, on all processes; None: it is the only one
     mentions: Mentions | None = None  # None where the objective needs none
     is_dummy: bool = False  # True: it repeats an image on a process that has none left in this step; it adds no loss

@@ -47,29 +47,12 @@ def as_nobody() -> Iterator[None]:
         os.seteuid(0)
 
 
-# --- a full disk ---
-
-
 def test_no_room_for_a_checkpoint(world: Path, capsys: Captured) -> None:
     with room_for(6000):
         status, out, err = run(capsys, "train r.yaml --out new")
     assert (status, out) == (2, "")
     assert err.splitlines()[-1].startswith("showtell: Cannot write new/") and "File too large" in err
     assert {path.name for path in Path("new").iterdir()} <= {"recipe.yaml", "log.jsonl", ".writing.lock"}
-
-
-def test_no_room_for_the_log(world: Path, capsys: Captured) -> None:
-    with room_for(Path("run/recipe.yaml").stat().st_size + 100):
-        err = run(capsys, "train r.yaml training.log_every=1 training.batch_size=1 --out new")[2]
-    assert "showtell: Cannot write new/log.jsonl: File too large; make room, then resume with --resume." in err
-
-
-def test_no_room_for_scores(world: Path, capsys: Captured) -> None:
-    before = everything(world)
-    with room_for(10):
-        sentence = refused(capsys, "score pred.json --references ref.json --metrics bleu --per-image out.json")
-    assert sentence == "Cannot write out.json: File too large."
-    assert everything(world) == before
 
 
 def test_what_was_extracted_is_whole_after_a_full_disk(world: Path, capsys: Captured) -> None:
@@ -82,16 +65,12 @@ def test_what_was_extracted_is_whole_after_a_full_disk(world: Path, capsys: Capt
     assert status == 0 and json.loads(out)["images"] == 20
 
 
-# --- closed doors ---
-
-
 def test_a_folder_that_is_read_only(world: Path, capsys: Captured) -> None:
     for folder in (world, *world.parents[:3]):  # the folders of pytest are closed to others
         folder.chmod(0o755)
     Path("closed").mkdir(mode=0o555)
     for command in (
         "data scenes closed/new --images 20",
-        f"{FEATURES} --out closed/new",
         "train r.yaml --out closed/new",
         "caption run/best scenes/images/000001.png --out closed/new.txt",
         "score pred.json --references ref.json --metrics bleu --per-image closed/new",
@@ -100,20 +79,6 @@ def test_a_folder_that_is_read_only(world: Path, capsys: Captured) -> None:
             sentence = refused(capsys, command)
         assert sentence.startswith("Cannot write closed/new") and "Permission denied" in sentence
         assert list(Path("closed").iterdir()) == []
-
-
-def test_no_standard_input(world: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", None)
-    assert refused(capsys, "caption run/best -").startswith("Standard input is closed, so there are no paths for -;")
-
-
-def test_no_home(world: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/proc/none")
-    status, out, _ = run(capsys, "caption run/best scenes/images/000001.png")
-    assert status == 0 and out.startswith("scenes/images/000001.png\t")
-
-
-# --- two programs, packages that are missing, interrupts ---
 
 
 def test_two_programs_do_not_write_to_one_folder(world: Path, capsys: Captured) -> None:
@@ -131,13 +96,8 @@ def test_two_programs_do_not_write_to_one_folder(world: Path, capsys: Captured) 
 
 
 def test_a_package_that_is_missing(world: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("e.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
-    for package, command, install in (
-        ("datasets", "data check hf:some/name", 'pip install "showtell[hub]"'),
-        ("h5py", "features --from e.h5 --out new", 'pip install "showtell[hdf5]"'),
-    ):
-        monkeypatch.setitem(sys.modules, package, None)
-        assert install in refused(capsys, command)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert 'pip install "showtell[hub]"' in refused(capsys, "data check hf:some/name")
 
 
 def test_an_interrupt_says_how_to_go_on(world: Path) -> None:

@@ -15,26 +15,14 @@ from tests.bad_input.conftest import everything, refused, run
 ODD = os.fsdecode(b"caf\xe9")  # a name in Latin-1, as old archives have it
 
 
-# Every argument of every verb that names something to read; `%` is what is put there.
+# An argument of each kind that names something to read; `%` is what is put there.
 READS = [
-    "data check %", "data split %",
-    "features % --encoder small_cnn --out new", "features scenes --recipe % --out new",
-    "features scenes --encoder small_cnn weights=% --out new", "features --from % --out new",
-    "train %", "train r.yaml data.path=% --out new", "train r.yaml training.start_from=% --out new",
-    "train r.yaml data.features=%/x encoder.trained=false --out new", "train r.yaml encoder.weights=% --out new",
-    "sweep % training.epochs=1,2",
-    "report % --out a.html", "report run --out a.html --data %",
-    "evaluate % scenes", "evaluate run/best %", "evaluate run/best scenes --features %",
-    "evaluate run/best scenes --document-frequency %", "evaluate run/best scenes --ensemble %",
-    "caption % scenes", "caption run/best %", "caption run/best scenes/images/000001.png --ensemble %",
-    "explain % scenes/images/000001.png", "explain run/best % --out a.html",
-    "explain run/best scenes/images/000001.png --references % --out a.html",
-    "explain run/best scenes/images/000001.png --against % --out a.html",
-    "grounding % scenes", "grounding run/best %",
-    "calibrate % scenes", "calibrate run/best %", "calibrate run/best scenes --features %",
-    "score % --references ref.json", "score pred.json --references %", "score pred.json % --references ref.json",
-    "score pred.json --references ref.json --document-frequency %",
-    "doctor %", "doctor run/best --data %",
+    "data check %", "features scenes --recipe % --out new", "features scenes --encoder small_cnn weights=% --out new",
+    "features --from % --out new", "train %", "train r.yaml training.start_from=% --out new",
+    "train r.yaml data.features=%/x encoder.trained=false --out new", "report % --out a.html",
+    "report run --out a.html --data %", "evaluate run/best scenes --document-frequency %", "caption % scenes",
+    "caption run/best %", "explain run/best scenes/images/000001.png --references % --out a.html",
+    "score pred.json % --references ref.json", "doctor run/best --data %",
 ]  # fmt: skip
 
 
@@ -47,7 +35,7 @@ def test_a_named_pipe_does_not_make_it_wait(world: Path, capsys: pytest.CaptureF
 
 def test_bytes_that_are_no_utf_8_are_escaped_in_one_line(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = everything(world)
-    for command in [*READS[::3], "data get %", "train r.yaml --out new model.name=%", "%"]:
+    for command in [*READS[::2], "data get %", "train r.yaml --out new model.name=%", "%"]:
         assert refused(capsys, command.replace("%", ODD)).isprintable(), command
     assert everything(world) == before
 

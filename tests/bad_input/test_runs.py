@@ -1,23 +1,17 @@
-"""Run folders that something damaged, disks that fill up while a run is written, and settings that no run takes."""
+"""Run folders that something damaged, and disks that fill up while a run is written."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import pytest
 import yaml
 
-from showtell.errors import RecipeError
-from showtell.training import make_recipe
-from tests.bad_input.conftest import RECIPE, Captured, everything, refused, run
+from tests.bad_input.conftest import Captured, everything, refused, run
 from tests.bad_input.test_machine import room_for
 
 STATE = Path("run/last/training")
 RESUME = "train r.yaml --resume --out run"
-
-
-# --- the training state
 
 
 def test_a_damaged_training_state_is_refused(world: Path, capsys: Captured) -> None:
@@ -43,9 +37,6 @@ def test_a_damaged_training_state_is_refused(world: Path, capsys: Captured) -> N
     sentence = refused(capsys, RESUME)
     assert sentence.startswith(f"The training state is damaged: {tensors} cannot be read (No such file or directory")
     assert sentence.endswith("begin anew with another --out, from its best/ with training.start_from.")
-
-
-# --- the log
 
 
 LINES = [
@@ -77,9 +68,6 @@ def test_a_report_of_a_damaged_run_is_refused(world: Path, capsys: Captured) -> 
         Path("run", name).write_text(kept)
 
 
-# --- while a run is written
-
-
 def test_no_room_for_tensorboard(world: Path, capsys: Captured) -> None:
     command = "train r.yaml training.trackers=[tensorboard] training.log_every=1 training.batch_size=1 --out new"
     with room_for(Path("run/recipe.yaml").stat().st_size + 600):
@@ -89,26 +77,3 @@ def test_no_room_for_tensorboard(world: Path, capsys: Captured) -> None:
     assert last.startswith("showtell: Cannot write") and "new" in last
     assert last.endswith("make room, then resume with --resume.")
     assert run(capsys, f"{command} --resume")[0] == 0
-
-
-# --- values that no setting takes
-
-
-def test_what_no_setting_takes_is_refused_by_its_key() -> None:
-    for key, value, sentence in (
-        *((f"{section}.name", value, f"{section}.name: a name is needed; known: ")
-          for section in ("encoder", "model", "objective") for value in (["a"], {}, 3, None)),
-        ("training.optimizer", {"betas": [0.9, 1.5]}, "training.optimizer.betas."),
-        ("training.optimizer", {"betas": [0.9]}, "training.optimizer.betas.1: this key is needed and missing"),
-        ("encoder.widths", [8] * 5000, "encoder.widths: "),
-        ("encoder.widths", [2**62], "encoder.widths.0: "),
-        ("model.hidden_size", 2**40, "model.hidden_size: "),
-        ("data.workers", 10**6, "data.workers: "),
-    ):  # fmt: skip
-        content = {section: dict(values) for section, values in RECIPE.items()}
-        section, name = key.split(".")
-        content[section][name] = value
-        with pytest.raises(RecipeError) as caught:
-            make_recipe(content)
-        assert f"\n  {sentence}" in str(caught.value)
-        assert len(str(caught.value)) < 2000

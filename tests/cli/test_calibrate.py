@@ -84,7 +84,7 @@ def test_it_is_fitted_kept_shown_and_used(capsys, checkpoint, dataset, tmp_path)
 def test_the_table_of_corrections_is_sorted_by_it(capsys, checkpoint, dataset):
     assert run(capsys, "calibrate", checkpoint, dataset, *SEARCH)[0] == 0
     table = dataset / "corrections.csv"
-    options = ["--format", "corrections", "--out", table, "--least-sure-first", "--calibrated"]
+    options = ["--format", "corrections", "--out", table, "--calibrated"]
     assert run(capsys, "caption", checkpoint, dataset, *SEARCH, *options)[0] == 0
     rows = list(csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines()))
     stated = {row["image"]: float(row["confidence"]) for row in rows}

@@ -18,12 +18,6 @@ def photo(tiny_scenes: Path) -> Path:
     return min((tiny_scenes / "images").iterdir())
 
 
-def test_a_model_with_one_stage_has_no_other(capsys, tiny_checkpoint, photo):
-    status, out, err = run(capsys, "caption", tiny_checkpoint, photo, "--stage", 1)
-    assert (status, out) == (2, "")
-    assert err.strip().endswith("There is no stage 1: the model has one stage, 0.")
-
-
 def test_every_stage_of_a_trained_model_says_a_caption_of_its_own(
     capsys, tiny_recipe: dict[str, Any], tiny_scenes, photo, tmp_path
 ):

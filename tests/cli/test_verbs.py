@@ -12,15 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from showtell import __version__
 from showtell.cli import main
-from showtell.cli.app import VERBS, command_of
-from showtell.errors import notify, one_line, printable, shorten
+from showtell.cli.app import VERBS, make_app
+from showtell.errors import one_line, printable, shorten
 from tests.cli.test_caption import run
 
 FILES = {"caption", "evaluate", "explain", "grounding", "report"}  # whose --out is a file
 FOLDERS = {"quickstart", "features", "train", "sweep", "data split", "import"}
+
+
+def command_of(verb: str) -> Any:
+    """A verb with its options."""
+    command: Any = get_command(make_app(verb.split()))
+    for word in verb.split():
+        command = command.commands[word]
+    return command
 
 
 def parameters() -> Iterator[tuple[str, Any]]:
@@ -69,8 +78,8 @@ def test_a_name_that_cannot_be_written_is_refused_before_any_work(capsys, tmp_pa
         takes_both = path == "explain"
         names = {
             "": "Invalid value for '--out': the name is empty; is a variable of the shell not set?",
-            "pipe": "pipe",
-            "/": "is the root of all files" if takes_both or path in FOLDERS else "needs the name of a file",
+            "pipe": "pipe is a named pipe",
+            "/": "is the root of all files",
         }
         if not takes_both:
             names["file" if path in FOLDERS else "folder"] = f"; --out needs the name of a {needed}."
@@ -98,19 +107,15 @@ def test_the_version(capsys):
 
 def test_what_a_terminal_would_act_on_is_escaped():
     for odd in ("\x1b[31m", "\n", "\r", "\x00", "\x9b", "\u2028", "\u202e", "\ud800", "\udcff", "\t"):
-        assert odd not in printable(f"a{odd}b")
-        assert printable(f"a{odd}b").encode() and "\\" in printable(odd)
+        assert odd not in printable(f"a{odd}b") and "\\" in printable(odd)
         assert odd not in one_line(f'There is no "a{odd}b".')
 
 
-def test_what_a_message_quotes_is_shortened(capsys):
+def test_what_a_message_quotes_is_shortened():
     assert shorten("x" * 200) == "x" * 200
     long = one_line(f'The split "{"x" * 9000}" of {"y" * 9000} is not among {", ".join(map(str, range(9000)))}; use a.')
     assert len(long) <= 2000
     assert long.startswith('The split "xxx') and long.endswith("; use a.")
-    notify("a\nb" + "c" * 5000)
-    err = capsys.readouterr().err
-    assert err.startswith(r"showtell: a\nbccc") and err.count("\n") == 1 and len(err) < 400
 
 
 def test_no_argument_makes_a_message_of_thousands_of_characters(capsys, tmp_path, monkeypatch):
@@ -144,15 +149,10 @@ def test_standard_output_on_a_full_disk():
     assert done.stderr == "showtell: Cannot use standard output, or a file: No space left on device.\n"
 
 
-@pytest.mark.parametrize("closed", ["2", "1 2"])
-def test_closed_streams(closed):
-    close = " ".join(f"{number}>&-" for number in closed.split())
-    shell = f'"{sys.executable}" -m showtell "$@" {close}'
-    done = subprocess.run(
-        ["sh", "-c", shell, "sh", "--version"], capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0 and done.stderr == ""
-    assert done.stdout == ("" if "1" in closed else f"showtell {__version__}\n")
+def test_closed_streams():
+    shell = f'"{sys.executable}" -m showtell --version 1>&- 2>&-'
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, timeout=240, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_reader_that_has_gone_away():

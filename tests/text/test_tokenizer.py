@@ -8,6 +8,7 @@ import random
 import shutil
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -230,7 +231,10 @@ def test_guards_and_greedy_rules_change_no_token(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(tokenizer, "_LONG", 0)
     guarded = tokenizer._words(text)
     plain = {
-        start: [rule._replace(pattern=regex.compile(rule.pattern.pattern, regex.POSIX), guard=None) for rule in rules]
+        start: [
+            rule._replace(pattern=partial(regex.compile, rule.pattern().pattern, regex.POSIX), guard=None)
+            for rule in rules
+        ]
         for start, rules in tokenizer._BY_START.items()
     }
     monkeypatch.setattr(tokenizer, "_BY_START", plain)

@@ -18,7 +18,7 @@ import yaml
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from typer.testing import CliRunner
 
-from showtell.cli.app import app
+from showtell.cli.app import make_app
 from showtell.cli.sweep import table
 from showtell.errors import DataError, MissingDependencyError, RecipeError, TrainingError, UsageError
 from showtell.training.loop import TrainingResult
@@ -122,10 +122,10 @@ def test_trials_are_runs_and_one_table_orders_them(tiny_recipe, recipe_file, tmp
 
 def test_a_value_that_fails_when_built_is_a_row_and_a_missing_dataset_ends_the_sweep(recipe_file, tmp_path):
     call = ["sweep", str(recipe_file), "encoder.weights=none.safetensors", "--out", str(tmp_path / "out")]
-    shown = CliRunner().invoke(app, call)
+    shown = CliRunner().invoke(make_app(call), call)
     assert shown.exit_code == 2
     assert shown.stdout.startswith("encoder.weights   cider  epoch  run\nnone.safetensors  -      -      failed: ")
-    content = json.loads(CliRunner().invoke(app, [*call, "--json"]).stdout)
+    content = json.loads(CliRunner().invoke(make_app(call), [*call, "--json"]).stdout)
     assert content["sweep"] == str(tmp_path / "out") and content["metric"] == "cider"
     assert content["trials"][0]["status"] == "failed"
     with pytest.raises(DataError):

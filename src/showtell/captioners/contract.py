@@ -65,6 +65,14 @@ class About:
     licence: str | None = None
     origin: dict[str, Any] = field(default_factory=dict)  # of the weights: data, scores, whatever its maker wrote down
 
+    @property
+    def trained_on(self) -> str | None:
+        """What the weights learned from, a sentence for people; None where that was not written down."""
+        data, images = self.origin.get("data"), self.origin.get("train_images")
+        if data is None or images is None:
+            return None
+        return f"{self.name} learned from {images} photos of {data}: it knows only their objects and words."
+
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {**asdict(self), "folder": None if self.folder is None else str(self.folder)}

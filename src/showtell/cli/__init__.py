@@ -31,9 +31,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # what the encoding of the terminal does not have is escaped
     try:
-        from showtell.cli.app import app
+        from showtell.cli.app import make_app
 
-        status = app(args=arguments, prog_name="showtell", standalone_mode=False)
+        words = sys.argv[1:] if arguments is None else arguments
+        status = make_app(words)(args=words, prog_name="showtell", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         _discard_output()

@@ -1,6 +1,6 @@
 """The verbs of the command line: each is a file and a line in `VERBS`.
 
-A verb's function imports what it needs when it runs, and its options are made when it is called, so that
+A verb's function imports what it needs when it runs, and only the verb that is called gets its options, so that
 `showtell --help` is instant.
 """
 
@@ -9,14 +9,13 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from showtell import __version__
 from showtell.cli.settings_options import with_settings_options
@@ -55,8 +54,8 @@ def function_of(verb: str) -> Callable[..., None]:
     return made
 
 
-def command_of(verb: str) -> Any:
-    """A verb with its options, as typer makes it from the function's signature."""
+def _with_options(verb: str) -> Callable[..., None]:
+    """The function of a verb, from whose signature typer makes its options."""
     function = function_of(verb)
     run = with_settings_options(function)
     module = inspect.getmodule(function)
@@ -64,64 +63,49 @@ def command_of(verb: str) -> Any:
     @functools.wraps(run)
     def call(**arguments: Any) -> None:
         from showtell.files import is_named_pipe
-        from showtell.processes import is_first_process
-        from showtell.progress import working
 
         for argument in arguments.values():  # a writer of a pipe may never come; lists of photos check each item
             if isinstance(argument, (str, Path)) and is_named_pipe(Path(argument)):
                 raise UsageError(f"{argument} is a named pipe; give a regular file or a folder.")
-        is_told = is_first_process() and not getattr(module, "RUNS_UNTIL_STOPPED", False)
         try:
-            with working(verb) if is_told else nullcontext():
-                run(**arguments)
+            run(**arguments)
         except KeyboardInterrupt as error:
             notify(f"interrupted; {getattr(module, 'IF_INTERRUPTED', _IF_INTERRUPTED)}.")
             raise typer.Exit(130) from error
 
-    made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    made.command(verb.split()[-1])(call)
-    return typer.main.get_command(made)
+    return call
 
 
-class _Group(TyperGroup):
-    """Verbs by their names: each as a line of the help until it is called, and then with its options."""
+class _InOrder(TyperGroup):
+    """Lists verbs and groups in the order of `VERBS`."""
 
-    def add_verb(self, verb: str) -> None:
-        """Add a verb to be listed."""
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(dict.fromkeys(verb.split()[0] for verb in VERBS))
+
+
+def make_app(arguments: Sequence[str]) -> typer.Typer:
+    """All verbs: that which the arguments call with its options, the others as lines of the help."""
+    app = typer.Typer(
+        cls=_InOrder,
+        help="Train, score and explain neural image captioners.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    groups = {name: typer.Typer(help=help, no_args_is_help=True) for name, help in GROUPS.items()}
+    for verb in VERBS:
+        group, _, name = verb.rpartition(" ")
         help = inspect.getdoc(function_of(verb)) or ""
-        first, *_ = re.split(r"(?<=[.])\s", help, maxsplit=1)
-        self.add_command(TyperCommand(verb.split()[-1], help=help, short_help=first))
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The verb that the arguments name, with its options."""
-        name, command, rest = super().resolve_command(ctx, args)
-        verb = name if self.name == "showtell" else f"{self.name} {name}"
-        return name, command_of(verb) if verb in VERBS else command, rest
-
-
-class _Root(_Group):
-    """All verbs."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        for verb in VERBS:
-            group, _, _ = verb.rpartition(" ")
-            if group and group not in self.commands:
-                self.add_command(_Group(name=group, help=GROUPS[group], no_args_is_help=True))
-            home = self.commands[group] if group else self
-            assert isinstance(home, _Group)
-            home.add_verb(verb)
-
-
-app = typer.Typer(
-    name="showtell",
-    cls=_Root,
-    help="Train, score and explain neural image captioners.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+        is_called = list(arguments[: verb.count(" ") + 1]) == verb.split()
+        command = (groups[group] if group else app).command(
+            name, help=help, short_help=re.split(r"(?<=[.])\s", help)[0]
+        )
+        command(_with_options(verb) if is_called else lambda: None)
+    for name, group_app in groups.items():
+        app.add_typer(group_app, name=name)
+    app.callback()(_root)
+    return app
 
 
 def _print_version(asked: bool) -> None:
@@ -130,8 +114,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def _options(
+def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,

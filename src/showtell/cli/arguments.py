@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
 import typer
 
@@ -95,7 +95,7 @@ def standard_input(photos: Sequence[str]) -> BinaryIO | None:
     return sys.stdin.buffer if "-" in photos else None
 
 
-def require_photos(photos: Sequence[str] | None, features: Path | None, metavar: str, verb: str) -> list[str]:
+def require_photos(photos: Sequence[str] | None, features: Path | None, verb: str) -> list[str]:
     """The photos that arguments name; none are needed where a store has the images.
 
     Raises:
@@ -103,8 +103,8 @@ def require_photos(photos: Sequence[str] | None, features: Path | None, metavar:
     """
     if not photos and features is None:
         raise UsageError(
-            f"Missing argument '{metavar}': image files, folders or patterns; with --features STORE it can be left "
-            f"out, for all images of the store. See showtell {verb} --help."
+            "Missing argument: image files, folders or patterns; with --features STORE it can be left out, for all "
+            f"images of the store. See showtell {verb} --help."
         )
     return list(photos or ())
 
@@ -124,33 +124,19 @@ def raise_failures(failures: Sequence[object], outcome: str) -> None:
         raise DataError(f"{len(failures)} {outcome}: {reasons}.")
 
 
-def out_file(help: str, metavar: str = "FILE", default: str | bool = "not written") -> Any:
-    """An option that names a file to write; a name that cannot be written is refused before any work.
+def out_file(
+    help: str,
+    metavar: str = "FILE",
+    default: str | bool = "not written",
+    kind: Literal["file", "folder", "either"] = "file",
+) -> Any:
+    """An option that names a file to write; a name that cannot be written is refused before any work."""
 
-    Args:
-        help: one clause.
-        metavar: shown for the value.
-        default: shown as the default, or whether that is shown.
-    """
-    return _out(help, metavar, default, "require_writable_file")
-
-
-def out_folder(help: str, default: str | bool = True) -> Any:
-    """An option that names a folder to write; a name that cannot be written is refused before any work."""
-    return _out(help, "FOLDER", default, "require_writable_folder")
-
-
-def out_path(help: str, default: str | bool) -> Any:
-    """An option that names a file or a folder to write."""
-    return _out(help, "FILE|FOLDER", default, "require_output_name")
-
-
-def _out(help: str, metavar: str, default: str | bool, check: str) -> Any:
     def checked(parameter: typer.CallbackParam, path: Path | None) -> Path | None:
-        from showtell import files
+        from showtell.files import require_writable
 
         if path is not None:
-            getattr(files, check)(path, parameter.opts[0])
+            require_writable(path, parameter.opts[0], kind)
         return path
 
     def parse(name: str) -> Path:
@@ -159,3 +145,8 @@ def _out(help: str, metavar: str, default: str | bool, check: str) -> Any:
         return Path(name)
 
     return typer.Option(help=help, metavar=metavar, show_default=default, parser=parse, callback=checked)
+
+
+def out_folder(help: str, default: str | bool = True) -> Any:
+    """An option that names a folder to write; a name that cannot be written is refused before any work."""
+    return out_file(help, "FOLDER", default, "folder")

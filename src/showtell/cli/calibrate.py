@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from showtell.cli.arguments import AsJson, Checkpoint, Dataset, Dtype, FeatureStore, Limit, out_file
-from showtell.cli.decoding_options import DecodingOfOne, open_captioner, settings_of
+from showtell.cli.decoding_options import DecodingOfOne, open_captioner
 
 
 def calibrate(
@@ -59,7 +59,7 @@ def calibrate(
     if good_cider is not None and all(one.scene is not None for one in facts.values()):
         raise UsageError(f"{dataset} has scenes, where a good caption is a wholly true one; leave --good-cider out.")
     captioner = open_captioner(checkpoint, dtype=dtype)
-    settings = settings_of(captioner, {**decoding, "num_return_sequences": 1})
+    settings = captioner.settings(**decoding, num_return_sequences=1)
     with counting("captioning", len(records)) as progress:
         captions = caption_records(
             captioner,

@@ -22,7 +22,7 @@ from showtell.cli.arguments import (
     require_photos,
     standard_input,
 )
-from showtell.cli.decoding_options import Decoding, open_captioner, settings_of
+from showtell.cli.decoding_options import Decoding, open_captioner
 from showtell.errors import UsageError, nearest, notify
 
 if TYPE_CHECKING:
@@ -38,12 +38,6 @@ IF_INTERRUPTED = "with --out or --format sidecar the same command resumes"
 
 Format = Literal["text", "json", "jsonl", "csv", "corrections", "sidecar"]  # `caption_formats.py` has the writers
 _TO_TRAIN_ON: tuple[Format, ...] = ("corrections", "sidecar")  # a person reads them before a model does
-_FORMATS_OF: dict[str, tuple[Format, ...]] = {
-    "--attention": ("json", "jsonl"),
-    "--least-sure-first": ("corrections",),
-    "--overwrite": ("sidecar",),
-    "--accept-above": _TO_TRAIN_ON,
-}
 
 
 def caption(
@@ -70,12 +64,7 @@ def caption(
             default="standard output",
         ),
     ] = None,
-    least_sure_first: Annotated[
-        bool, typer.Option("--least-sure-first", help="Sort corrections by confidence, lowest first.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Caption photos that have a sidecar, too, and replace it.")
-    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace --out, or sidecars, that exist.")] = False,
     accept_above: Annotated[
         float | None,
         typer.Option(
@@ -103,34 +92,38 @@ def caption(
     from showtell.cli.caption_sidecars import write_sidecars
     from showtell.cores import describe_threads
 
-    arguments = require_photos(photos, features, "IMAGE|FOLDER|GLOB|-...", "caption")
+    arguments = require_photos(photos, features, "caption")
     style = format or _format_of(out)
-    options = FormatOptions(out, calibrated, least_sure_first, accept_above, overwrite)
-    _check_options(style, options, attention=attention)
+    if attention and style not in ("json", "jsonl"):
+        raise UsageError(f"--attention goes with --format json or jsonl, not with {style}.")
+    if accept_above is not None and style not in _TO_TRAIN_ON:
+        raise UsageError(f"--accept-above goes with --format {' or '.join(_TO_TRAIN_ON)}, not with {style}.")
     images, missing = _images(arguments, features)
-    inputs = [checkpoint, *(ensemble or ()), *([str(features)] if features else ())]
-    _check_out(style, out, images, inputs)
+    files = [path for image in images if (path := image if isinstance(image, Path) else image.path) is not None]
+    if style in _TO_TRAIN_ON and len(files) < len(images):
+        raise UsageError(f"--format {style} needs photos; name photos, which are matched to ids of the store.")
+    inputs = [*files, *map(Path, (checkpoint, *(ensemble or ()))), *filter(None, [features])]
+    _check_out(style, out, files, inputs, overwrite=overwrite)
     captioner = open_captioner(checkpoint, ensemble, dtype)
     if style in _TO_TRAIN_ON and not calibrated and "no_unknown" in captioner.abilities.settings:
         decoding = {"no_unknown": True, **decoding}  # nobody wants to train on it; a calibration has its own search
-    settings = settings_of(captioner, decoding)
+    settings = captioner.settings(**decoding)
     if calibrated:
         captioner.load_calibration(settings)
     if len(images) >= MANY:
         notify(f"captioning {len(images):,} photos on {captioner.device}, {describe_threads()}.")
     caption_photos = partial(captioner.caption_photos, settings=settings, batch_size=batch_size, attention=attention)
+    options = FormatOptions(out, calibrated, accept_above)
 
     def write(results: Iterable[CaptionResult]) -> Iterator[str]:
         return WRITERS[style](results, options)
 
     if style == "sidecar":
-        failures = write_sidecars(caption_photos, [Path(str(image)) for image in images], options)
+        failures = write_sidecars(caption_photos, files, least=accept_above or 0, overwrite=overwrite)
     elif out is None:
         failures = _print(caption_photos, images, write)
     else:
         made_with = made_with_of(captioner, settings, attention=attention)
-        if images and not isinstance(images[0], Path):
-            made_with["features"] = images[0].store.info.model_dump(mode="json", include={"fingerprint", "dtype"})
         failures = _write(caption_photos, images, write, out, made_with, batch_size)
     raise_failures([*failures, *missing], f"of {len(images) + len(missing)} files could not be captioned")
 
@@ -148,52 +141,40 @@ def _format_of(out: Path | None) -> Format:
     return formats[suffix]
 
 
-def _check_options(style: Format, options: Any, *, attention: bool) -> None:
-    """Refuse options that have no effect on the format."""
-    given = {
-        "--attention": attention,
-        "--least-sure-first": options.least_sure_first,
-        "--overwrite": options.overwrite,
-        "--accept-above": options.accept_above is not None,
-    }
-    for option, is_given in given.items():
-        if is_given and style not in _FORMATS_OF[option]:
-            raise UsageError(f"{option} goes with --format {' or '.join(_FORMATS_OF[option])}, not with {style}.")
-    if style == "sidecar" and options.out is not None:
-        raise UsageError("--format sidecar writes beside the photos; leave --out out.")
-    if style == "corrections" and (options.out is None or options.out.suffix.lower() != ".csv"):
-        raise UsageError("--format corrections writes a table; name it with --out FILE.csv.")
-
-
 def _images(arguments: Sequence[str], features: Path | None) -> tuple[Sequence[Path | StoredImage], Sequence[str]]:
     """The images that arguments name, and a sentence for each that the feature store lacks."""
-    from showtell.features.store import FeatureStore
-    from showtell.features.stored_images import choose_images
     from showtell.images.photo_files import find_photos
 
     stdin = standard_input(arguments)
     if features is None:
         return find_photos(arguments, stdin), ()
+    from showtell.features.store import FeatureStore
+    from showtell.features.stored_images import choose_images
+
     chosen = choose_images(FeatureStore(features), arguments, stdin)
     if chosen.note is not None:
         notify(chosen.note)
     return chosen.images, chosen.missing
 
 
-def _check_out(style: Format, out: Path | None, images: Sequence[Path | StoredImage], inputs: Sequence[str]) -> None:
+def _check_out(
+    style: Format, out: Path | None, photos: Sequence[Path], inputs: Iterable[Path], *, overwrite: bool
+) -> None:
     """Make sure, before any work, that the captions can be written where they should be."""
-    from showtell.cli.caption_formats import require_inside, require_replaceable
+    from showtell.cli.caption_formats import require_inside
     from showtell.files import refuse_overwriting
 
-    paths = [image if isinstance(image, Path) else image.path for image in images]
-    files = [path for path in paths if path is not None]
-    if style in _TO_TRAIN_ON and len(files) < len(images):
-        raise UsageError(f"--format {style} needs photos; name photos, which are matched to ids of the store.")
-    if out is not None:
-        refuse_overwriting(out, "--out", [*files, *map(Path, inputs)])
-        require_replaceable(style, out)
-        if style == "corrections":
-            require_inside(files, out)
+    if style == "sidecar" and out is not None:
+        raise UsageError("--format sidecar writes beside the photos; leave --out out.")
+    if style == "corrections" and (out is None or out.suffix.lower() != ".csv"):
+        raise UsageError("--format corrections writes a table; name it with --out FILE.csv.")
+    if out is None:
+        return
+    refuse_overwriting(out, "--out", inputs)
+    if out.is_file() and out.stat().st_size and not overwrite:
+        raise UsageError(f"{out} is there already; choose another name for --out, or replace it with --overwrite.")
+    if style == "corrections":
+        require_inside(photos, out)
 
 
 def _watch(results: Iterable[CaptionResult], failures: list[str]) -> Iterator[CaptionResult]:
@@ -242,23 +223,29 @@ def _write(
     batch_size: int,
 ) -> list[str]:
     """Caption what is not captioned yet, then write the file; returns the sentences about photos without captions."""
+    import json
     from itertools import islice
 
     from showtell.captions import caption_result
     from showtell.cli.caption_journal import open_journal
+    from showtell.files import writing
     from showtell.progress import counting
 
     failures: list[str] = []
-    with open_journal(file, made_with, batch_size) as journal:
-        remaining = [image for image in images if str(image) not in journal.offsets]
+    part = file.with_name(f"{file.name}.part")
+    with open_journal(file, made_with) as (kept, keep):
+        remaining = [image for image in images if str(image) not in kept]
         if len(remaining) < len(images):
-            notify(f"resuming {journal.part}: {len(images) - len(remaining)} photos are done.")
+            notify(f"resuming {part}: {len(images) - len(remaining)} photos are done.")
         with counting("captioning", len(remaining)) as progress:
             captioned = caption_photos(remaining, first_alone=False)
             results = (caption_result(str(image), captions) for image, captions in captioned)
             while batch := list(islice(results, batch_size)):
-                journal.append(batch)
+                keep(batch)
                 progress(len(batch))
-        journal.finish(map(str, images), lambda results: writer(_watch(results, failures)))
+        with writing(file) as stream:
+            for text in writer(_watch((json.loads(kept[str(image)]) for image in images), failures)):
+                stream.write(text.encode("utf-8", "surrogateescape"))
+        part.unlink()
     notify(f"{file} has the captions of {len(images) - len(failures)} photos.")
     return failures

@@ -8,26 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from showtell.captions import Caption, CaptionResult
-from showtell.datasets.splits import UNCHECKED, VAL_SHARE, draw_splits
-from showtell.datasets.table import as_text_cell, correction_lines, csv_line
 from showtell.errors import UsageError, notify, printable
 from showtell.text.vocabulary import SPECIAL, Vocabulary
-
-# How each file begins that was written in a format; a table of corrections is never written over.
-_OPENINGS = {
-    "text": r"[^\n]*\t",
-    "json": r'\[\s*(\]|\{"image":)',
-    "jsonl": r'\{"image":',
-    "csv": "\ufeff?image,caption,logprob",
-    "corrections": r"(?!)",
-}
 
 
 @dataclass(frozen=True)
@@ -36,9 +24,7 @@ class FormatOptions:
 
     out: Path | None = None  # where the file will be; None: standard output
     calibrated: bool = False  # text has a column for the confidence; other formats have it anyway
-    least_sure_first: bool = False
     accept_above: float | None = None  # least confidence of captions to train on unseen
-    overwrite: bool = False
 
 
 def _text(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
@@ -61,6 +47,8 @@ def _json_lines(results: Iterable[CaptionResult], options: FormatOptions) -> Ite
 
 
 def _csv(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
+    from showtell.datasets.table import as_text_cell, csv_line  # text and JSON need no reader of datasets
+
     yield csv_line("image", "caption", "logprob", "confidence")
     for result in results if options.out else map(_without_controls, results):
         for caption in result.get("captions", ()):
@@ -69,21 +57,23 @@ def _csv(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[s
 
 
 def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
-    """A table that a person corrects and `showtell train` takes as a dataset.
+    """A table that a person corrects, the least sure captions first, and `showtell train` takes as a dataset.
 
     Images are named from the table's folder, and the split says "unchecked" until a person writes "train". With
     `accept_above`, photos whose first caption has at least this confidence are in train or, a tenth of them by their
     names, in val, with those of their captions that reach it.
     """
+    from showtell.datasets.splits import UNCHECKED, VAL_SHARE, draw_splits
+    from showtell.datasets.table import correction_lines
+
     assert options.out is not None
+    least = float("inf") if options.accept_above is None else options.accept_above
     photos: list[tuple[str, list[Caption]]] = []
     for result in results:
         captions = [Caption.from_json(caption) for caption in result.get("captions", ())]
         if captions:
             photos.append((Path(os.path.relpath(result["image"], options.out.parent)).as_posix(), captions))
-    if options.least_sure_first:
-        photos.sort(key=lambda photo: photo[1][0].confidence)
-    least = float("inf") if options.accept_above is None else options.accept_above
+    photos.sort(key=lambda photo: photo[1][0].confidence)
 
     def is_sure(caption: Caption) -> bool:
         return caption.confidence >= least and not has_unknown(caption.to_json())
@@ -110,24 +100,6 @@ WRITERS: dict[str, Callable[[Iterable[CaptionResult], FormatOptions], Iterator[s
 }
 
 
-# --- checks ---
-
-
-def require_replaceable(format: str, file: Path) -> None:
-    """Make sure that a file to write holds no captions but such as were written in this format.
-
-    Raises:
-        UsageError: it holds something else, such as captions that people wrote or corrected.
-    """
-    if not file.is_file() or not file.stat().st_size:
-        return
-    with file.open(encoding="utf-8", errors="replace") as stream:
-        start = stream.read(4096)
-    if not re.match(_OPENINGS[format], start):
-        what = "may hold corrections" if format == "corrections" else "was not written by showtell caption"
-        raise UsageError(f"{file} is there already and {what}; choose another name for --out, or move that file away.")
-
-
 def require_inside(photos: Iterable[Path], table: Path) -> None:
     """Make sure that a table of corrections can name its photos, which is from its own folder downwards.
 
@@ -141,9 +113,6 @@ def require_inside(photos: Iterable[Path], table: Path) -> None:
             f"Not all photos lie in the folder of {table}, and a dataset names its images from its own folder; write "
             f"the corrections to a folder that holds all the photos: --out {Path(above, table.name)}."
         )
-
-
-# --- texts ---
 
 
 def has_unknown(caption: dict[str, object]) -> bool:

@@ -9,22 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from showtell.captions import Caption
-from showtell.cli.caption_formats import FormatOptions, escaped
+from showtell.cli.caption_formats import escaped
 from showtell.errors import ImageError, notify, summarise
-from showtell.files import require_writable_file, write_text
+from showtell.files import write_text
 from showtell.progress import counting
 
 if TYPE_CHECKING:
     from showtell.cli.caption import CaptionPhotos
 
 
-def write_sidecars(caption_photos: CaptionPhotos, photos: Sequence[Path], options: FormatOptions) -> list[str]:
+def write_sidecars(
+    caption_photos: CaptionPhotos, photos: Sequence[Path], *, least: float, overwrite: bool
+) -> list[str]:
     """Write a file beside each photo that has none; with `overwrite` beside all.
 
     Args:
         caption_photos: `Captioner.caption_photos` with its settings.
         photos: files, those that cannot be read included.
-        options: what a person chose.
+        least: confidence of the captions that are written.
+        overwrite: replace files that are there.
 
     Returns:
         A sentence for each photo that cannot have a file.
@@ -34,31 +37,25 @@ def write_sidecars(caption_photos: CaptionPhotos, photos: Sequence[Path], option
     """
     files = {photo: _file_beside(photo) for photo in photos}
     owners = Counter([*files.values(), *files])  # a photo may be named like the file of another, or its own
-    failures = [
-        f"{one} would share {file.name} with another; rename it." for one, file in files.items() if owners[file] > 1
-    ]
-    remaining = {photo: file for photo, file in files.items() if owners[file] == 1}
-    existing = [] if options.overwrite else [file for file in remaining.values() if os.path.lexists(file)]
+    shared = [photo for photo, file in files.items() if owners[file] > 1]
+    failures = [f"{photo} would share {files.pop(photo).name} with another; rename it." for photo in shared]
+    existing = [] if overwrite else [photo for photo, file in files.items() if os.path.lexists(file)]
     if existing:
-        count = "1 file is" if len(existing) == 1 else f"{len(existing)} files are"
-        notify(f"{count} there already and left alone: {summarise(existing)}; --overwrite replaces them.")
-        remaining = {photo: file for photo, file in remaining.items() if file not in set(existing)}
-    for folder in {file.parent for file in remaining.values()}:
-        require_writable_file(folder / "sidecar.new", "--format sidecar")
+        names = summarise([files.pop(photo) for photo in existing])
+        notify(f"{len(existing)} photos have a text already and are skipped: {names}; --overwrite replaces them.")
     written, without = 0, []
-    with counting("captioning", len(remaining)) as progress:
-        for photo, captions in caption_photos(list(remaining), first_alone=False):
+    with counting("captioning", len(files)) as progress:
+        for photo, captions in caption_photos(list(files), first_alone=False):
             if isinstance(captions, ImageError):
                 failures.append(str(captions))
-            elif text := _text(captions, options.accept_above or 0):
-                write_text(remaining[photo], text)
+            elif text := _text(captions, least):
+                write_text(files[photo], text)
                 written += 1
             else:
                 without.append(photo)
             progress(1)
     if without:
-        least = f"{options.accept_above or 0:g}"
-        notify(f"{len(without)} photos have no caption of confidence {least} or more: {summarise(without)}.")
+        notify(f"{len(without)} photos have no caption of confidence {least:g} or more: {summarise(without)}.")
     notify(f"{written} files are written beside their photos.")
     return failures
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,6 @@ from showtell.errors import UsageError, notify
 
 if TYPE_CHECKING:
     from showtell.captioners import Captioner
-    from showtell.decoding_config import DecodingConfig
     from showtell.features.store import FeatureStore
 
 
@@ -42,26 +41,13 @@ def looks_at_photos(captioner: Captioner, title: str, store: FeatureStore | None
     return True
 
 
-def settings_of(captioner: Captioner, given: Mapping[str, Any]) -> DecodingConfig:
-    """A checkpoint's decoding settings with those that were given on the command line.
-
-    A beam width given to a checkpoint that samples or decodes greedily selects beam search.
-
-    Raises:
-        UsageError: a value is out of range, or without effect.
-    """
-    return captioner.settings(**captioner.decoding.with_implied_search(given))
-
-
 def short_names(checkpoints: Sequence[str]) -> list[str]:
-    """Short names of checkpoints: as many last parts of their paths as distinguish them, without `best` of a run.
+    """Titles of checkpoints: the name of the run or folder, or all that was given where that is not enough.
 
     >>> short_names(["runs/soft/best", "runs/hard/best"])
     ['soft', 'hard']
-    >>> short_names(["runs/soft/0/best", "runs/hard/0/best"])
-    ['soft/0', 'hard/0']
     >>> short_names(["runs/soft/best", "runs/soft/last"])
-    ['soft/best', 'soft/last']
+    ['runs/soft/best', 'runs/soft/last']
     >>> short_names(["owner/blip@refs/pr/7", "owner/git"])
     ['blip', 'git']
     >>> short_names(["runs/soft/best", "runs/soft/best"])
@@ -70,10 +56,6 @@ def short_names(checkpoints: Sequence[str]) -> list[str]:
     from showtell.explanations.explanation import unique_titles
 
     # of a name on the hub, its revision, which may have slashes, is no part of a path
-    whole = [Path(name if Path(name).exists() else name.partition("@")[0]).parts for name in checkpoints]
-    runs = [parts[:-1] if parts[-1:] in (("best",), ("last",)) and len(parts) > 1 else parts for parts in whole]
-    distinct = len(set(whole))
-    least, ends = (1, runs) if len(set(runs)) == distinct else (2, whole)
-    tails = (["/".join(end[-parts:]) for end in ends] for parts in range(least, max(map(len, ends)) + 1))
-    titles = next((tail for tail in tails if len(set(tail)) == distinct), list(checkpoints))
-    return unique_titles(titles)
+    paths = [Path(name).absolute() if Path(name).exists() else Path(name.partition("@")[0]) for name in checkpoints]
+    titles = [path.parent.name if path.name in ("best", "last") else path.name for path in paths]
+    return unique_titles(titles if len(set(titles)) == len(set(checkpoints)) else checkpoints)

@@ -43,8 +43,7 @@ def doctor(
             "A dataset is diagnosed for a checkpoint: showtell doctor CHECKPOINT --data DATASET; a dataset "
             "alone is for showtell data check."
         )
-    parts = {"machine": inspect_machine()}
-    causes: list[str] = []
+    parts, causes = {"machine": inspect_machine()}, list[str]()
     if checkpoint is not None:
         captioner = Captioner.from_pretrained(checkpoint)
         parts["checkpoint"] = describe_captioner(captioner)

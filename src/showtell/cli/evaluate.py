@@ -19,7 +19,7 @@ from showtell.cli.arguments import (
     Split,
     out_file,
 )
-from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, settings_of, short_names
+from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, short_names
 from showtell.cli.score import (
     DocumentFrequencyFile,
     Metrics,
@@ -94,7 +94,7 @@ def evaluate(
     about: dict[str, dict[str, Any]] = {}
     for title, name in titles.items():
         captioner = open_captioner(name, ensemble, dtype)
-        settings = settings_of(captioner, {**decoding, "num_return_sequences": 1})
+        settings = captioner.settings(**decoding, num_return_sequences=1)
         prompt = {} if settings.prompt is None else {"prompt": settings.prompt}
         about[title] = {"split": split, "search": settings.kind, "num_beams": settings.num_beams, **prompt, **decoding}
         own = None if evaluations and looks_at_photos(captioner, title, store) else store

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,21 +16,18 @@ from showtell.cli.arguments import (
     Dtype,
     FeatureStore,
     Split,
-    out_path,
+    out_file,
     raise_failures,
     require_photos,
     standard_input,
 )
-from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, settings_of, short_names
+from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, short_names
 from showtell.cli.score import ScoreModelChoice, open_score_models
-from showtell.errors import DataError, UsageError, notify, summarise
+from showtell.errors import DataError, UsageError, nearest, notify, summarise
 
 if TYPE_CHECKING:
-    from showtell.explanations import Explanation
     from showtell.explanations.photo_set import PhotoSet
 
-
-Format = Literal["html", "png", "json"]
 OcclusionMethod = Literal["mean", "remove", "pixels"]
 
 
@@ -59,13 +57,14 @@ def explain(
             show_default="none",
         ),
     ] = None,
-    format: Annotated[
-        Format | None, typer.Option(help="Output format.", show_default="inferred from the suffix of --out, else html")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
     out: Annotated[
         Path | None,
-        out_path("Write the page, figure or JSON to a file, several figures to a folder.", "standard output for JSON"),
+        out_file(
+            "Write a page (.html), the figure of a photo (.png), the figures of several (a folder) or JSON (.json).",
+            "FILE|FOLDER",
+            "JSON to standard output",
+            "either",
+        ),
     ] = None,
     split: Split = "test",
     limit: Annotated[
@@ -90,22 +89,15 @@ def explain(
 
     With references the worst captions come first. Unreadable photos are reported at the end and skipped.
     """
-    import json
-
     from showtell.explanations.explanation import display_name
     from showtell.explanations.photo_set import add_references, choose_photos
     from showtell.features.store import FeatureStore as FeatureStoreReader
-    from showtell.files import write_json
+    from showtell.files import write_bytes, write_json
     from showtell.grounding.judging import explain_and_judge
     from showtell.grounding.teacher_forcing import settings_along
     from showtell.progress import counting
 
-    output = "json" if as_json else format or _format_of(out)
-    if out is None and output != "json":
-        raise UsageError(f"--format {output} writes a file; name it with --out FILE, or use --format json.")
-    if occlusion is not None and output == "png":
-        raise UsageError("--format png does not draw --occlusion; use --format html or json, or leave --occlusion out.")
-    arguments = require_photos(photos, features, "IMAGE|FOLDER|DATASET...", "explain")
+    arguments = require_photos(photos, features, "explain")
     store = None if features is None else FeatureStoreReader(features)
     photo_set = choose_photos(arguments, split, limit, standard_input(arguments), store)
     if photo_set.note is not None:
@@ -116,16 +108,15 @@ def explain(
     if store is None and not any(os.path.exists(path) for path in paths):  # noqa: PTH110 (any name)
         raise DataError(f"There is no photo to explain: {summarise(paths)} cannot be found; check the path.")
     names = [checkpoint, *(against or ())]
-    inputs = [*paths, *map(Path, names), *filter(None, (references, features))]
-    files = {} if out is None else _files_to_write(photo_set, output, out, inputs)
+    files = _files_to_write(photo_set, out, [*paths, *map(Path, names), *filter(None, (references, features))])
+    if occlusion is not None and any(file.suffix.lower() == ".png" for file in files.values()):
+        raise UsageError("Figures do not show --occlusion; write a page (--out FILE.html), or leave it out.")
     models = open_score_models(score_models)
-    opened = [open_captioner(name, dtype=dtype) for name in names]
-    captioners = dict(zip(short_names(names), opened, strict=True))
-    for title, one in list(captioners.items())[1:]:
-        looks_at_photos(one, title, store)
+    captioners = dict(zip(short_names(names), [open_captioner(name, dtype=dtype) for name in names], strict=True))
+    for title in list(captioners)[1:]:
+        looks_at_photos(captioners[title], title, store)
     if caption is None:
-        own = {**decoding, "num_return_sequences": 1}
-        settings = {title: settings_of(one, own) for title, one in captioners.items()}
+        settings = {title: one.settings(**decoding, num_return_sequences=1) for title, one in captioners.items()}
     else:
         stage = decoding.pop("stage", None)
         if decoding:
@@ -143,14 +134,22 @@ def explain(
             score_models=models,
             progress=progress,
         )
-    if output == "json":
-        errors = [{"image": display_name(path), "error": str(error)} for path, error in failures.items()]
-        content = [*(one.to_json() for one in explanations), *errors]
-        if out is not None:
-            write_json(out, content)
-        typer.echo(json.dumps(content, ensure_ascii=False) if out is None else out)
-    elif explanations:
-        _draw(explanations, output, files)
+    errors = [{"image": display_name(path), "error": str(error)} for path, error in failures.items()]
+    content = [*(explanation.to_json() for explanation in explanations), *errors]
+    if out is None:
+        typer.echo(json.dumps(content, ensure_ascii=False))
+    elif out.suffix.lower() == ".json":
+        write_json(out, content)
+    elif out.suffix.lower() == ".html" and explanations:
+        from showtell.reports.explanation_page import write_page
+
+        write_page(out, explanations)
+    else:
+        from showtell.reports.figure import to_png
+
+        for explanation in explanations:
+            write_bytes(files[explanation.image], to_png(explanation))
+    if out is not None and explanations:
         typer.echo(out)
     if photo_set.num_skipped:
         of = f"split {split}" if arguments else "store"
@@ -159,31 +158,29 @@ def explain(
     raise_failures(unexplained, f"of {len(paths) + len(photo_set.missing)} files could not be explained")
 
 
-def _format_of(out: Path | None) -> Format:
-    formats: dict[str, Format] = {".png": "png", ".json": "json"}
-    return formats.get("" if out is None else out.suffix.lower(), "html")
-
-
-def _files_to_write(photo_set: PhotoSet, output: Format, out: Path, inputs: Iterable[Path]) -> dict[str, Path]:
-    """The file of each photo, by the photo's name; of a page or of JSON one for all of them, by the empty name.
+def _files_to_write(photo_set: PhotoSet, out: Path | None, inputs: Iterable[Path]) -> dict[str, Path]:
+    """The figure of each photo, by the photo's name; a page or JSON of all of them, by the empty name.
 
     Raises:
-        UsageError: one of them is an input, or a file that is not of showtell; or there is one name for several files.
+        UsageError: one of them is an input, or a file that is not of showtell; or the suffix of `out` has no meaning.
     """
     from showtell.explanations.explanation import display_name
-    from showtell.files import refuse_overwriting, require_writable_file
+    from showtell.files import refuse_overwriting
     from showtell.reports.base import refuse_foreign
 
+    if out is None:
+        return {}
     sources = [photo.source for photo in photo_set.photos]
-    files = {"": out}
-    if output == "png" and len(sources) == 1 and out.suffix:
-        files = {display_name(sources[0]): out}
-    elif output == "png":
-        if out.suffix or out.is_file():
-            raise UsageError(
-                f"--out {out} is one file and there are {len(sources)} photos, each of which gets a picture; name a "
-                "folder, or use --format html."
-            )
+    suffix = "" if out.is_dir() else out.suffix.lower()
+    if suffix not in ("", ".html", ".png", ".json"):
+        raise UsageError(f"The suffix of --out {out} selects no format: {nearest(suffix, ('.html', '.png', '.json'))}.")
+    if suffix == ".png" and len(sources) > 1:
+        raise UsageError(
+            f"--out {out} is one file and there are {len(sources)} photos, each of which gets a figure; name a folder, "
+            "or FILE.html."
+        )
+    files = {display_name(sources[0]) if suffix == ".png" else "": out}
+    if not suffix:
         stems = [Path(str(source)).stem for source in sources]
         files = {
             display_name(source): out / f"{stem}{f'-{number + 1}' if (number := stems[:index].count(stem)) else ''}.png"
@@ -191,20 +188,6 @@ def _files_to_write(photo_set: PhotoSet, output: Format, out: Path, inputs: Iter
         }
     inputs = list(inputs)
     for file in files.values():
-        require_writable_file(file, "--out")
         refuse_overwriting(file, "--out", inputs)
         refuse_foreign(file, "--out")
     return files
-
-
-def _draw(explanations: Sequence[Explanation], output: Format, files: dict[str, Path]) -> None:
-    """Write explanations as a page, or each as a picture; each file whole or not at all."""
-    from showtell.files import write_bytes
-    from showtell.reports.explanation_page import write_page
-    from showtell.reports.figure import to_png
-
-    if output == "html":
-        write_page(files[""], explanations)
-        return
-    for one in explanations:
-        write_bytes(files[one.image], to_png(one))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from showtell.cli.arguments import AsJson, Checkpoint, Dataset, FeatureStore, Limit, Split, out_file
-from showtell.cli.decoding_options import DecodingOfOne, settings_of
+from showtell.cli.decoding_options import DecodingOfOne
 
 
 def grounding(
@@ -56,7 +56,7 @@ def grounding(
             records,
             captions=captions,
             occlusion=None if occlusion == "none" else occlusion,
-            settings=settings_of(captioner, {**decoding, "num_return_sequences": 1}),
+            settings=captioner.settings(**decoding, num_return_sequences=1),
             store=None if features is None else FeatureStoreReader(features),
             progress=progress,
         )
@@ -80,8 +80,8 @@ def describe(content: dict[str, Any]) -> str:
         f"{'':10}{'pointing':24}{'mass in the box':24}{'overlap of 1/2':24}",
     ]
     for title, prefix in (("attention", ""), ("occlusion", "occlusion_"), ("chance", "chance_"), ("centre", "centre_")):
-        cells = [cell(f"{prefix}{name}") for name in ("pointing", "mass", "overlap")]
-        lines.append(f"{title:10}" + "".join(f"{one:24}" for one in cells).rstrip())
+        cells = [f"{cell(prefix + name):24}" for name in ("pointing", "mass", "overlap")]
+        lines.append(f"{title:10}{''.join(cells)}".rstrip())
     lines += ["", f"rank correlation of attention with occlusion: {cell('correlation')}"]
     lines += [f"of mentions of objects alone: {cell('correlation_named')}"]
     return "\n".join(lines)

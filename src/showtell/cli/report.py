@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from showtell.cli.arguments import out_file
+from showtell.cli.arguments import Limit, out_file
 from showtell.cli.score import ScoreModelChoice, open_score_models
 
 if TYPE_CHECKING:
@@ -19,19 +19,12 @@ def report(
     out: Annotated[Path, out_file("Write the page to this file.", "FILE.html", default=False)],
     data: Annotated[
         str | None,
-        typer.Option(
-            metavar="DATASET",
-            help="Dataset to caption and score.",
-            show_default="that of the run",
-        ),
+        typer.Option(metavar="DATASET", help="Dataset to caption and score.", show_default="that of the run"),
     ] = None,
     split: Annotated[
         str | None, typer.Option(help="Split to caption and score.", show_default="the run's validation split")
     ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(help="Score at most this many images, the same ones in each run.", min=1, show_default="all"),
-    ] = None,
+    limit: Limit = None,
     photos: Annotated[int, typer.Option(help="Number of photos to show with their captions.", min=0)] = 12,
     features: Annotated[
         Path | None,
@@ -64,21 +57,18 @@ def report(
     models = open_score_models(score_models)
     refuse_overwriting(out, "--out", [run])
     refuse_foreign(out, "--out")
-    chosen = split or record.recipe["data"]["validation_split"] or "test"
-    card = None
+    recipe = record.recipe
+    chosen = split or recipe["data"]["validation_split"] or "test"
+    path, own = data or recipe["data"]["path"], recipe["data"].get("features") if data is None else None
+    store = FeatureStore(features) if features else FeatureStore(Path(own)) if own and Path(own).exists() else None
+    card, note = None, None
     explanations: list[Explanation] = []
-    note = None
-    own = record.recipe["data"].get("features") if data is None else None
-    if features is None and own is not None and Path(own).exists():
-        features = Path(own)
-    store = None if features is None else FeatureStore(features)
-    path = data or record.recipe["data"]["path"]
     if record.checkpoint is None or not (score or photos):
         pass
-    elif store is None and record.recipe["encoder"]["name"] == "precomputed":
+    elif store is None and recipe["encoder"]["name"] == "precomputed":
         note = (
             "There are no scores and no captions: the run reads features of other tools, and their store "
-            f"{record.recipe['data']['features']} is not there; name it with --features STORE."
+            f"{recipe['data']['features']} is not there; name it with --features STORE."
         )
     elif data is None and not path.startswith("hf:") and not Path(path).exists():
         raise DataError(
@@ -89,13 +79,12 @@ def report(
         captioner = Captioner.from_pretrained(record.checkpoint)
         dataset = open_dataset(path, with_photos=store is None).limited(limit)
         if score:
-            row = published_for(record.recipe["training"].get("recipe") or "")
-            theirs = {} if row is None else load_recipe(row.recipe).model_dump(mode="json")
+            row = published_for(recipe["training"].get("recipe") or "")
+            paper = None if row is None else Paper(row, load_recipe(row.recipe).model_dump(mode="json"), recipe)
             with counting("captioning", len(dataset.split(chosen))) as progress:
                 card = score_run(
-                    captioner, dataset, chosen, score_models=models, store=store, progress=progress,
-                    paper=None if row is None else Paper(row, theirs, record.recipe),
-                )  # fmt: skip
+                    captioner, dataset, chosen, score_models=models, store=store, progress=progress, paper=paper
+                )
         if photos:
             photo_set = choose_photos([path], chosen, photos, store=store)
             with counting("explaining", len(photo_set.photos)) as progress:  # unreadable photos are skipped

@@ -155,10 +155,10 @@ def _shared(
 
 def open_score_models(given: Mapping[str, Any]) -> ScoreModels | None:
     """The models that options name, opened before any work; None where there are none."""
-    from showtell.progress import reporting
+    from showtell.progress import counting
     from showtell.scores import ScoreModels
 
-    return ScoreModels(reporting=reporting, **given).open() if given else None
+    return ScoreModels(reporting=counting, **given).open() if given else None
 
 
 def how_to_score(document_frequency: Path | None, score_models: Mapping[str, Any]) -> dict[str, Any]:

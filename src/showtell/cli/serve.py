@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from showtell.captioners import Captioner
 
 IF_INTERRUPTED = "what had been asked was answered"
-RUNS_UNTIL_STOPPED = True
 
 
 _SETTINGS = SettingsOptions("showtell.serving.settings:ServeSettings", "Server", variables={"token": "SHOWTELL_TOKEN"})

@@ -85,15 +85,15 @@ def _parameter(name: str, setting: FieldInfo, options: SettingsOptions) -> inspe
     help = re.sub(r"`(\w+)`", lambda named: f"--{named[1].replace('_', '-')}", setting.description or "")
     is_list = get_origin(kind) is tuple
     if is_list:
-        kind = list[get_args(kind)[0]]  # type: ignore[misc]
+        kind, help = list[get_args(kind)[0]], f"{help} Can be repeated."  # type: ignore[misc]
     if NoneType in get_args(kind):
-        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+        (kind,) = (part for part in get_args(kind) if part is not NoneType)
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     default = "none" if setting.default is None else str(setting.default)
     option = typer.Option(
         option_name(name, setting),
-        help=f"{help} Can be repeated." if is_list else help,
+        help=help,
         metavar="WORDS" if is_list else None,
         show_default=default if options.shows_defaults and kind is not bool else False,
         rich_help_panel=options.panel,

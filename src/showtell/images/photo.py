@@ -213,8 +213,10 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
 def _identify(stream: BinaryIO, name: str) -> Image.Image:
     """The image in a file, not decoded yet."""
     try:
+        is_heic = stream.read(12)[4:8] == b"ftyp"
+        stream.seek(0)
         with _without_warnings():
-            return Image.open(stream, formats=_formats())
+            return Image.open(stream, formats=_formats(is_heic))
     except Image.DecompressionBombError as error:
         raise _too_large(name) from error
     except Exception as error:  # decoders answer damaged bytes with whatever went wrong inside them
@@ -231,12 +233,13 @@ def _identify(stream: BinaryIO, name: str) -> Image.Image:
 
 
 @functools.cache
-def _formats() -> tuple[str, ...]:
-    """The formats that Pillow can read here, HEIC with its plug-in if that is installed."""
-    with contextlib.suppress(ImportError):
-        import pillow_heif
+def _formats(with_heic: bool = True) -> tuple[str, ...]:
+    """The formats that Pillow can read here, HEIC with its plug-in, which is slow to import, if that is installed."""
+    if with_heic:
+        with contextlib.suppress(ImportError):
+            import pillow_heif
 
-        pillow_heif.register_heif_opener()
+            pillow_heif.register_heif_opener()
     Image.init()
     return tuple(format for format in _FORMATS if format in Image.OPEN)
 

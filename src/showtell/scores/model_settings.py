@@ -56,7 +56,7 @@ class ScoreModels:
     False
 
     Args:
-        reporting: shows the progress of long work; see `showtell.progress.reporting`.
+        reporting: shows the progress of long work; see `showtell.progress.counting`.
         device: where to compute; None: on a GPU if there is one.
         settings: those of `ScoreModelSettings`.
 

@@ -41,7 +41,7 @@ from showtell.datasets.corrections import (
 from showtell.datasets.splits import UNCHECKED
 from showtell.datasets.table import correction_lines
 from showtell.errors import DataError, ShowtellError, StorageError, UsageError, first_line, printable, shorten
-from showtell.files import require_writable_folder, write_bytes
+from showtell.files import require_writable, write_bytes
 from showtell.images.photo import decode_photo, photo_suffix, to_photo
 from showtell.images.photo_files import IMAGE_SUFFIXES
 from showtell.text.vocabulary import SPECIAL, Vocabulary
@@ -105,7 +105,7 @@ class CorrectionStore:
     """
 
     def __init__(self, folder: Path) -> None:
-        require_writable_folder(folder, "--corrections")
+        require_writable(folder, "--corrections", "folder")
         self.folder = folder
         self._photos = folder / PHOTOS
         self._database = folder / DATABASE

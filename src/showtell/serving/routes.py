@@ -145,7 +145,7 @@ def captioner_named(engine: Engine, name: str | None) -> tuple[str, Captioner]:
 
 def settings_of(captioner: Captioner, given: Mapping[str, Any]) -> DecodingConfig:
     """A captioner's settings with those of a request, checked as those of the command line are."""
-    return captioner.settings(**captioner.decoding.with_implied_search(given))
+    return captioner.settings(**given)
 
 
 async def ask_for_photo(request: Request, engine: Engine) -> PhotoRequest:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -136,7 +137,7 @@ class _Rule(NamedTuple):
     """One kind of token."""
 
     starts: str  # what its first character may be: a letter, 1 digit, . anything else
-    pattern: regex.Pattern[str]  # group 1, where there is one, is the token; the rest must follow it
+    pattern: Callable[[], regex.Pattern[str]]  # group 1, where there is one, is the token; the rest must follow it
     write: Callable[[str], str]  # the token as the reference writes it; a space makes it two
     guard: _Guard | None = None  # of a rule that may scan far before it fails
 
@@ -273,22 +274,23 @@ def _rule(
     starts: str, pattern: str, write: Callable[[str], str] = _drop_soft_hyphens, guard: _Guard | None = None
 ) -> _Rule:
     """A rule whose match is the longest that there is, whatever the order of alternatives."""
-    return _Rule(starts, _compile(pattern, regex.POSIX), write, guard)
+    return _Rule(starts, _compiled(pattern, regex.POSIX), write, guard)
 
 
 def _greedy_rule(
     starts: str, pattern: str, write: Callable[[str], str] = _drop_soft_hyphens, guard: _Guard | None = None
 ) -> _Rule:
     """A rule whose first match is its longest, so that no search for longer ones is needed."""
-    return _Rule(starts, _compile(pattern), write, guard)
+    return _Rule(starts, _compiled(pattern), write, guard)
 
 
-def _compile(pattern: str, flags: int = 0) -> regex.Pattern[str]:
-    """A pattern that matches at a character without a search of all that follows for a literal that it contains.
+def _compiled(pattern: str, flags: int = 0) -> Callable[[], regex.Pattern[str]]:
+    """A pattern, compiled when it is first needed: all of them take a tenth of a second.
 
-    The alternative that never matches keeps the engine from that search.
+    It matches at a character without a search of all that follows for a literal that it contains: the alternative that
+    never matches keeps the engine from that search.
     """
-    return regex.compile(rf"(?:{pattern}|(?!))", flags)
+    return cache(partial(regex.compile, rf"(?:{pattern}|(?!))", flags))
 
 
 _RULES = [
@@ -445,7 +447,7 @@ class _Lexer:
         for rule in _BY_START[kind]:
             if self._is_guarded and rule.guard is not None and not self._may_match(rule.guard, start):
                 continue
-            match = rule.pattern.match(text, start)
+            match = rule.pattern().match(text, start)
             if match is not None and match.end() > reach:
                 reach = match.end()
                 end = next((match.end(group) for group in range(1, len(match.groups()) + 1) if match[group]), reach)

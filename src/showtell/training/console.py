@@ -7,9 +7,9 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import Progress, TextColumn
 
-from showtell.progress import ProgressLines, TimeLeft, counting, fitting
+from showtell.progress import ProgressLines, bar_columns, counting
 
 
 class TrainingConsole:
@@ -18,12 +18,10 @@ class TrainingConsole:
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
-        columns = (
-            (0, TextColumn("{task.description}")), (80, BarColumn()), (0, MofNCompleteColumn()),
-            (50, TextColumn("{task.fields[loss]}")), (70, TextColumn("{task.fields[speed]}")), (0, TimeLeft()),
-        )  # fmt: skip
+        columns = [TextColumn("{task.description}"), *bar_columns(self._console), TextColumn("{task.fields[loss]}")]
+        columns += [TextColumn("{task.fields[speed]}")] if self._console.width >= 70 else []
         self._is_live = not quiet and self._console.is_terminal
-        self._progress = Progress(*fitting(self._console, columns), console=self._console, disable=not self._is_live)
+        self._progress = Progress(*columns, console=self._console, disable=not self._is_live)
         self._lines: ProgressLines | None = None
         self._opened = ExitStack()
 
@@ -48,7 +46,6 @@ class TrainingConsole:
             steps: of the run.
             done: how many of them are done.
         """
-        self._steps = steps
         self._task = self._progress.add_task("training", total=steps, completed=done, loss="", speed="")
         if not (self._quiet or self._is_live):
             self._lines = self._opened.enter_context(ProgressLines("training", steps, done=done))
@@ -70,7 +67,7 @@ class TrainingConsole:
         self._progress.update(self._task, completed=step, description=title, loss=shown, speed=speed)
         if self._lines is not None:
             self._lines.detail = f"{title}, {shown}, {speed}"
-            self._lines.advance(1, self._steps)
+            self._lines.advance(1)
 
     def validation(self, epoch: int, epochs: int, numbers: Mapping[str, float], is_best: bool) -> None:
         """The scores of a validation."""
