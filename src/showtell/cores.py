@@ -1,4 +1,4 @@
-"""How many cores this process may use, and how many threads it computes with.
+"""How many cores this process may use, how many threads it computes with, and that it keeps the memory it computes in.
 
 torch starts a thread for each physical core of the affinity mask (`taskset`, cpusets). It does not know the quota of a
 container (`docker run --cpus`, limits of Kubernetes), under which its threads would mostly wait for each other.
@@ -6,11 +6,14 @@ container (`docker run --cpus`, limits of Kubernetes), under which its threads w
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+import platform
 from pathlib import Path
 
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # of Linux; a container has its own there
+_KEEP_MEMORY = {-4: 0, -1: 2**31 - 1}  # M_MMAP_MAX: no block of its own; M_TRIM_THRESHOLD: give back beyond 2 GB
 
 
 def cpu_quota(group: Path = CONTROL_GROUP) -> float:
@@ -36,3 +39,14 @@ def describe_threads() -> str:
 
     threads, cores = torch.get_num_threads(), os.cpu_count() or 1
     return f"{threads} thread{'s' * (threads > 1)} ({cores} core{'s' * (cores > 1)})"
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep freed memory for its next step, with glibc and unless the user has set MALLOC_* variables.
+
+    By default glibc returns the large tensors of each layer to the system, which clears every page anew for the next
+    layer: half of an encoder's time on a CPU (docs/lab_notes.md, 2026-11-25).
+    """
+    if platform.libc_ver()[0] == "glibc" and not any(name.startswith("MALLOC_") for name in os.environ):
+        for setting, value in _KEEP_MEMORY.items():
+            ctypes.CDLL(None).mallopt(setting, value)
