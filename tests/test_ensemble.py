@@ -40,13 +40,7 @@ def test_an_ensemble_of_one_says_what_its_member_says(tiny_checkpoint, photo):
 def test_the_first_word_has_the_averaged_probability(members, photo):
     ensemble = Captioner.ensemble(members, "cpu")
     (greedy,) = ensemble.caption(photo, search="greedy", max_length=1)
-    forced = {
-        "search": "beam",
-        "num_beams": 1,
-        "max_length": 1,
-        "min_length": 1,
-        "force_words": (greedy.words[0].word,),
-    }
+    forced = {"search": "beam", "num_beams": 1, "max_length": 1, "min_length": 1, "force_words": greedy.words[0].word}
     chances = [
         torch.tensor(Captioner.from_pretrained(member, "cpu").caption(photo, **forced)[0].words[0].logprob).exp()
         for member in members

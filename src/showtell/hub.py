@@ -17,9 +17,9 @@ from showtell.files import read_json
 WEIGHTS, INDEX, SETTINGS = "model.safetensors", "model.safetensors.index.json", "config.json"
 PICKLE = "pytorch_model.bin"
 PROCESSORS = ("processor_config.json", "preprocessor_config.json")
-TOKENIZERS = (  # each has all of a tokenizer
-    ("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"), ("tokenizer.model",), ("spiece.model",),
-    ("sentencepiece.bpe.model",), ("tekken.json",),
+TOKENIZERS = (
+    "tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
+    "tekken.json",
 )  # fmt: skip
 # How transformers opens what is in a folder: without code of the repository, and without asking the hub.
 LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
@@ -31,14 +31,12 @@ _PATTERNS: dict[str, Any] = {
 
 
 def find_checkpoint(path_or_id: str | Path) -> Path:
-    """The folder of a checkpoint: an existing folder wins, then the local cache of the hub, then the hub.
+    """The folder of a checkpoint, named by its path or by owner/name or owner/name@revision on the hub.
 
-    Args:
-        path_or_id: a folder, or owner/name of a repository on the hub, with @revision behind it if it is to be a
-            certain one.
+    An existing folder wins, then the local cache of the hub, then the hub.
 
     Raises:
-        CheckpointError: there is no such folder, and the hub has or gives none of that name.
+        CheckpointError: there is no such folder, and the hub gives none of that name.
     """
     folder, name = Path(path_or_id), str(path_or_id)
     if folder.is_dir():
@@ -71,8 +69,7 @@ def repository_folder(repository: str, *, with_processor: bool = True, or_pickle
     missing = "it is not in the local cache"
     try:
         cached = Path(snapshot_download(name, revision=revision or None, local_files_only=True, **_PATTERNS))
-        lacking = missing_files(cached, with_processor=with_processor, or_pickle=or_pickle)
-        if not lacking:
+        if not (lacking := missing_files(cached, with_processor=with_processor, or_pickle=or_pickle)):
             return cached
         missing = f"the local cache lacks {', '.join(lacking)}"
     except LocalEntryNotFoundError:
@@ -103,23 +100,24 @@ def repository_folder(repository: str, *, with_processor: bool = True, or_pickle
 def network_obstacle(address: str) -> str | None:
     """Why the host of an address cannot be reached, or None if it answers at all."""
     parts = urlsplit(address)
-    answers: list[str | None] = []
+    host = parts.hostname
+    obstacles = [f"{host} did not answer within {CONNECT_TIMEOUT} s"]
 
     def connect() -> None:
-        request = urllib.request.Request(f"{parts.scheme}://{parts.netloc}/", method="HEAD")
         try:
-            with urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT):
-                answers.append(None)
+            request = urllib.request.Request(f"{parts.scheme}://{parts.netloc}/", method="HEAD")
+            urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT).close()
+            obstacles.clear()
         except urllib.error.HTTPError:
-            answers.append(None)  # it answered
+            obstacles.clear()  # it answered
         except OSError as error:
-            answers.append(f"{parts.hostname}: {first_line(getattr(error, 'reason', error))}")
+            obstacles[:] = [f"{host}: {first_line(getattr(error, 'reason', error))}"]
 
     # Looking up a host's name knows no time limit, so the wait for it is limited from outside.
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(CONNECT_TIMEOUT)
-    return answers[0] if answers else f"{parts.hostname} did not answer within {CONNECT_TIMEOUT} s"
+    return next(iter(obstacles), None)
 
 
 def commit_of(folder: Path) -> str | None:
@@ -146,7 +144,7 @@ def missing_files(folder: Path, *, with_processor: bool = True, or_pickle: bool 
     if isinstance(settings, dict) and "model_type" in settings:
         if with_processor and not any((folder / name).is_file() for name in PROCESSORS):
             missing.append(" or ".join(PROCESSORS))
-        if not any(all((folder / name).is_file() for name in names) for names in TOKENIZERS):
+        if not any((folder / name).is_file() for name in TOKENIZERS):
             missing.append("tokenizer.json (or another file of its tokenizer)")
     return missing
 
@@ -164,13 +162,14 @@ def weight_files(folder: Path) -> list[str]:
     """
     if not (folder / INDEX).is_file():
         return [WEIGHTS]
-    try:
-        names = sorted(set(read_json(folder / INDEX)["weight_map"].values()))
-        if all(Path(name).name == name and name.endswith(".safetensors") for name in names):
-            return names
-    except (DataError, KeyError, TypeError, AttributeError):
-        pass
-    raise CheckpointError(f"{folder / INDEX} is damaged: it should name files of safetensors beside it; get it again.")
+    index = read_json(folder / INDEX)
+    weights = index.get("weight_map") if isinstance(index, dict) else None
+    names = {str(name) for name in weights.values()} if isinstance(weights, dict) else {""}
+    if not all(Path(name).name == name and name.endswith(".safetensors") for name in names):
+        raise CheckpointError(
+            f"{folder / INDEX} is damaged: it should name files of safetensors beside it; get it again."
+        )
+    return sorted(names)
 
 
 @contextmanager

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import io
 import pickle
-import tarfile
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO
@@ -33,12 +32,10 @@ _OTHER_KINDS = {  # how files begin that are often given by mistake
     b"<": "a page of HTML or XML, such as a download site shows in place of the file",
     b"\x89HDF": "an HDF5 file",
 }
-_DTYPES = frozenset(
-    (
-        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool),
-        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
-    )
-)
+_DTYPES = {  # those that every operation of torch takes
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool,
+    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
+}  # fmt: skip
 
 
 class StandIn:
@@ -61,16 +58,11 @@ class StandIn:
         parts = self.state if isinstance(self.state, tuple) else (self.state,)
         return {name: value for part in parts[:2] if isinstance(part, dict) for name, value in part.items()}
 
-    @property
-    def path(self) -> str:
-        """The module and name of its class."""
-        return f"{type(self).__module__}.{type(self).__name__}"
-
     def __setitem__(self, key: Any, value: object) -> None:
         self.entries[key] = value
 
     def append(self, value: object) -> None:
-        """Items of a kind of list or set are of no use to anybody."""
+        """Items of a kind of list or set are not kept."""
 
     add = append
 
@@ -88,9 +80,9 @@ class _Array(np.ndarray[Any, Any]):
     """An array of numbers, empty until its state is set."""
 
 
-def _scalar(kind: _Number, raw: bytes | str) -> object:
-    """A number of NumPy, as one of Python's."""
-    return np.frombuffer(_bytes(raw), kind.dtype, 1)[0].item()
+def _bytes(content: bytes | str = b"", *_: object) -> bytes:
+    """Bytes, which old protocols write as text in Latin-1."""
+    return content.encode("latin-1") if isinstance(content, str) else b"".join([content])
 
 
 def _array_of_buffer(raw: bytes, kind: _Number, shape: tuple[int, ...], order: Any) -> object:
@@ -98,38 +90,19 @@ def _array_of_buffer(raw: bytes, kind: _Number, shape: tuple[int, ...], order: A
     return np.frombuffer(raw, kind.dtype).reshape(shape, order=order).copy(order=order)
 
 
-def _bytes(content: bytes | str = b"", *_: object) -> bytes:
-    """Bytes, which old protocols write as text in Latin-1."""
-    return content.encode("latin-1") if isinstance(content, str) else b"".join([content])
-
-
-def _object(kind: Callable[..., object], base: object, content: object) -> object:
-    """An object of a class as protocols 0 and 1 write it."""
-    return kind() if base is object else kind(content)
-
-
-def _storage_of_bytes(content: bytes) -> object:
-    """A storage as pickle itself writes it: the bytes of a file of torch.save."""
-    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-
-
 # The only classes and functions that are used, by their names in Python 3 and NumPy 1.
 _KNOWN: dict[str, Any] = {
-    "builtins.object": object,
-    "builtins.dict": dict,
-    "builtins.set": set,
-    "builtins.frozenset": frozenset,
-    "builtins.complex": complex,
+    **{f"builtins.{kind.__name__}": kind for kind in (object, dict, set, frozenset, complex)},
     "builtins.bytes": _bytes,
     "builtins.bytearray": lambda *args: bytearray(_bytes(*args)),
     "_codecs.encode": _bytes,
-    "copyreg._reconstructor": _object,
+    "copyreg._reconstructor": lambda kind, base, content: kind() if base is object else kind(content),
     "collections.OrderedDict": OrderedDict,
     "collections.Counter": dict,
     "collections.defaultdict": lambda factory=None, *content: dict(*content),
     "numpy.dtype": _Number,
     "numpy.ndarray": np.ndarray,
-    "numpy.core.multiarray.scalar": _scalar,
+    "numpy.core.multiarray.scalar": lambda kind, raw: np.frombuffer(_bytes(raw), kind.dtype, 1)[0].item(),
     "numpy.core.multiarray._reconstruct": lambda *_: np.empty(0).view(_Array),
     "numpy.core.numeric._frombuffer": _array_of_buffer,
     "torch.Size": torch.Size,
@@ -141,7 +114,7 @@ _KNOWN: dict[str, Any] = {
     "torch._tensor._rebuild_from_type_v2": lambda rebuild, kind, args, state: rebuild(*args),
     "torch.nn.parameter.Parameter": lambda tensor, *_: tensor,  # before torch 1.0
     "torch.autograd.variable.Variable": lambda tensor, *_: tensor,
-    "torch.storage._load_from_bytes": _storage_of_bytes,
+    "torch.storage._load_from_bytes": lambda content: torch.load(io.BytesIO(content), "cpu", weights_only=True),
 }
 _RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg", "numpy._core": "numpy.core"}
 
@@ -219,8 +192,6 @@ def _read(path: Path, is_archive: bool) -> Any:
             content = _load(stream)
         if type(content) is not int or content != _MAGIC:
             return content
-        if tarfile.is_tarfile(path):  # torch would unpack it
-            raise WeightsError(f"{path} is a tar archive of torch before 0.1.10, which is not read.")
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:  # it names more than tensors and plain data
@@ -228,7 +199,7 @@ def _read(path: Path, is_archive: bool) -> Any:
 
 
 def module_tensors(module: StandIn) -> dict[str, Tensor]:
-    """The state dict of a module that was saved whole; empty if the object is none.
+    """The state dict of a module that was saved whole; empty for any other object.
 
     Raises:
         WeightsError: the module contains itself.
@@ -236,7 +207,7 @@ def module_tensors(module: StandIn) -> dict[str, Tensor]:
     try:
         return dict(_named_tensors(module, ""))
     except RecursionError as error:
-        raise WeightsError(f"The module {module.path} contains itself.") from error
+        raise WeightsError(f"The module {type(module).__name__} contains itself.") from error
 
 
 def _named_tensors(module: StandIn, prefix: str) -> Iterator[tuple[str, Tensor]]:

@@ -8,7 +8,7 @@ import pytest
 import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from showtell.captioners.hugging_face_words import bad_sequences, decode, encode, word_indices, words_of
+from showtell.captioners.hugging_face_words import bad_sequences, decode, encode, read_tokens, word_indices
 from tests.captioners.tiny_transformers import byte_pieces, word_pieces
 
 END = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "</s>"}
@@ -37,24 +37,20 @@ def parts(tokenizer: Any, ids: list[int]) -> tuple[str, list[int]]:
     return text, word_indices(tokenizer, ids, text)
 
 
-def test_word_pieces() -> None:
-    tokenizer = word_pieces()
-    ids = tokenizer.convert_tokens_to_ids(["red", "circle", "##s", "##s", "above", "[SEP]", "x", "##y"])
-    assert parts(tokenizer, ids) == ("red circless above xy", [0, 1, 1, 1, 2, 2, 3, 3])
-
-
-def test_byte_pieces() -> None:
-    tokenizer = byte_pieces(("<s>", "</s>", "<unk>"), roles=END)
-    ids = tokenizer.convert_tokens_to_ids(["Ġred", "Ġdo", "g", "Ċ", "Ġ", "Ġcat", "</s>", "s", "Ċ"])
-    assert parts(tokenizer, ids) == ("red dog\n  cats", [0, 1, 1, 2, 2, 2, 2, 2, 2])
-
-
-def test_sentence_pieces() -> None:
-    tokenizer = sentence_pieces()
-    ids = tokenizer.convert_tokens_to_ids(["▁red", "▁do", "g", "▁", "▁b", "lu", "e", "."])
-    text, indices = parts(tokenizer, ids)
-    assert text.split() == ["red", "dog", "blue."]
-    assert indices == [0, 1, 1, 2, 2, 2, 2, 2]
+def test_each_token_is_part_of_a_word() -> None:
+    for tokenizer, pieces, text, indices in (
+        (word_pieces(), "red circle ##s ##s above [SEP] x ##y", "red circless above xy", [0, 1, 1, 1, 2, 2, 3, 3]),
+        (
+            byte_pieces(("<s>", "</s>", "<unk>"), roles=END),
+            "Ġred Ġdo g Ċ Ġ Ġcat </s> s Ċ",
+            "red dog\n  cats",
+            [0, 1, 1, 2, 2, 2, 2, 2, 2],
+        ),
+        (sentence_pieces(), "▁red ▁do g ▁ ▁b lu e .", "red dog  blue.", [0, 1, 1, 2, 2, 2, 2, 2]),
+    ):
+        ids = tokenizer.convert_tokens_to_ids(pieces.split())
+        decoded, own = parts(tokenizer, ids)
+        assert (decoded.split(), own) == (text.split(), indices)
 
 
 @pytest.mark.parametrize("text", ["ein Café über 猫 und 🐕 da", "  two  spaces\n a\tb "])
@@ -64,12 +60,9 @@ def test_letters_of_several_tokens(text: str) -> None:
     decoded, indices = parts(tokenizer, ids)
     assert decoded == text.strip()
     assert len(indices) == len(ids) == len(text.encode())
-    words = decoded.split()
-    sizes = [sum(index == number for index in indices) for number in range(len(words))]
-    spaces = len(ids) - sum(len(word.encode()) for word in words)
-    assert sum(sizes) == len(ids)
-    for word, size in zip(words, sizes, strict=True):
-        assert len(word.encode()) <= size <= len(word.encode()) + spaces
+    spaces = len(ids) - sum(len(word.encode()) for word in decoded.split())
+    for number, word in enumerate(decoded.split()):
+        assert len(word.encode()) <= indices.count(number) <= len(word.encode()) + spaces
 
 
 def test_texts_that_are_cleaned_up() -> None:
@@ -83,9 +76,9 @@ def test_texts_that_are_cleaned_up() -> None:
 
 def test_nothing_but_special_tokens() -> None:
     tokenizer = word_pieces()
-    text, words = words_of(tokenizer, tokenizer.convert_tokens_to_ids(["[SEP]", "[CLS]"]), [-1.0, -2.0])
+    text, words, _ = read_tokens(tokenizer, tokenizer.convert_tokens_to_ids(["[SEP]", "[CLS]"]), [-1.0, -2.0])
     assert (text, [(word.word, word.logprob) for word in words]) == ("", [("", -3.0)])
-    assert words_of(tokenizer, [], []) == ("", ())
+    assert read_tokens(tokenizer, [], []) == ("", (), ())
 
 
 def test_texts_as_tokens() -> None:

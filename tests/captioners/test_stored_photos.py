@@ -60,19 +60,15 @@ def test_an_encoder_computes_in_bf16_if_told_and_whatever_depends_on_it_says_so(
     assert own.about.fingerprints == fp32.about.fingerprints
     assert half.about.fingerprints == own.about.fingerprints | {"encoder_precision": "bf16"}
 
-    records = open_dataset(tiny_scenes).records[:5]
+    records = open_dataset(tiny_scenes).records[:2]
     texts = [record.captions[0] for record in records]
     exact, near = ([one[0].logprob for one in c.logprobs([r.path for r in records], texts)] for c in (own, half))
-    assert exact == [one[0].logprob for one in fp32.logprobs([record.path for record in records], texts)]
     assert exact != near == pytest.approx(exact, rel=0.05)
-
     extract(half.encoder, records, tmp_path / "store", dtype="fp32")
     store = FeatureStore(tmp_path / "store")
-    stored = [StoredImage(store, record.image_id) for record in records]
     assert store.info.encoder["precision"] == "bf16" and half.reads(store) and not own.reads(store)
-    assert [one[0].logprob for one in half.logprobs(stored, texts)] == pytest.approx(near, abs=1e-4)
     with pytest.raises(DataError, match="precision 'bf16' instead of 'fp32'"):
-        own.caption(stored)
+        own.caption(StoredImage(store, records[0].image_id))
 
     half.save_pretrained(tmp_path / "half")
     assert EncoderDecoderCaptioner.from_pretrained(tmp_path / "half", "cpu").encoder.precision == "bf16"
@@ -146,14 +142,6 @@ def test_regions_have_the_categories_of_the_store_and_attributes_in_front(tiny_s
     assert len(colours) > 2  # the picture in place of the photo is not empty: it has outlines and a text
 
 
-def test_a_picture_without_a_known_size_is_as_large_as_the_boxes_reach(tiny_scenes: Path, tmp_path: Path) -> None:
-    far = ImageFeatures(VECTORS, boxes=BOXES * 1e6)  # a picture of that size would not fit into memory
-    store = precomputed_store(tmp_path / "store", {"7": ImageFeatures(VECTORS, boxes=BOXES), "8": far})
-    near, away = captioner_of(PRECOMPUTED, tiny_scenes).explain([StoredImage(store, "7"), StoredImage(store, "8")])
-    assert (near.size, near.photo.size) == ((64, 40), (640, 400))
-    assert (away.size, away.photo.size) == ((64_000_000, 40_000_000), (640, 400))
-
-
 def test_features_without_boxes_have_words_and_no_maps(tiny_scenes: Path, tmp_path: Path) -> None:
     store = precomputed_store(tmp_path / "store", {"7": ImageFeatures(VECTORS)})
     captioner = captioner_of(PRECOMPUTED, tiny_scenes)
@@ -165,9 +153,7 @@ def test_features_without_boxes_have_words_and_no_maps(tiny_scenes: Path, tmp_pa
     assert content["boxes"] is None and len(content["captions"][0]["attention"][0]) == 3
     assert len(content["captions"][0]["words"][0]["logprob_drop"]) == 3
     assert explanation.size == (0, 0)
-    html = explanation._repr_html_()
-    assert "The features came without boxes" in html and "canvas class" not in html
-    assert sum(bool(axes.images) for axes in explanation.figure().axes) == 1  # the picture, and words without maps
+    assert "The features came without boxes" in explanation._repr_html_()
 
 
 def test_an_ensemble_reads_the_store_of_all_its_members(tiny_scenes: Path, tmp_path: Path) -> None:
@@ -189,6 +175,6 @@ def test_a_captioner_that_reads_no_features_says_so(tmp_path: Path) -> None:
 
     store = precomputed_store(tmp_path / "store", {"7": ImageFeatures(VECTORS)})
     captioner = Captioner.from_pretrained(build("blip", tmp_path / "blip"), "cpu")
-    for ask in (captioner.caption, captioner.explain, captioner.open_photo):
+    for ask in (captioner.caption, captioner.explain, captioner.prepare):
         with pytest.raises(UsageError, match="looks at photos itself and reads no features from a store; give it the"):
             ask(StoredImage(store, "7"))

@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from showtell.captioners import Captioner, EncoderDecoderCaptioner
+from showtell.captioners import Captioner, EncoderDecoderCaptioner, occlusion
 from showtell.captioners.occlusion import (
     OCCLUSION_METHODS,
     fill_rectangle,
@@ -65,10 +65,11 @@ def word_logprobs(made: Captioner, features: Features, words: Tensor) -> Tensor:
 @pytest.mark.parametrize("kind", ["grid", "boxes"])
 @pytest.mark.parametrize("memory", [1, 2**28])
 @torch.no_grad()
-def test_it_is_one_region_after_the_other(kind: str, method: str, memory: int) -> None:
+def test_it_is_one_region_after_the_other(kind: str, method: str, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(occlusion, "MEMORY", memory)
     made = captioner(kind)
     batch = encoded_batch(made)
-    drops = occlude(made, batch, WORDS, method, memory=memory)
+    drops = occlude(made, batch, WORDS, method)
     assert drops.shape == (2, 2, 4, batch.features.vectors.shape[1])
     rectangles = made.encoder.rectangles(batch.features, batch.photos.windows)
     for image in range(2):

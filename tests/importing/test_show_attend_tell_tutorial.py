@@ -64,8 +64,6 @@ def test_a_photo_is_captioned_and_explained_at_once(captioner: Any, photo: Path)
     assert captioner.decoding.num_beams == 5 and captioner.decoding.max_length == 50
     (model,) = captioner.explain(photo, num_beams=1, max_length=5).models
     assert model.caption.words[0].probability > 0
-    (text,) = captioner.logprobs(photo, "a dog")
-    assert text.logprob < 0
     assert captioner.about.origin["imported"]["scores"] == {"BLEU-4 (validation, teacher-forced)": 0.2325}
 
 
@@ -74,33 +72,10 @@ def test_nothing_of_the_file_is_imported(tmp_path: Path, monkeypatch: pytest.Mon
     file = write_tutorial(tmp_path, CASE)
     monkeypatch.setitem(sys.modules, makers.__name__, None)
     imported = import_checkpoint(file)
-    rows = imported.report.tensors
-    assert ("encoder.resnet.4", "encoder.layer1") in [(row.name, row.becomes) for row in rows]
-    assert sum(row.tensors for row in rows) == 120 + 19  # of the encoder and of the decoder
-    assert imported.report.features.startswith("its own resnet18, 14 x 14 cells of 512 numbers over the photo at 256")
-
-
-def test_every_word_has_its_row(captioner: Any, source: Path):
-    ids, ours = wordmap(), captioner.vocabulary
-    decoder = torch.load(source, weights_only=False)["decoder"].state_dict()
-    for word in ("<pad>", "<start>", "<end>", "<unk>", "a", "bench"):
-        row = ours.words.index({"<start>": "<begin>", "<unk>": "<unknown>"}.get(word, word))
-        for name, own in (
-            ("embedding.weight", "embedding.weight"),
-            ("fc.weight", "output.weight"),
-            ("fc.bias", "output.bias"),
-        ):
-            assert torch.equal(captioner.decoder.state_dict()[own][row], decoder[name][ids[word]].float())
-
-
-def test_a_state_dict_in_place_of_a_module_is_read_too(captioner: Any, source: Path, tmp_path: Path):
-    content = torch.load(source, weights_only=False)
-    content |= {"encoder": content["encoder"].state_dict(), "decoder": content["decoder"].state_dict()}
-    del content["decoder_optimizer"]
-    torch.save(content, tmp_path / "states.pth")
-    imported = import_checkpoint(tmp_path / "states.pth", wordmap=source.with_name("WORDMAP_toy.json"))
-    other, one = imported.checkpoint.decoder.state_dict(), captioner.decoder.state_dict()
-    assert all(torch.equal(other[name], one[name]) for name in one)
+    assert imported.report["tensors"] == 120 + 19  # of the encoder and of the decoder
+    assert imported.report["features"].startswith(
+        "its own resnet18, 14 x 14 cells of 512 numbers over the photo at 256"
+    )
 
 
 def test_a_word_map_that_does_not_fit_is_refused(source: Path, tmp_path: Path):

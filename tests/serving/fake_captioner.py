@@ -63,10 +63,6 @@ class FakeCaptioner(Captioner):
     def abilities(self) -> Abilities:
         return Abilities(searches=tuple(SEARCHES), settings=tuple(DecodingConfig.model_fields))
 
-    @property
-    def memory_bytes(self) -> int:
-        return 0
-
     def to(self, device: str | torch.device) -> Self:
         return self
 

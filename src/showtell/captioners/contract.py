@@ -6,7 +6,7 @@ these, and is the same for every captioner:
 
     photo -> prepare -> encode_prepared -> caption_encoded | logprobs_encoded | explain_encoded
 
-What a captioner can do beyond that is said by its `abilities`; settings that it cannot honour are refused.
+`abilities` say what a captioner can do beyond that; settings that it cannot honour are refused.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import repeat, zip_longest
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import torch
 from typing_extensions import TypeIs
@@ -25,7 +25,7 @@ from showtell.captions import Caption, ModelExplanation, TextLogprobs
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, ImageError, UsageError, nearest, or_raise, shorten
 from showtell.features.store import FeatureStore, StoredImage
-from showtell.images.loading import READERS, prepare_batches
+from showtell.images.loading import prepare_batches
 from showtell.images.photo import PhotoSource
 
 if TYPE_CHECKING:
@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from showtell.explanations import Explanation
 
 PhotoToCaption = PhotoSource | StoredImage  # a photo, or an image whose features are in a store
-_LACKING = object()  # in place of the photo of a text or the texts of a photo
+Texts = str | Caption | Sequence[str | Caption]  # about one photo
 SourceT = TypeVar("SourceT", bound=PhotoToCaption)
-ItemT = TypeVar("ItemT")  # what `fetch` makes a photo of
-OtherT = TypeVar("OtherT")
 AnswerT = TypeVar("AnswerT")
 
 
@@ -115,15 +113,13 @@ class Captioner(abc.ABC):
         """Open a checkpoint of showtell, or a captioning model of transformers.
 
         Args:
-            path_or_hub_id: a folder, or the name of a repository on the Hugging Face hub, with `@revision` if it is to
-                be a certain one; an existing folder wins.
+            path_or_hub_id: a folder, or owner/name or owner/name@revision on the Hugging Face hub; a folder wins.
             device: where to compute; None is a GPU if there is one.
-            dtype: precision: fp32, bf16, fp16, or auto, which is bf16 where the device is faster in it. Of a model of
-                transformers that of its weights, and None is fp32; of a checkpoint of showtell that of the products of
-                its encoder if it is a backbone of timm, fp32 or bf16, and None is as it was trained.
+            dtype: precision: fp32, bf16, fp16, or auto, which is bf16 where the device is faster in it. Of the weights
+                of a model of transformers (None: fp32); of the products of an encoder of timm (None: as trained).
 
         Raises:
-            CheckpointError: there is none, it is damaged, or it is none that can caption.
+            CheckpointError: there is none, it is damaged, or it cannot caption.
             MissingDependencyError: it is of transformers, which is not installed.
         """
         from showtell.captioners.opening import open_checkpoint
@@ -138,18 +134,12 @@ class Captioner(abc.ABC):
 
     @classmethod
     def ensemble(cls, paths_or_hub_ids: Sequence[str | Path], device: str | torch.device | None = None) -> Captioner:
-        """Open several checkpoints as one captioner that averages the probabilities of their next words.
+        """Open several checkpoints of showtell as one captioner that averages the probabilities of their next words.
 
-        Each member looks with its own encoder; members whose encoders are the same share its work. The decoding
-        settings are those of the first.
-
-        Args:
-            paths_or_hub_ids: the members, as `from_pretrained` takes them.
-            device: where to compute; None is a GPU if there is one.
+        Members whose encoders are the same share its work. The decoding settings are those of the first member.
 
         Raises:
-            CheckpointError: a member has another vocabulary than the first, prepares photos differently, or is none of
-                showtell.
+            CheckpointError: a member is not of showtell, or has other words or preprocessing than the first.
             UsageError: there are no members.
         """
         from showtell.captioners.opening import open_ensemble
@@ -173,11 +163,6 @@ class Captioner(abc.ABC):
     def device(self) -> torch.device:
         """Where it computes."""
 
-    @property
-    @abc.abstractmethod
-    def memory_bytes(self) -> int:
-        """Bytes of its weights."""
-
     @abc.abstractmethod
     def to(self, device: str | torch.device) -> Self:
         """Move the weights."""
@@ -187,36 +172,32 @@ class Captioner(abc.ABC):
         """Open a photo and prepare it for `encode_prepared`. Threads call it.
 
         Args:
-            photo: in any form that `caption` takes; an image of a store only if `abilities` have features.
-            boxes: (n, 4) that its dataset has of it, in pixels of the upright photo, for who looks at boxes.
+            photo: in any form that `caption` takes.
+            boxes: (n, 4) that its dataset has of it, in pixels of the upright photo, for captioners that look at boxes.
 
         Raises:
-            ImageError: it is no image.
+            ImageError: it is not an image.
+            UsageError: it is an image of a store, and this captioner reads no features.
         """
 
     @abc.abstractmethod
     def encode_prepared(self, photos: Sequence[Any]) -> Any:
-        """A batch of at least one prepared photo, for the methods below. What it is only they know."""
+        """A batch of at least one prepared photo, in a form that only the methods below know."""
 
     @abc.abstractmethod
     def caption_encoded(
-        self,
-        photos: Any,
-        settings: DecodingConfig,
-        *,
-        image_ids: Sequence[str] | None = None,
-        attention: bool = False,
+        self, photos: Any, settings: DecodingConfig, *, image_ids: Sequence[str] | None = None, attention: bool = False
     ) -> list[list[Caption]]:
         """The captions of each photo, the best first, without calibrated confidence.
 
         Args:
             photos: from `encode_prepared`.
-            settings: that `check` has let pass.
+            settings: that `check` has accepted.
             image_ids: names that samples depend on; None is the pixels of each photo.
             attention: keep the attention weights of the words.
 
         Raises:
-            UsageError: it cannot honour a setting, or has no attention and is asked for it.
+            UsageError: it has no attention and is asked for it.
         """
 
     @abc.abstractmethod
@@ -236,21 +217,17 @@ class Captioner(abc.ABC):
     ) -> list[ModelExplanation]:
         """The best caption of each photo, explained, without title and scores.
 
-        Args:
-            photos: from `encode_prepared`.
-            settings: that `check` has let pass.
-            image_ids: names that samples depend on; None is the pixels of each photo.
-            occlusion: one of the methods of `abilities` (default: no occlusion).
+        Arguments are those of `caption_encoded`; occlusion is one of the methods of `abilities` (default: none).
         """
 
-    # --- what follows ---
+    def reads(self, store: FeatureStore) -> bool:
+        """Whether the features of a store are those that it looks at."""
+        return False
+
+    # --- settings ---
 
     def settings(self, **changes: Any) -> DecodingConfig:
-        """The default decoding settings with some of them changed.
-
-        Raises:
-            UsageError: an unknown name, a value out of range, or a setting that this captioner cannot honour.
-        """
+        """The default decoding settings with some of them changed; a `UsageError` says which it cannot honour."""
         return self.check(self.decoding.changed(**changes))
 
     def check(self, settings: DecodingConfig) -> DecodingConfig:
@@ -259,41 +236,37 @@ class Captioner(abc.ABC):
         Raises:
             UsageError: it cannot; the sentence says what it can.
         """
-        check_abilities(self.about.name, self.abilities, settings)
+        name, abilities = self.about.name, self.abilities
+        if settings.kind not in abilities.searches:
+            raise UsageError(f"{name} has no search {settings.kind}; choose one of {', '.join(abilities.searches)}.")
+        for setting, value in settings:
+            if setting not in abilities.settings and value != type(settings).model_fields[setting].default:
+                shown = shorten(",".join(value) if isinstance(value, tuple) else str(value))
+                raise UsageError(f"{name} cannot honour {setting}={shown}; it knows {', '.join(abilities.settings)}.")
         return settings
 
     def check_occlusion(self, method: str | None) -> None:
-        """Make sure that it has an occlusion method; None is none.
-
-        Raises:
-            UsageError: it has not; the sentence names those that it has.
-        """
+        """Raise a `UsageError` that names its occlusion methods if it does not have this one; None is none."""
         if method is not None and method not in self.abilities.occlusion:
             raise UsageError(
                 f'{self.about.name} has no occlusion method "{method}"; {nearest(method, self.abilities.occlusion)}.'
             )
 
+    # --- calibration ---
+
     def load_calibration(self, settings: DecodingConfig | None = None) -> None:
         """From now on, give captions the calibrated confidence that `showtell calibrate` kept beside the weights.
 
-        Args:
-            settings: of the search whose captions shall be judged; None is the default ones.
-
         Raises:
-            CheckpointError: there is no calibration, or one of other weights or of another search.
+            CheckpointError: there is no calibration, or one of other weights or of another search than the settings'.
             UsageError: the captioner was not opened from one folder.
         """
         from showtell.confidence.storage import load_calibration
 
-        folder, weights = self._calibrated_folder()
-        self.calibration = load_calibration(folder, weights, settings or self.decoding)
+        self.calibration = load_calibration(*self._calibrated_folder(), settings or self.decoding)
 
     def save_calibration(self, calibration: Calibration, settings: DecodingConfig) -> Path:
-        """Keep a calibration beside the weights, for the search that it is about; returns the file.
-
-        Raises:
-            UsageError: the captioner was not opened from one folder.
-        """
+        """Keep a calibration beside the weights, for the search that it is about; returns the file."""
         from showtell.confidence.storage import save_calibration
 
         return save_calibration(*self._calibrated_folder(), calibration, settings)
@@ -306,37 +279,18 @@ class Captioner(abc.ABC):
             )
         return about.folder, about.fingerprints["weights"]
 
-    def reads(self, store: FeatureStore) -> bool:
-        """Whether the features of a store are those that it looks at."""
-        return False
+    def calibrated(self, captions: list[list[Caption]]) -> list[list[Caption]]:
+        """Captions with their calibrated confidence, if there is a calibration."""
+        return captions if self.calibration is None else list(map(self.calibration.calibrated, captions))
 
-    def open_photo(self, photo: PhotoToCaption, boxes: torch.Tensor | None = None) -> Any:
-        """Prepare a photo, as `prepare` does, or refuse it.
-
-        Raises:
-            UsageError: it is an image of a store, and this captioner reads no features.
-        """
-        if isinstance(photo, StoredImage) and not self.abilities.features:
-            raise UsageError(
-                f"{self.about.name} looks at photos itself and reads no features from a store; give it the photos."
-            )
-        return self.prepare(photo, boxes)
+    # --- photos to captions ---
 
     @overload
-    def caption(
-        self, photo: PhotoToCaption, *, batch_size: int = ..., attention: bool = ..., **decoding: Any
-    ) -> list[Caption]: ...
+    def caption(self, photo: PhotoToCaption, **options: Any) -> list[Caption]: ...
     @overload
+    def caption(self, photo: Iterable[PhotoToCaption], **options: Any) -> list[list[Caption]]: ...
     def caption(
-        self, photo: Iterable[PhotoToCaption], *, batch_size: int = ..., attention: bool = ..., **decoding: Any
-    ) -> list[list[Caption]]: ...
-    def caption(
-        self,
-        photo: PhotoToCaption | Iterable[PhotoToCaption],
-        *,
-        batch_size: int = 32,
-        attention: bool = False,
-        **decoding: Any,
+        self, photo: Any, *, batch_size: int = 32, attention: bool = False, **decoding: Any
     ) -> list[Caption] | list[list[Caption]]:
         """Captions of one photo, the best first; or of many, a list for each.
 
@@ -348,8 +302,8 @@ class Captioner(abc.ABC):
             decoding: fields of `DecodingConfig` in place of the default settings, such as num_beams=5.
 
         Raises:
-            ImageError: one of them is no image; `caption_photos` skips it.
-            UsageError: an unknown decode setting, a value out of range or that this captioner cannot honour, or no
+            ImageError: a photo is not an image; `caption_photos` skips it.
+            UsageError: an unknown decoding setting, a value out of range or that this captioner cannot honour, or no
                 attention where it is asked for.
         """
         settings = self.settings(**decoding)
@@ -360,19 +314,15 @@ class Captioner(abc.ABC):
 
     def caption_photos(
         self,
-        photos: Iterable[ItemT],
+        photos: Iterable[SourceT],
         settings: DecodingConfig | None = None,
         batch_size: int = 32,
         *,
         first_alone: bool = True,
         attention: bool = False,
-        readers: int = READERS,
         image_ids: Iterable[str] | None = None,
-        fetch: Callable[[ItemT], PhotoToCaption] | None = None,
-    ) -> Iterator[tuple[ItemT, list[Caption] | ImageError]]:
-        """Captions of many photos, batch by batch, in their order. What is no image gives its error.
-
-        Nothing is read before the first result is asked for, and then one batch ahead.
+    ) -> Iterator[tuple[SourceT, list[Caption] | ImageError]]:
+        """Captions of many photos, read a batch ahead, in their order. What is not an image gives its error.
 
         Args:
             photos: in any form that `caption` takes.
@@ -380,29 +330,22 @@ class Captioner(abc.ABC):
             batch_size: how many are encoded at a time.
             first_alone: the first photo is a batch of its own, so that the first result comes soon.
             attention: keep the attention weights of the words.
-            readers: threads that open and prepare photos.
             image_ids: a name for each photo that samples depend on; None is its pixels.
-            fetch: makes a photo of each source, in the readers' threads; an `ImageError` is that photo's.
         """
         settings = self.check(settings or self.decoding)
 
-        def opened(pair: tuple[ItemT, str | None]) -> Any:
-            return self.open_photo(cast(PhotoToCaption, pair[0]) if fetch is None else fetch(pair[0]))
-
-        def answer(encoded: Any, names: list[str | None]) -> list[list[Caption]]:
-            ids = None if image_ids is None else cast(list[str], names)
+        def answer(encoded: Any, names: list[str]) -> list[list[Caption]]:
+            ids = None if image_ids is None else names
             return self.calibrated(self.caption_encoded(encoded, settings, image_ids=ids, attention=attention))
 
-        pairs = zip(photos, repeat(None) if image_ids is None else image_ids, strict=image_ids is not None)
-        batches = prepare_batches(pairs, opened, batch_size, first_alone=first_alone, readers=readers)
+        pairs = zip(photos, repeat("") if image_ids is None else image_ids, strict=image_ids is not None)
+        batches = prepare_batches(pairs, lambda pair: self.prepare(pair[0]), batch_size, first_alone=first_alone)
         return self._answers(batches, answer)
 
     def _answers(
-        self,
-        batches: Iterable[list[tuple[tuple[ItemT, OtherT], Any]]],
-        answer: Callable[[Any, list[OtherT]], Iterable[AnswerT]],
-    ) -> Iterator[tuple[ItemT, AnswerT | ImageError]]:
-        """Answers about prepared photos, each of which comes with something else that the answer depends on."""
+        self, batches: Iterable[Any], answer: Callable[[Any, list[Any]], Iterable[AnswerT]]
+    ) -> Iterator[tuple[Any, AnswerT | ImageError]]:
+        """Answers about prepared photos: each comes as ((photo, what else the answer depends on), prepared photo)."""
         for batch in batches:
             good = [(other, photo) for (_, other), photo in batch if not isinstance(photo, ImageError)]
             results: Iterator[AnswerT] = iter(())
@@ -412,35 +355,11 @@ class Captioner(abc.ABC):
             for (source, _), photo in batch:
                 yield source, photo if isinstance(photo, ImageError) else next(results)
 
-    def calibrated(self, captions: list[list[Caption]]) -> list[list[Caption]]:
-        """Captions with their calibrated confidence, if there is a calibration."""
-        if self.calibration is None:
-            return captions
-        return [self.calibration.calibrated(of_image) for of_image in captions]
+    # --- given texts ---
 
-    @overload
-    def logprobs(  # type: ignore[overload-overlap]  # a text is an iterable of texts
-        self,
-        photos: PhotoToCaption,
-        texts: str | Caption | Sequence[str | Caption],
-        *,
-        batch_size: int = ...,
-        stage: int | None = ...,
-        prompt: str | None = ...,
-    ) -> list[TextLogprobs]: ...
-    @overload
-    def logprobs(
-        self,
-        photos: Iterable[PhotoToCaption],
-        texts: Iterable[str | Caption | Sequence[str | Caption]],
-        *,
-        batch_size: int = ...,
-        stage: int | None = ...,
-        prompt: str | None = ...,
-    ) -> list[list[TextLogprobs]]: ...
     def logprobs(
         self, photos: Any, texts: Any, *, batch_size: int = 32, stage: int | None = None, prompt: str | None = None
-    ) -> list[TextLogprobs] | list[list[TextLogprobs]]:
+    ) -> list[Any]:
         """How likely texts are as captions of photos: the log-probability of each token and of the end, teacher-forced.
 
         Args:
@@ -453,49 +372,40 @@ class Captioner(abc.ABC):
             prompt: that the captions would follow, as in `caption`; None is the default one.
 
         Returns:
-            For one photo a list with an entry for each text; for many photos such a list for each. Natural logarithms,
-            before any rule of a search.
+            For one photo a list of a `TextLogprobs` for each text; for many photos such a list for each. Natural
+            logarithms, before any rule of a search.
 
         Raises:
-            ImageError: a photo is no image.
+            ImageError: a photo is not an image.
             UsageError: a condition that this captioner does not know, or not as many entries of texts as photos.
         """
         given = {name: value for name, value in (("stage", stage), ("prompt", prompt)) if value is not None}
         settings = self.settings(**given)
-        is_one = is_one_photo(photos)
-        pairs = zip_longest([photos] if is_one else photos, [texts] if is_one else texts, fillvalue=_LACKING)
-
-        def opened(pair: tuple[Any, Any]) -> Any:
-            if any(half is _LACKING for half in pair):
+        pairs = [(photos, texts)]
+        if not is_one_photo(photos):
+            photos, texts = list(photos), list(texts)
+            if len(photos) != len(texts):
                 raise UsageError("There are not as many entries of texts as photos; give an entry for each photo.")
-            return self.open_photo(pair[0])
+            pairs = list(zip(photos, texts, strict=True))
 
-        def answer(encoded: Any, of_batch: list[Any]) -> list[list[TextLogprobs]]:
+        def answer(encoded: Any, of_batch: list[Texts]) -> list[list[TextLogprobs]]:
             return self.logprobs_encoded(encoded, list(map(several, of_batch)), settings)
 
-        batches = prepare_batches(pairs, opened, batch_size)
+        batches = prepare_batches(pairs, lambda pair: self.prepare(pair[0]), batch_size)
         results = [or_raise(result) for _, result in self._answers(batches, answer)]
-        return results[0] if is_one else results
+        return results[0] if is_one_photo(photos) else results
+
+    # --- explanations ---
 
     @overload
-    def explain(
-        self, photo: PhotoToCaption, *, occlusion: str | None = ..., batch_size: int = ..., **decoding: Any
-    ) -> Explanation: ...
+    def explain(self, photo: PhotoToCaption, **options: Any) -> Explanation: ...
     @overload
-    def explain(
-        self, photo: Iterable[PhotoToCaption], *, occlusion: str | None = ..., batch_size: int = ..., **decoding: Any
-    ) -> list[Explanation]: ...
+    def explain(self, photo: Iterable[PhotoToCaption], **options: Any) -> list[Explanation]: ...
     def explain(self, photo: Any, **options: Any) -> Explanation | list[Explanation]:
         """Explain a caption: each word with its probability, the most likely other words and its attention.
 
-        Args:
-            photo: in any form that `caption` takes, or many of them.
-            options: `occlusion`, one of the methods in `abilities` (default: no occlusion); `batch_size`; and fields of
-                `DecodingConfig` in place of the default settings. The best caption is explained.
-
-        Raises:
-            ImageError: one of them is no image; `explanations.explain_photos` skips it.
-            UsageError: an unknown decode setting, or a value out of range or that this captioner cannot honour.
+        Arguments are those of `explanations.explain`: `occlusion`, one of the methods in `abilities` (default: none);
+        `batch_size`; and fields of `DecodingConfig` in place of the default settings. The best caption is explained.
         """
         from showtell.explanations import explain
 
@@ -511,38 +421,16 @@ class Captioner(abc.ABC):
         boxes: Iterable[torch.Tensor] | None = None,
         occlusion: str | None = None,
     ) -> Iterator[tuple[SourceT, ModelExplanation | ImageError]]:
-        """The best captions of many photos, explained, batch by batch and in order. What is no image gives its error.
+        """The best captions of many photos, explained: arguments, order and errors are those of `caption_photos`.
 
-        Args:
-            photos: in any form that `caption` takes.
-            settings: None is the default ones.
-            batch_size: photos in a batch.
-            boxes: (n, 4) boxes of each photo from its dataset, for captioners that look at boxes.
-            occlusion: one of the methods of `abilities` (default: no occlusion).
-
-        Raises:
-            UsageError: a setting or an occlusion method that this captioner cannot honour.
+        Besides, `boxes` (n, 4) of each photo from its dataset, for captioners that look at boxes, and one of the
+        occlusion methods of `abilities`.
         """
         settings = self.check(settings or self.decoding)
         self.check_occlusion(occlusion)
         pairs = zip(photos, repeat(None) if boxes is None else boxes, strict=boxes is not None)
-        batches = prepare_batches(pairs, lambda pair: self.open_photo(*pair), batch_size)
+        batches = prepare_batches(pairs, lambda pair: self.prepare(*pair), batch_size)
         return self._answers(batches, lambda encoded, _: self.explain_encoded(encoded, settings, occlusion=occlusion))
-
-
-def check_abilities(name: str, abilities: Abilities, settings: DecodingConfig) -> None:
-    """Make sure that a captioner of some name and abilities can honour settings.
-
-    Raises:
-        UsageError: it cannot; the sentence says what it can.
-    """
-    if settings.kind not in abilities.searches:
-        raise UsageError(f"{name} has no search {settings.kind}; choose one of {', '.join(abilities.searches)}.")
-    for setting, field_of in type(settings).model_fields.items():
-        value = getattr(settings, setting)
-        if setting not in abilities.settings and value != field_of.default:
-            shown = shorten(",".join(value) if isinstance(value, tuple) else str(value))
-            raise UsageError(f"{name} cannot honour {setting}={shown}; it knows {', '.join(abilities.settings)}.")
 
 
 def is_one_photo(photo: object) -> TypeIs[PhotoToCaption]:
@@ -550,6 +438,6 @@ def is_one_photo(photo: object) -> TypeIs[PhotoToCaption]:
     return isinstance(photo, PhotoToCaption) or not isinstance(photo, Iterable)
 
 
-def several(texts: str | Caption | Sequence[str | Caption]) -> Sequence[str | Caption]:
-    """The texts of one photo: one is a list of one."""
+def several(texts: Texts) -> Sequence[str | Caption]:
+    """The texts of one photo: a single one is a list of one."""
     return [texts] if isinstance(texts, str | Caption) else list(texts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from showtell import __version__, checkpoint
-from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCaption, Source, several
-from showtell.captioners.explaining import explain_batch, is_grid
+from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCaption, Source, Texts, several
+from showtell.captioners.explaining import explain_batch, members_of
 from showtell.captioners.occlusion import OCCLUSION_METHODS
 from showtell.captioners.teacher_forcing import pad_captions, word_logprobs
-from showtell.captions import Attention, Caption, ModelExplanation, TextLogprobs, Word
+from showtell.captions import Attention, Caption, TextLogprobs, Word
 from showtell.decoding import SEARCHES, Captions, DecodingConfig, Ensemble, StageView, search
-from showtell.errors import CheckpointError, UsageError, or_raise
+from showtell.errors import UsageError, or_raise
 from showtell.features import Encoder
 from showtell.features.ensemble import EnsembleEncoder
-from showtell.features.precision import fastest_precision
+from showtell.features.grid import GridEncoder
 from showtell.features.store import FeatureStore, StoredImage, collate_features
 from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos
 from showtell.images.photo import PhotoSource
@@ -32,42 +32,21 @@ from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import EncodedBatch, EnsembleFeatures, Features, PreparedBatch, map_tensors, upcast_half
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class EncoderDecoderCaptioner(Captioner):
     """An encoder, a decoder and their vocabulary.
 
     Beyond what every captioner does it captions features, trains, has stages, and shows its attention.
     """
 
-    def __init__(
-        self,
-        *,
-        encoder: Encoder,
-        decoder: Decoder,
-        vocabulary: Vocabulary,
-        decoding: DecodingConfig,
-        origin: dict[str, Any] | None = None,
-        source: Source | None = None,
-        members: Sequence[EncoderDecoderCaptioner] = (),
-    ) -> None:
-        """Put the parts together.
-
-        Args:
-            encoder: what looks at photos.
-            decoder: of the encoder's features.
-            vocabulary: of the decoder.
-            decoding: default settings.
-            origin: of the weights: data, scores, whatever training wrote down.
-            source: what it was opened from.
-            members: those whose probabilities are averaged, of an ensemble.
-        """
-        self.encoder = encoder
-        self.decoder = decoder
-        self.vocabulary = vocabulary
-        self.decoding = decoding
-        self.origin = origin or {}
-        self._source = source
-        self._members = members
-        self._stores: set[Path] = set()  # of this encoder's features
+    encoder: Encoder
+    decoder: Decoder  # of the encoder's features
+    vocabulary: Vocabulary  # of the decoder
+    decoding: DecodingConfig  # default settings
+    origin: dict[str, Any] = field(default_factory=dict)  # of the weights: data, scores, whatever training wrote down
+    source: Source | None = None  # what it was opened from
+    members: Sequence[EncoderDecoderCaptioner] = ()  # of an ensemble, whose probabilities are averaged
+    _stores: set[Path] = field(default_factory=set, init=False)  # of this encoder's features
 
     def __repr__(self) -> str:
         model, encoder = (_part_name(part) for part in (self.decoder, self.encoder))
@@ -79,21 +58,19 @@ class EncoderDecoderCaptioner(Captioner):
     @property
     def about(self) -> About:
         """What it is and where it comes from."""
-        source = self._source
-        fingerprints = {} if source is None else source.fingerprints
-        if self._members:
-            fingerprints = {"members": [member.about.fingerprints for member in self._members]}
+        opened: dict[str, Any] = {}
+        if self.source is not None:
+            opened = {"source" if key == "name" else key: value for key, value in vars(self.source).items()}
+        if self.members:
+            opened = {"fingerprints": {"members": [member.about.fingerprints for member in self.members]}}
         return About(
             name=_part_name(self.decoder),
             library=f"showtell {__version__}",
             parameters=sum(weight.numel() for part in (self.encoder, self.decoder) for weight in part.parameters()),
             preprocessing=self.encoder.preprocessing.model_dump(mode="json"),
-            source=None if source is None else source.name,
-            folder=None if source is None else source.folder,
-            revision=None if source is None else source.revision,
-            fingerprints=fingerprints,
             licence=self.origin.get("licence"),
             origin=self.origin,
+            **opened,
         )
 
     @property
@@ -101,7 +78,7 @@ class EncoderDecoderCaptioner(Captioner):
         """What it can do."""
         attention = None
         if Capability.ATTENTION in self.decoder.config.capabilities:
-            attention = "grid" if is_grid(self.encoder) else "regions"
+            attention = "grid" if isinstance(members_of(self.encoder)[0], GridEncoder) else "regions"
         return Abilities(
             searches=tuple(SEARCHES),
             settings=tuple(name for name in DecodingConfig.model_fields if name != "prompt"),
@@ -113,11 +90,7 @@ class EncoderDecoderCaptioner(Captioner):
         )
 
     def check(self, settings: DecodingConfig) -> DecodingConfig:
-        """The same settings, if this captioner can honour them: required words that it knows, and a stage that it has.
-
-        Raises:
-            UsageError: it cannot.
-        """
+        """The same settings, if this captioner can honour them: it knows the required words and has the stage."""
         if settings.prompt is not None:
             raise UsageError(
                 f"{self.about.name} takes no prompt: the models of showtell caption photos alone; leave --prompt out."
@@ -131,12 +104,6 @@ class EncoderDecoderCaptioner(Captioner):
     def device(self) -> torch.device:
         """Where it computes."""
         return next(self.decoder.parameters()).device
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of its weights."""
-        parts = (self.encoder, self.decoder)
-        return sum(tensor.nbytes for part in parts for tensor in (*part.parameters(), *part.buffers()))
 
     def to(self, device: str | torch.device) -> Self:
         """Move the weights."""
@@ -161,7 +128,7 @@ class EncoderDecoderCaptioner(Captioner):
         """Open a photo and prepare it as the encoder wants it; boxes are kept if the encoder looks at boxes."""
         if isinstance(photo, StoredImage):
             if photo.store.path not in self._stores:
-                for encoder in _members_of(self.encoder):
+                for encoder in members_of(self.encoder):
                     photo.store.require(encoder)
                 self._stores.add(photo.store.path)
             return photo
@@ -169,7 +136,7 @@ class EncoderDecoderCaptioner(Captioner):
 
     def reads(self, store: FeatureStore) -> bool:
         """Whether the features of a store are those of its encoder."""
-        return all(encoder.fingerprint() == store.info.fingerprint for encoder in _members_of(self.encoder))
+        return all(encoder.fingerprint() == store.info.fingerprint for encoder in members_of(self.encoder))
 
     def encode_prepared(self, photos: Sequence[PreparedPhoto | StoredImage]) -> EncodedBatch:
         """The features of prepared photos, or of images of a store.
@@ -190,14 +157,9 @@ class EncoderDecoderCaptioner(Captioner):
         if isinstance(self.encoder, EnsembleEncoder):  # whose members all look with the store's encoder
             features = EnsembleFeatures.of([features] * len(self.encoder.members))
         windows = [self.encoder.preprocessing.window(image.extent) for image in images]
-        names, info = tuple(photo.image_id for photo in stored), stored[0].store.info
-        return EncodedBatch(
-            features,
-            torch.tensor(windows, dtype=torch.float32),
-            names=names,
-            categories=info.categories,
-            attributes=info.attributes,
-        )
+        seen, names = torch.tensor(windows, dtype=torch.float32), tuple(photo.image_id for photo in stored)
+        info = stored[0].store.info
+        return EncodedBatch(features, seen, None, names, info.categories, info.attributes)
 
     @torch.no_grad()
     def encode(self, batch: PreparedBatch) -> Features:
@@ -227,8 +189,8 @@ class EncoderDecoderCaptioner(Captioner):
     ) -> list[list[Caption]]:
         """The captions of each photo, the best first."""
         boxes = self.rectangles(photos) if attention else None
-        ids = _sample_names(photos, settings, image_ids)
-        return self._search(photos.features, settings, ids, attention, boxes)
+        names = self.sample_names(photos, settings, image_ids)
+        return self._search(photos.features, settings, names, attention, boxes)
 
     def rectangles(self, photos: EncodedBatch) -> Tensor | None:
         """Where in its photo each feature vector looks: (B, R, 4) left, top, right, bottom in pixels; None: unknown."""
@@ -302,13 +264,10 @@ class EncoderDecoderCaptioner(Captioner):
 
     def read_captions(self, result: Captions, count: int | None = None) -> list[list[Caption]]:
         """The tensors of a search as words: the best `count` captions of each image, or all of them."""
-        lengths = result.is_word.sum(-1).tolist()
-        rows = zip(
-            result.words.tolist(), lengths, result.word_logprobs.tolist(), result.logprob.tolist(),
-            result.score.tolist(), result.is_finished.tolist(), strict=True,
-        )  # fmt: skip
-        return [
-            [self._read_caption(*row) for row in zip(*of_image, strict=True) if row[3] > -math.inf][:count]
+        columns = (result.words, result.is_word.sum(-1), result.word_logprobs, result.logprob, result.score)
+        rows = zip(*(column.tolist() for column in (*columns, result.is_finished)), strict=True)
+        return [  # a beam that was not filled has -infinity; NaN is no log-probability, which `Caption` says
+            [self._read_caption(*row) for row in zip(*of_image, strict=True) if row[3] != -math.inf][:count]
             for of_image in rows
         ]
 
@@ -316,8 +275,8 @@ class EncoderDecoderCaptioner(Captioner):
         self, ids: list[int], length: int, logprobs: list[float], logprob: float, score: float, is_finished: bool
     ) -> Caption:
         words = [self.vocabulary.words[index] for index in ids[: length - is_finished]]  # without the end
-        pairs = zip(words, logprobs, strict=False)
-        return Caption(" ".join(words), logprob, is_finished, tuple(Word(*pair) for pair in pairs), score)
+        logprob = logprob if length else math.nan  # neither a word nor the end came: no probability was a number
+        return Caption(" ".join(words), logprob, is_finished, tuple(map(Word, words, logprobs)), score)
 
     # --- texts to log-probabilities ---
 
@@ -329,10 +288,7 @@ class EncoderDecoderCaptioner(Captioner):
 
     @torch.no_grad()
     def logprobs_features(
-        self,
-        features: Features,
-        texts: Sequence[str | Caption | Sequence[str | Caption]],
-        settings: DecodingConfig | None = None,
+        self, features: Features, texts: Sequence[Texts], settings: DecodingConfig | None = None
     ) -> list[list[TextLogprobs]]:
         """The log-probabilities of a text or several of each encoded image, teacher-forced; see `logprobs`.
 
@@ -346,7 +302,7 @@ class EncoderDecoderCaptioner(Captioner):
             )
         settings = settings or self.decoding
         given = [several(of_image) for of_image in texts]
-        words = [[_words_of(text, self.vocabulary) for text in of_image] for of_image in given]
+        words = [[self._words_of(text) for text in of_image] for of_image in given]
         ids = pad_captions([[self.vocabulary.encode(text) for text in of_image] for of_image in words])
         decoder = self.decoder if settings.stage is None else StageView(self.decoder, settings.stage)
         with eval_mode(decoder):
@@ -359,104 +315,19 @@ class EncoderDecoderCaptioner(Captioner):
             for of_image, of_words, rows in zip(given, words, logprobs, strict=True)
         ]
 
-    # --- explanations ---
+    def _words_of(self, text: str | Caption) -> list[str]:
+        """The words of a text, or those that a caption was made of."""
+        return self.vocabulary.split(text) if isinstance(text, str) else [word.word for word in text.words]
 
-    @torch.no_grad()
-    def explain_encoded(
-        self,
-        photos: EncodedBatch,
-        settings: DecodingConfig,
-        *,
-        image_ids: Sequence[str] | None = None,
-        occlusion: str | None = None,
-    ) -> list[ModelExplanation]:
-        """The best caption of each photo, explained; of a multi-stage decoder one per stage."""
-        return explain_batch(self, photos, settings, _sample_names(photos, settings, image_ids), occlusion)
+    explain_encoded = explain_batch
 
-
-def open_checkpoint_folder(
-    source: Source, device: str | torch.device, precision: str | None = None
-) -> EncoderDecoderCaptioner:
-    """Open a checkpoint of showtell.
-
-    Args:
-        source: the folder.
-        device: where to compute.
-        precision: of the encoder's matrix products: one of those that it has, or `auto`: bf16 if it has that and the
-            device is faster in it, else fp32; None is the one that the checkpoint was trained with.
-
-    Raises:
-        CheckpointError: it is damaged.
-        UsageError: its encoder has no such precision.
-    """
-    opened = checkpoint.load_checkpoint(source.folder)
-    fingerprints = checkpoint.fingerprints(source.folder)
-    encoder = opened.encoder
-    if precision == "auto":
-        precision = fastest_precision(encoder.precisions, torch.device(device))
-    if precision is not None and precision not in encoder.precisions:
-        others = f"; its encoder has {' and '.join(encoder.precisions)}" if len(encoder.precisions) > 1 else ""
-        raise UsageError(
-            f"{source.name} is a checkpoint of showtell, which computes in fp32; leave {precision} out{others}."
-        )
-    if precision is not None and precision != encoder.precision:
-        encoder.compute_in(precision)
-        fingerprints["encoder_precision"] = precision  # captions are not quite those of the checkpoint as trained
-    captioner = EncoderDecoderCaptioner(
-        encoder=opened.encoder,
-        decoder=opened.decoder,
-        vocabulary=opened.vocabulary,
-        decoding=opened.decoding,
-        origin=opened.about,
-        source=replace(source, fingerprints=fingerprints),
-    )
-    return captioner.to(device)
-
-
-def average_members(names: Sequence[str], members: Sequence[EncoderDecoderCaptioner]) -> EncoderDecoderCaptioner:
-    """The captioner that averages the probabilities of several, each with its name for messages.
-
-    Raises:
-        CheckpointError: a member has another vocabulary than the first, or prepares photos differently.
-    """
-    name, first = names[0], members[0]
-    for other, member in zip(names, members, strict=True):
-        if member.vocabulary.fingerprint != first.vocabulary.fingerprint:
-            raise CheckpointError(
-                f"{other} and {name} cannot be averaged: their vocabularies differ ({len(member.vocabulary)} "
-                f"words, fingerprint {member.vocabulary.fingerprint}, and {len(first.vocabulary)} words, "
-                f"fingerprint {first.vocabulary.fingerprint}); train the members with one vocabulary."
-            )
-        if member.encoder.preprocessing != first.encoder.preprocessing:
-            raise CheckpointError(
-                f"{other} and {name} cannot be averaged: their encoders prepare photos differently "
-                f"({member.encoder.preprocessing} and {first.encoder.preprocessing})."
-            )
-    captioner = EncoderDecoderCaptioner(
-        encoder=EnsembleEncoder([member.encoder for member in members]),
-        decoder=Ensemble([member.decoder for member in members]),
-        vocabulary=first.vocabulary,
-        decoding=first.decoding,
-        origin={"members": [member.origin for member in members]},
-        members=members,
-    )
-    captioner.encoder.eval()
-    captioner.decoder.eval()
-    return captioner
-
-
-def _sample_names(
-    photos: EncodedBatch, settings: DecodingConfig, image_ids: Sequence[str] | None
-) -> Sequence[str] | None:
-    """What the samples of each photo depend on: the given names, or else its pixels or its id in the store."""
-    if image_ids is not None or settings.kind != "sample":
-        return image_ids
-    return photos.names if photos.photos is None else [pixel_hash(image) for image in photos.photos.images]
-
-
-def _words_of(text: str | Caption, vocabulary: Vocabulary) -> list[str]:
-    """The words of a text, or those that a caption was made of."""
-    return vocabulary.split(text) if isinstance(text, str) else [word.word for word in text.words]
+    def sample_names(
+        self, photos: EncodedBatch, settings: DecodingConfig, image_ids: Sequence[str] | None
+    ) -> Sequence[str] | None:
+        """What the samples of each photo depend on: the given names, or else its pixels or its id in the store."""
+        if image_ids is not None or settings.kind != "sample":
+            return image_ids
+        return photos.names if photos.photos is None else [pixel_hash(image) for image in photos.photos.images]
 
 
 def pixel_hash(image: Tensor) -> str:
@@ -486,11 +357,6 @@ def _with_attention(
             ]
         )
     return attended
-
-
-def _members_of(encoder: Encoder) -> list[Encoder]:
-    """The encoders of an ensemble; another encoder is its own only member."""
-    return list(encoder.members) if isinstance(encoder, EnsembleEncoder) else [encoder]  # type: ignore[arg-type]
 
 
 def _part_name(part: Decoder | Encoder) -> str:

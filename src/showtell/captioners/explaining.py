@@ -30,32 +30,34 @@ if TYPE_CHECKING:
 @torch.no_grad()
 def explain_batch(
     captioner: EncoderDecoderCaptioner,
-    batch: EncodedBatch,
+    photos: EncodedBatch,
     settings: DecodingConfig,
-    image_ids: Sequence[str] | None,
-    occlusion: str | None,
+    *,
+    image_ids: Sequence[str] | None = None,
+    occlusion: str | None = None,
 ) -> list[ModelExplanation]:
-    """The explanations of a batch of photos, each with a caption per stage; see `Captioner.explain_encoded`."""
-    decoder, features = captioner.decoder, batch.features
-    rectangles = captioner.rectangles(batch)
+    """The best caption of each photo, explained; of a multi-stage decoder one per stage.
+
+    It is the method `explain_encoded` of `EncoderDecoderCaptioner`.
+    """
+    decoder, encoder = captioner.decoder, captioner.encoder
+    features, rectangles = photos.features, captioner.rectangles(photos)
+    names = captioner.sample_names(photos, settings, image_ids)
+    indices: Sequence[int | None] = range(decoder.stages) if settings.stage is None else [settings.stage]
+    if decoder.stages == 1:
+        indices = [None]
     with eval_mode(decoder):
-        if decoder.stages == 1:
-            stages = [_explain_stage(captioner, batch, settings, image_ids, occlusion, None)]
-        else:
-            indices = range(decoder.stages) if settings.stage is None else [settings.stage]
-            stages = [_explain_stage(captioner, batch, settings, image_ids, occlusion, stage) for stage in indices]
-    categories = batch.categories or captioner.encoder.categories
-    attributes = batch.attributes or captioner.encoder.attributes
-    return [
-        ModelExplanation(
-            "",
-            captions,
-            None if rectangles is None else rectangles[image, features.is_region[image]].cpu(),
-            grid_of(captioner.encoder, int(features.is_region[image].sum())),
-            _region_labels(categories, attributes, features, image),
-        )
-        for image, captions in enumerate(zip(*stages, strict=True))
-    ]
+        stages = [_explain_stage(captioner, photos, settings, names, occlusion, stage) for stage in indices]
+    explanations = []
+    for image, captions in enumerate(zip(*stages, strict=True)):
+        known = features.is_region[image]
+        boxes = None if rectangles is None else rectangles[image, known].cpu()
+        first = members_of(encoder)[0]
+        grid = first.grid_of(int(known.sum())) if isinstance(first, GridEncoder) else None
+        categories = photos.categories or encoder.categories
+        labels = _region_labels(categories, photos.attributes or encoder.attributes, features, image)
+        explanations.append(ModelExplanation("", captions, boxes, grid, labels))
+    return explanations
 
 
 def _explain_stage(
@@ -87,16 +89,13 @@ def _explain_stage(
     explained = []
     for image, (caption, *_) in enumerate(captioner.read_captions(results)):
         length, is_region = len(caption.words) + caption.finished, features.is_region[image].cpu()
+        own_drops = None if drops is None else drops[image, :length, is_region]
+        regions = [-1] * length if sampled is None else sampled[image][:length]
+        ids = results.words[image, 0, :length].cpu()
         explained.append(
             ExplainedCaption(
                 caption.text,
-                _explain_words(
-                    captioner.vocabulary,
-                    results.words[image, 0, :length].cpu(),
-                    logprobs[image, :length],
-                    None if sampled is None else sampled[image][:length],
-                    None if drops is None else drops[image, :length, is_region],
-                ),
+                _explain_words(captioner.vocabulary, ids, logprobs[image, :length], regions, own_drops),
                 caption.logprob,
                 caption.finished,
                 caption.confidence,
@@ -109,7 +108,7 @@ def _explain_stage(
 
 
 def _explain_words(
-    vocabulary: Vocabulary, ids: Tensor, logprobs: Tensor, sampled: Sequence[int] | None, drops: Tensor | None
+    vocabulary: Vocabulary, ids: Tensor, logprobs: Tensor, sampled: Sequence[int], drops: Tensor | None
 ) -> tuple[ExplainedWord, ...]:
     """Word ids (T,), log-probabilities (T, V), sampled regions (T) with -1 for none, and drops (T, R), as words."""
 
@@ -129,26 +128,16 @@ def _explain_words(
                 text(index),
                 probabilities[position],
                 tuple((text(other), math.exp(logprob)) for other, logprob in pairs if logprob > -math.inf),
-                sampled_region=None if sampled is None or sampled[position] < 0 else sampled[position],
+                sampled_region=None if sampled[position] < 0 else sampled[position],
                 logprob_drop=None if drops is None else drops[position],
             )
         )
     return tuple(words)
 
 
-def is_grid(encoder: Encoder) -> bool:
-    """Whether the regions of an encoder, of an ensemble those of its first member, are the cells of a grid."""
-    return isinstance(_first(encoder), GridEncoder)
-
-
-def _first(encoder: Encoder) -> Encoder:
-    return encoder.members[0] if isinstance(encoder, EnsembleEncoder) else encoder  # type: ignore[return-value]
-
-
-def grid_of(encoder: Encoder, regions: int) -> tuple[int, int] | None:
-    """(rows, columns) of the regions of an encoder, if they are the cells of a grid."""
-    first = _first(encoder)
-    return first.grid_of(regions) if isinstance(first, GridEncoder) else None
+def members_of(encoder: Encoder) -> list[Encoder]:
+    """The encoders of an ensemble; another encoder is its own only member."""
+    return list(encoder.members) if isinstance(encoder, EnsembleEncoder) else [encoder]  # type: ignore[arg-type]
 
 
 def _region_labels(

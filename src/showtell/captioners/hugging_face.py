@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -21,8 +22,8 @@ from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCap
 from showtell.captioners.hugging_face_explaining import attention_of, explain_batch
 from showtell.captioners.hugging_face_families import Family, Inputs, Processor
 from showtell.captioners.hugging_face_generation import Generated, Generator
-from showtell.captioners.hugging_face_words import bad_sequences, encode, tokens_of, words_of
-from showtell.captions import Attention, Caption, ModelExplanation, TextLogprobs
+from showtell.captioners.hugging_face_words import bad_sequences, encode, read_tokens
+from showtell.captions import Attention, Caption, TextLogprobs
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, ShowtellError, UsageError, first_line, shorten
 from showtell.features.store import StoredImage
@@ -36,39 +37,21 @@ SETTINGS = (
 )  # fmt: skip
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class TransformersCaptioner(Captioner):
     """A captioning model of transformers with its processor."""
 
-    def __init__(
-        self,
-        *,
-        model: Any,
-        processor: Processor,
-        family: Family,
-        decoding: DecodingConfig,
-        source: Source,
-        dtype: str = "fp32",
-        licence: str | None = None,
-    ) -> None:
-        """Put the parts together.
+    model: Any  # generates text from photos
+    processor: Processor
+    family: Family  # how models of its type caption
+    decoding: DecodingConfig  # default settings
+    source: Source  # what it was opened from
+    dtype: str = "fp32"  # precision of the weights, one of `opening.DTYPES`
+    licence: str | None = None  # of the weights
 
-        Args:
-            model: of transformers, that generates text from photos.
-            processor: of the model.
-            family: how models of its type caption.
-            decoding: default settings.
-            source: what it was opened from.
-            dtype: precision of the weights, one of `opening.DTYPES`.
-            licence: of the weights.
-        """
-        self.model = model.eval()
-        self.processor = processor
-        self.tokenizer = processor.tokenizer
-        self.family = family
-        self.decoding = decoding
-        self.dtype = dtype
-        self.source = source
-        self._licence = licence
+    def __post_init__(self) -> None:
+        self.tokenizer = self.processor.tokenizer
+        self.generator = Generator(self.model.eval(), self.family.generating_part(self.model))
 
     def __repr__(self) -> str:
         return (
@@ -96,7 +79,7 @@ class TransformersCaptioner(Captioner):
             folder=self.source.folder,
             revision=self.source.revision,
             fingerprints={"weights": self._fingerprint, **precision},
-            licence=self._licence,
+            licence=self.licence,
             origin={
                 "model_type": self.model.config.model_type,
                 "class": type(self.model).__name__,
@@ -117,11 +100,6 @@ class TransformersCaptioner(Captioner):
         device: torch.device = self.model.device
         return device
 
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of its weights."""
-        return int(self.model.get_memory_footprint())
-
     def to(self, device: str | torch.device) -> Self:
         """Move the weights."""
         self.model.to(device)
@@ -138,11 +116,6 @@ class TransformersCaptioner(Captioner):
         if not all(isinstance(size, int) for size in sizes) or hasattr(vision, "depths"):  # stages that merge patches
             return None
         return int(vision.image_size // vision.patch_size)
-
-    @property
-    def generator(self) -> Generator:
-        """The model with the part of it that generates."""
-        return Generator(self.model, self.family.generating_part(self.model))
 
     @property
     def _library(self) -> str:
@@ -188,31 +161,34 @@ class TransformersCaptioner(Captioner):
 
     def prepare(self, photo: PhotoToCaption, boxes: Tensor | None = None) -> Image.Image:
         """Open a photo, upright and in RGB, in its full size: the processor of the model makes of it what it wants."""
-        assert not isinstance(photo, StoredImage)  # `Captioner` refuses those
+        if isinstance(photo, StoredImage):
+            raise UsageError(
+                f"{self.name} looks at photos itself and reads no features from a store; give it the photos."
+            )
         return to_photo(photo).image
 
     def encode_prepared(self, photos: Sequence[Image.Image]) -> Sequence[Image.Image]:
-        """Photos together. The model looks at them when it is known what it is asked."""
+        """The photos themselves: the model looks at them once it knows the prompt."""
         return photos
 
     def inputs(self, images: Sequence[Image.Image], prompt: str | None) -> Inputs:
         """The arguments of `generate` for photos, on the device and in the precision of the model."""
         from transformers import BatchFeature
 
-        with quiet(), self.errors():
-            made = self.family.inputs(self.processor, images, prompt)
-            return dict(BatchFeature(made).to(self.device, dtype=self.model.dtype))
+        made = self.family.inputs(self.processor, images, prompt)
+        return dict(BatchFeature(made).to(self.device, dtype=self.model.dtype))
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
-        """Inside the block whatever goes wrong in transformers is one sentence.
+        """Inside the block transformers is quiet, and whatever goes wrong in it is one sentence.
 
         Raises:
             CheckpointError: a processor, template or model that does not fit its repository's other files, or a prompt
                 that its family cannot take.
         """
         try:
-            yield
+            with quiet():
+                yield
         except ShowtellError:
             raise
         except Exception as error:  # each model, processor and template fails in its own way
@@ -233,12 +209,12 @@ class TransformersCaptioner(Captioner):
     ) -> list[list[Caption]]:
         """The captions of each photo, the best first."""
         generated = self.search(photos, settings, image_ids)
-        if not attention:
-            return [[self.caption_of(row) for row in of_image] for of_image in generated]
-        maps = attention_of(self, photos, generated, settings.prompt)
+        maps: Sequence[Sequence[Attention | None]] = [[None] * len(rows) for rows in generated]
+        if attention:
+            maps = attention_of(self, photos, generated, settings.prompt)
         return [
-            [self.caption_of(row, of_row) for row, of_row in zip(of_image, of_rows, strict=True)]
-            for of_image, of_rows in zip(generated, maps, strict=True)
+            [self.caption_of(row, of_row) for row, of_row in zip(rows, of_rows, strict=True)]
+            for rows, of_rows in zip(generated, maps, strict=True)
         ]
 
     def search(
@@ -255,27 +231,34 @@ class TransformersCaptioner(Captioner):
             names = [_pixel_hash(image) if settings.kind == "sample" else "" for image in photos]
         bad = bad_sequences(self.tokenizer, settings.bad_words, no_unknown=settings.no_unknown)
         rows = settings.num_beams if settings.kind == "beam" else settings.num_return_sequences
-        size = self.generator.photos_of_call(settings.max_length + 2, rows)
-        generated: list[list[Generated]] = []
-        for start in range(0, len(photos), size):
-            inputs = self.inputs(photos[start : start + size], settings.prompt)
-            of_call = names[start : start + size]
+
+        def generate(inputs: Inputs, of_call: slice) -> list[list[Generated]]:
+            return self.generator.search(inputs, settings, bad, names[of_call], keep_logits=keep_logits)
+
+        return self._in_calls(photos, settings.prompt, (settings.max_length + 2, rows), generate)
+
+    def _in_calls(
+        self,
+        photos: Sequence[Image.Image],
+        prompt: str | None,
+        size: tuple[int, int],
+        generate: Callable[[Inputs, slice], list[list[Generated]]],
+    ) -> list[list[Generated]]:
+        """Results for as many photos at a time as fit into memory, each with a size of (steps, rows) of logits."""
+        count = self.generator.photos_of_call(*size)
+        results: list[list[Generated]] = []
+        for start in range(0, len(photos), count):
             with self.errors():
-                generated += self.generator.search(inputs, settings, bad, of_call, keep_logits=keep_logits)
-        return generated
+                of_call = slice(start, start + count)
+                results += generate(self.inputs(photos[of_call], prompt), of_call)
+        return results
 
     def caption_of(self, generated: Generated, attention: Attention | None = None) -> Caption:
         """A caption of tokens."""
-        text, words = words_of(self.tokenizer, generated.tokens, generated.logprobs)
-        return Caption(
-            text,
-            generated.logprob,
-            generated.finished,
-            words,
-            generated.logprob if generated.score is None else generated.score,
-            attention=attention,
-            tokens=tokens_of(self.tokenizer, generated.tokens, generated.logprobs),
-        )
+        text, words, tokens = read_tokens(self.tokenizer, generated.tokens, generated.logprobs)
+        logprob, score = generated.logprob, generated.score
+        score = logprob if score is None else score
+        return Caption(text, logprob, generated.finished, words, score, attention=attention, tokens=tokens)
 
     # --- given texts ---
 
@@ -288,12 +271,9 @@ class TransformersCaptioner(Captioner):
         forced = self.force(photos, tokens, settings.prompt)
         results = []
         for of_image, rows in zip(texts, forced, strict=True):
-            entries = []
-            for text, row in zip(of_image, rows, strict=True):
-                words = words_of(self.tokenizer, row.tokens, row.logprobs)[1]
-                of_text = tokens_of(self.tokenizer, row.tokens, row.logprobs)
-                entries.append(TextLogprobs(str(text), words, row.end, of_text))
-            results.append(entries)
+            read = [read_tokens(self.tokenizer, row.tokens, row.logprobs) for row in rows]
+            entries = zip(of_image, rows, read, strict=True)
+            results.append([TextLogprobs(str(text), own[1], row.end, own[2]) for text, row, own in entries])
         return results
 
     def _tokens_of_text(self, text: str | Caption, follows_word: bool) -> list[int]:
@@ -316,7 +296,8 @@ class TransformersCaptioner(Captioner):
         """Whether a caption stands right behind a word of the prompt, so that its first token has a space."""
         if not prompt or self.generator.part.config.is_encoder_decoder:
             return False
-        last = self.inputs([Image.new("RGB", (64, 64))], prompt)["input_ids"][0, -1].item()
+        with self.errors():
+            last = self.inputs([Image.new("RGB", (64, 64))], prompt)["input_ids"][0, -1].item()
         text = "" if last in self.tokenizer.all_special_ids else self.tokenizer.decode([last])
         return bool(text) and not text[-1].isspace()
 
@@ -328,27 +309,11 @@ class TransformersCaptioner(Captioner):
         if not most:
             return [[] for _ in tokens]
         padded = [[*of_image, *[[]] * (most - len(of_image))] for of_image in tokens]
-        longest = max(len(text) for of_image in tokens for text in of_image)
-        size = self.generator.photos_of_call(longest + 2, most)
-        forced: list[list[Generated]] = []
-        for start in range(0, len(photos), size):
-            inputs = self.inputs(photos[start : start + size], prompt)
-            with self.errors():
-                forced += self.generator.force(inputs, padded[start : start + size])
+        size = max(len(text) for of_image in tokens for text in of_image) + 2, most
+        forced = self._in_calls(photos, prompt, size, lambda inputs, call: self.generator.force(inputs, padded[call]))
         return [rows[: len(of_image)] for rows, of_image in zip(forced, tokens, strict=True)]
 
-    # --- explanations ---
-
-    def explain_encoded(
-        self,
-        photos: Sequence[Image.Image],
-        settings: DecodingConfig,
-        *,
-        image_ids: Sequence[str] | None = None,
-        occlusion: str | None = None,
-    ) -> list[ModelExplanation]:
-        """The best caption of each photo, explained."""
-        return explain_batch(self, photos, settings, image_ids, occlusion)
+    explain_encoded = explain_batch
 
 
 def _pixel_hash(image: Image.Image) -> str:

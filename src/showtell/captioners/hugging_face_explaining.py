@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,46 +20,42 @@ from showtell.captioners.hugging_face_words import decode, word_indices
 from showtell.captions import NUM_RUNNERS_UP, Attention, ExplainedCaption, ExplainedWord, ModelExplanation
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import UsageError
-from showtell.hub import quiet
 
 if TYPE_CHECKING:
     from showtell.captioners.hugging_face import TransformersCaptioner
 
 MAX_CELLS = 12  # along a side
 CELLS = 6  # along a side, where the model has no patches to show
-MAX_PHOTOS = 32  # filled photos in a batch
+MAX_PHOTOS = 36  # filled photos in a batch
 
 
 def explain_batch(
     captioner: TransformersCaptioner,
     photos: Sequence[Image.Image],
     settings: DecodingConfig,
-    image_ids: Sequence[str] | None,
-    occlusion: str | None,
+    *,
+    image_ids: Sequence[str] | None = None,
+    occlusion: str | None = None,
 ) -> list[ModelExplanation]:
-    """The explanations of a batch of photos; see `Captioner.explain_encoded`."""
+    """The best caption of each photo, explained: the method `explain_encoded` of `TransformersCaptioner`."""
     best = [rows[0] for rows in captioner.search(photos, settings, image_ids, keep_logits=True)]
-    drops = occlude(captioner, photos, best, settings.prompt) if occlusion else None
-    note = (
-        f"{captioner.name} has no cross-attention from words to the photo that could be shown; occlusion shows what a "
-        "word needs."
-    )
-    maps = None
-    if captioner.patches:
-        maps = attention_of(captioner, photos, [[row] for row in best], settings.prompt, with_end=True)
+    nothing = [None] * len(best)
+    drops: Sequence[Tensor | None] = occlude(captioner, photos, best, settings.prompt) if occlusion else nothing
+    maps: Sequence[Tensor | None] = nothing
+    note = f"{captioner.name} has no cross-attention from words to the photo; occlusion shows what a word needs."
+    if side := captioner.patches:
+        rows = attention_of(captioner, photos, [[row] for row in best], settings.prompt, with_end=True)
+        maps = [row.weights for (row,) in rows]
         note = (
-            f"The cross-attention of the text decoder over the {captioner.patches} x {captioner.patches} patches of "
-            "the photo: the mean over all layers and heads, and over the tokens of a word; what goes to no patch is "
-            "left out."
+            f"The cross-attention of the text decoder over the {side} x {side} patches of the photo: the mean over all "
+            "layers and heads, and over the tokens of a word; what goes to no patch is left out."
         )
-    side = len(cell_edges(captioner)) - 1
-    explanations = []
-    for index, image in enumerate(photos):
-        attention = None if maps is None else maps[index][0].weights
-        caption = _explain(captioner, best[index], None if drops is None else drops[index], attention)
-        boxes = cell_boxes(captioner, image.size)
-        explanations.append(ModelExplanation("", (caption,), boxes, (side, side), attention_note=note))
-    return explanations
+    cells = len(cell_edges(captioner)) - 1
+    explained = [_explain(captioner, *one) for one in zip(best, drops, maps, strict=True)]
+    return [
+        ModelExplanation("", (caption,), cell_boxes(captioner, image.size), (cells, cells), attention_note=note)
+        for caption, image in zip(explained, photos, strict=True)
+    ]
 
 
 def _explain(
@@ -68,26 +63,20 @@ def _explain(
 ) -> ExplainedCaption:
     """A caption, with the drops (T + 1, R) of its tokens and the attention (words, R)."""
     caption = captioner.caption_of(best)
-    positions: list[list[int]] = [[] for _ in caption.words]
-    for position, index in enumerate(word_indices(captioner.tokenizer, best.tokens, caption.text)):
-        positions[index].append(position)
+    indices = word_indices(captioner.tokenizer, best.tokens, caption.text)
     assert best.logits is not None
     explained = []
-    for word, own in zip(caption.words, positions, strict=True):
+    for number, word in enumerate(caption.words):
+        own = [position for position, index in enumerate(indices) if index == number]
         others = runners_up(captioner, best.logits[own[0]], best.tokens[own[0]]) if own else ()
         drop = None if drops is None else drops[own].sum(0)
         explained.append(ExplainedWord(word.word, math.exp(word.logprob), others, logprob_drop=drop))
     if best.finished:
-        others = runners_up(captioner, best.logits[-1], None)
-        drop = None if drops is None else drops[-1]
+        others, drop = runners_up(captioner, best.logits[-1], None), None if drops is None else drops[-1]
         explained.append(ExplainedWord("", math.exp(best.end), others, logprob_drop=drop))
+    weights = None if attention is None else attention[: len(explained)]
     return ExplainedCaption(
-        caption.text,
-        tuple(explained),
-        caption.logprob,
-        caption.finished,
-        caption.confidence,
-        attention=None if attention is None else attention[: len(explained)],
+        caption.text, tuple(explained), caption.logprob, caption.finished, caption.confidence, attention=weights
     )
 
 
@@ -147,18 +136,17 @@ def attention_of(
             f"{captioner.name} has no attention to show: it is of type {captioner.model.config.model_type}, which has "
             "no cross-attention over a grid of patches of the whole photo; leave attention out."
         )
-    edges = cell_edges(captioner)
-    spread = torch.zeros(patches, len(edges) - 1)  # (patches, cells) along a side
-    for cell, (start, stop) in enumerate(pairwise(edges)):
-        spread[start:stop, cell] = 1.0
+    edges = torch.tensor(cell_edges(captioner))
+    sides = torch.arange(patches).unsqueeze(1)
+    spread = ((sides >= edges[:-1]) & (sides < edges[1:])).float()  # (patches, cells) along a side
     maps: list[list[Attention]] = [[] for _ in captions]
     end = captioner.generator.end_ids[0]
     for rank in range(max(map(len, captions))):
         indices = [index for index, of_photo in enumerate(captions) if len(of_photo) > rank]
         rows = [captions[index][rank].tokens for index in indices]
         tokens = pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], True, end)
-        inputs = captioner.inputs([photos[index] for index in indices], prompt)
-        with quiet(), captioner.errors():
+        with captioner.errors():
+            inputs = captioner.inputs([photos[index] for index in indices], prompt)
             weights = captioner.family.attention(captioner.model, inputs, tokens.to(captioner.device)).cpu()
         weights = weights[..., weights.shape[-1] - patches**2 :]
         weights = torch.unflatten(weights / weights.sum(-1, keepdim=True), -1, (patches, patches))
@@ -181,26 +169,19 @@ def _mean_by_word(captioner: TransformersCaptioner, cells: Tensor, tokens: Seque
 
 
 def occlude(
-    captioner: TransformersCaptioner,
-    photos: Sequence[Image.Image],
-    captions: Sequence[Generated],
-    prompt: str | None,
+    captioner: TransformersCaptioner, photos: Sequence[Image.Image], captions: Sequence[Generated], prompt: str | None
 ) -> list[Tensor]:
     """How much less likely each token becomes when a cell is filled with the photo's mean colour: (T + 1, R) each."""
-    variants = [
-        (index, box) for index, image in enumerate(photos) for box in cell_boxes(captioner, image.size).tolist()
-    ]
-    rows: list[list[Tensor]] = [[] for _ in captions]
-    for start in range(0, len(variants), MAX_PHOTOS):
-        part = variants[start : start + MAX_PHOTOS]
-        filled = [fill(photos[index], box) for index, box in part]
-        forced = captioner.force(filled, [[captions[index].tokens] for index, _ in part], prompt)
-        for (index, _), (row,) in zip(part, forced, strict=True):
-            rows[index].append(torch.tensor([*row.logprobs, row.end]))
-    return [
-        (torch.tensor([*caption.logprobs, caption.end]) - torch.stack(of_cells)).T
-        for caption, of_cells in zip(captions, rows, strict=True)
-    ]
+    drops = []
+    for image, caption in zip(photos, captions, strict=True):
+        boxes = cell_boxes(captioner, image.size).tolist()
+        hidden: list[Tensor] = []
+        for start in range(0, len(boxes), MAX_PHOTOS):
+            filled = [fill(image, box) for box in boxes[start : start + MAX_PHOTOS]]
+            forced = captioner.force(filled, [[caption.tokens]] * len(filled), prompt)
+            hidden += [torch.tensor([*row.logprobs, row.end]) for (row,) in forced]
+        drops.append((torch.tensor([*caption.logprobs, caption.end]) - torch.stack(hidden)).T)
+    return drops
 
 
 def fill(image: Image.Image, box: Sequence[float]) -> Image.Image:

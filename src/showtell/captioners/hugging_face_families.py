@@ -31,28 +31,17 @@ class Processor:
 
 @dataclass(frozen=True)
 class Family:
-    """How models of a type caption.
+    """How models of a type caption."""
 
-    Args:
-        inputs: makes the arguments of `generate` from photos and a prompt.
-        prompt: the default one; None: it is asked nothing.
-        takes_prompt: whether there can be one.
-        prompts: those that it knows; empty: any.
-        max_length: tokens of a caption by default.
-        generator: name of the part of the model that generates, and whose generation settings count; "" is the model.
-        end: name of the token in the settings of its text model that ends captions, whatever its generation settings
-            say; "" is what those say.
-        attention: the cross-attention, of a model, its inputs and the tokens (B, T) of captions: (B, T + 1, positions),
-            the mean over layers and heads for each token and the end; the patches of the photo are the last positions.
-    """
-
-    inputs: Callable[[Processor, Sequence[Image.Image], str | None], Inputs]
-    prompt: str | None = None
+    inputs: Callable[[Processor, Sequence[Image.Image], str | None], Inputs]  # of photos and a prompt, for `generate`
+    prompt: str | None = None  # the default
     takes_prompt: bool = True
-    prompts: tuple[str, ...] = ()
-    max_length: int = 50
-    generator: str = ""
-    end: str = ""
+    prompts: tuple[str, ...] = ()  # those that it knows; empty: any
+    max_length: int = 50  # tokens of a caption by default
+    generator: str = ""  # the part of the model that generates, and whose generation settings count; "": the model
+    end: str = ""  # setting of its text model with the token that ends captions; "": the generation settings name it
+    # The cross-attention of a model, its inputs and the tokens (B, T) of captions: (B, T + 1, positions), the mean over
+    # layers and heads for each token and the end; the patches of the photo are the last positions.
     attention: Callable[[Any, Inputs, Tensor], Tensor] | None = None
 
     def generating_part(self, model: Any) -> Any:
@@ -94,15 +83,12 @@ def _chat_inputs(processor: Processor, images: Sequence[Image.Image], prompt: st
     text = [{"type": "text", "text": prompt}] if prompt else []
     turns = [[{"role": "user", "content": [{"type": "image", "image": image}, *text]}] for image in images]
     silent = {"enable_thinking": False} if "enable_thinking" in str(processor.both.chat_template) else {}
-    made = processor.both.apply_chat_template(
-        turns,
-        add_generation_prompt=True,
-        tokenize=True,
-        return_dict=True,
-        processor_kwargs={"padding": True, "return_tensors": "pt"},
-        **silent,
+    options = {"padding": True, "return_tensors": "pt"}
+    return dict(
+        processor.both.apply_chat_template(
+            turns, add_generation_prompt=True, tokenize=True, return_dict=True, processor_kwargs=options, **silent
+        )
     )
-    return dict(made)
 
 
 # --- cross-attention ---
@@ -112,9 +98,8 @@ def _blip_attention(model: Any, inputs: Inputs, tokens: Tensor) -> Tensor:
     begin = inputs["input_ids"][:, :-1].clone() if "input_ids" in inputs else tokens.new_zeros(len(tokens), 1)
     begin[:, 0] = model.config.text_config.bos_token_id
     patches = model.vision_model(pixel_values=inputs["pixel_values"])[0]
-    outputs = model.text_decoder(
-        input_ids=torch.cat((begin, tokens), 1), encoder_hidden_states=patches, output_attentions=True, return_dict=True
-    )
+    ids = torch.cat((begin, tokens), 1)
+    outputs = model.text_decoder(input_ids=ids, encoder_hidden_states=patches, output_attentions=True)
     return _mean_attention(outputs.cross_attentions, begin.shape[1])
 
 
@@ -123,9 +108,7 @@ def _encoder_decoder_attention(model: Any, inputs: Inputs, tokens: Tensor) -> Te
     start = config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
     ids = torch.cat((tokens.new_full((len(tokens), 1), start), tokens), 1)
     model.decoder.set_attn_implementation("eager")  # the others compute no weights that could be looked at
-    outputs = model(
-        pixel_values=inputs["pixel_values"], decoder_input_ids=ids, output_attentions=True, return_dict=True
-    )
+    outputs = model(pixel_values=inputs["pixel_values"], decoder_input_ids=ids, output_attentions=True)
     return _mean_attention(outputs.cross_attentions, 1)
 
 

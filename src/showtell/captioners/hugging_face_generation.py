@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from showtell.captioners.hugging_face_families import Inputs
 from showtell.counter_rng import CounterRNG
 from showtell.decoding.sampling import inverse_cdf
 from showtell.decoding_config import DecodingConfig
-from showtell.hub import quiet
 
 LOGITS_MEMORY = 2 * 2**30  # bytes of logits that a call of generate may keep
 # Sampling, with the choice taken out of its hands: its own rules before the choice change nothing.
@@ -81,51 +80,42 @@ class Generator:
         *,
         keep_logits: bool = False,
     ) -> list[list[Generated]]:
-        """The captions of each photo, the best first; samples with the same tokens once.
+        """The captions of each of B photos, the best first; samples with the same tokens once.
 
         Args:
-            inputs: of B photos.
+            inputs: of the photos.
             settings: that the captioner honours.
             bad: sequences of tokens that captions must not contain.
             image_ids: B names that samples depend on.
             keep_logits: keep the logits of each token and of the end.
         """
-        extra = len(self.begin)  # the forced token counts
-        samples = settings.num_return_sequences
+        extra, samples = len(self.begin), settings.num_return_sequences  # the forced token counts
         changes: dict[str, Any] = {
             "num_return_sequences": samples,
             "max_new_tokens": settings.max_length + extra,
             "min_new_tokens": settings.min_length + extra if settings.min_length else None,
             "no_repeat_ngram_size": settings.no_repeat_ngram_size,
+            **({"bad_words_ids": bad} if bad else {}),
         }
-        if bad:
-            changes["bad_words_ids"] = bad
-        processors = []
         if settings.kind == "sample":
-            changes |= _SAMPLE
             rng = CounterRNG(settings.seed, 0, image_ids)
             shape = (len(image_ids), samples, settings.max_length + extra + 1)
-            processors = [_Draw(settings, rng.uniform(shape, self.model.device).flatten(0, 1))]
-        else:
-            changes |= {"do_sample": False, "num_beams": settings.num_beams if settings.kind == "beam" else 1}
-            changes |= _length_penalty(settings)
-        rows = self._generate(inputs, processors, changes, keep_logits)
-        captions = _by_photo(rows, samples)
-        return [_distinct(of_photo) for of_photo in captions] if settings.kind == "sample" else captions
+            draw = _draw(settings, rng.uniform(shape, self.model.device).flatten(0, 1))
+            rows = self._generate(inputs, [draw], {**changes, **_SAMPLE}, keep_logits)
+            return [_distinct(of_photo) for of_photo in _by_photo(rows, samples)]
+        beams = {"do_sample": False, "num_beams": settings.num_beams if settings.kind == "beam" else 1}
+        rows = self._generate(inputs, [], {**changes, **beams, **_length_penalty(settings)}, keep_logits)
+        return _by_photo(rows, samples)
 
     def force(self, inputs: Inputs, texts: Sequence[Sequence[Sequence[int]]]) -> list[list[Generated]]:
-        """Given captions, teacher-forced.
-
-        Args:
-            inputs: of B photos.
-            texts: for each of the B photos the tokens of captions, as many for each photo.
-        """
+        """Given captions, teacher-forced: of inputs of B photos, and the tokens of as many captions for each photo."""
         rows = [[*self.begin, *text] for of_photo in texts for text in of_photo]
         steps = max(map(len, rows)) + 1
         tokens = torch.tensor([[*row, *self.end_ids[:1] * (steps - len(row))] for row in rows])
         count = len(texts[0])
         changes = {**_SAMPLE, "num_return_sequences": count, "max_new_tokens": steps, "min_new_tokens": None}
-        return _by_photo(self._generate(inputs, [_Force(tokens.to(self.model.device))], changes), count)
+        following = iter(tokens.to(self.model.device).unbind(1))
+        return _by_photo(self._generate(inputs, [lambda _, scores: _only(next(following), scores)], changes), count)
 
     def _generate(
         self, inputs: Inputs, processors: list[Any], changes: dict[str, Any], keep_logits: bool = False
@@ -138,10 +128,9 @@ class Generator:
             setattr(config, name, value)
         config.return_dict_in_generate = config.output_logits = True
         config.output_scores = config.num_beams > 1
-        with torch.no_grad(), quiet():
-            output = self.model.generate(
-                **inputs, generation_config=config, logits_processor=LogitsProcessorList(processors)
-            )
+        rules = LogitsProcessorList(processors)
+        with torch.no_grad():
+            output = self.model.generate(**inputs, generation_config=config, logits_processor=rules)
         return self._read(output, config, keep_logits)
 
     def _read(self, output: Any, config: Any, keep_logits: bool) -> list[Generated | None]:
@@ -158,8 +147,8 @@ class Generator:
         lengths = [steps] * len(tokens) if beams is None else (beams >= 0).sum(1).tolist()
         scores = [None] * len(tokens) if beams is None else output.sequences_scores.tolist()
         rows: list[Generated | None] = []
+        skip = len(self.begin)
         for row, (ids, steps) in enumerate(zip(tokens.tolist(), lengths, strict=True)):
-            skip = len(self.begin)
             stop = next((step for step in range(skip, steps) if ids[step] in self.end_ids), steps)
             finished = stop < steps
             if finished and stop + 1 == config.max_new_tokens and config.forced_eos_token_id is not None:
@@ -175,11 +164,9 @@ class Generator:
 
 def _length_penalty(settings: DecodingConfig) -> dict[str, float]:
     """The exponent of the length that a beam divides log-probabilities by; nothing is the model's own."""
-    if settings.length_normalisation == "none":
-        return {"length_penalty": 0.0}
     if settings.length_normalisation is None and settings.length_penalty is None:
         return {}
-    return {"length_penalty": 1.0 if settings.length_penalty is None else settings.length_penalty}
+    return {"length_penalty": settings.ranking.exponent}
 
 
 def _by_photo(rows: Sequence[Generated | None], count: int) -> list[list[Generated]]:
@@ -195,37 +182,25 @@ def _distinct(rows: Sequence[Generated]) -> list[Generated]:
     return sorted(first.values(), key=lambda row: -row.logprob)
 
 
-class _Force:
-    """Leaves one token possible at each step: (rows, steps)."""
-
-    def __init__(self, tokens: Tensor) -> None:
-        self._tokens = iter(tokens.unbind(1))
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        return _only(next(self._tokens), scores)
-
-
-class _Draw:
-    """Leaves the token possible that is drawn at each step, by uniform numbers (rows, steps).
+def _draw(settings: DecodingConfig, uniform: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """A processor that leaves the token possible that is drawn at each step, by uniform numbers (rows, steps).
 
     They depend on seed, image, sample and step alone; a draw of torch's own would on the other photos of the batch.
     """
+    from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-    def __init__(self, settings: DecodingConfig, uniform: Tensor) -> None:
-        from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+    warpers: list[Any] = [TemperatureLogitsWarper(settings.temperature)]
+    warpers += [TopKLogitsWarper(settings.top_k)] if settings.top_k is not None else []
+    warpers += [TopPLogitsWarper(settings.top_p)] if settings.top_p < 1 else []
+    following = iter(uniform.unbind(1))
 
-        self._warpers: list[Any] = [TemperatureLogitsWarper(settings.temperature)]
-        if settings.top_k is not None:
-            self._warpers.append(TopKLogitsWarper(settings.top_k))
-        if settings.top_p < 1:
-            self._warpers.append(TopPLogitsWarper(settings.top_p))
-        self._uniform = iter(uniform.unbind(1))
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+    def draw(input_ids: Tensor, scores: Tensor) -> Tensor:
         weighed = scores
-        for warper in self._warpers:
+        for warper in warpers:
             weighed = warper(input_ids, weighed)
-        return _only(inverse_cdf(weighed.softmax(-1), next(self._uniform)), scores)
+        return _only(inverse_cdf(weighed.softmax(-1), next(following)), scores)
+
+    return draw
 
 
 def _only(tokens: Tensor, scores: Tensor) -> Tensor:

@@ -25,12 +25,7 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.msgpack", "*.h5")
 
 
 def open_transformers_folder(source: Source, device: str | torch.device, dtype: str) -> TransformersCaptioner:
-    """Open a folder with a captioning model of transformers.
-
-    Args:
-        source: the folder, and where it comes from.
-        device: where to compute.
-        dtype: a key of `PRECISIONS`.
+    """Open a folder with a captioning model of transformers, its weights in a precision of `PRECISIONS`.
 
     Raises:
         CheckpointError: it is incomplete, damaged, of another task, or needs code or pickles.
@@ -42,9 +37,7 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
         raise MissingDependencyError(
             f'{source.name} is a model of transformers, which is not installed: pip install "showtell[transformers]".'
         ) from error
-    _refuse_code(source)
-    _check_task(source)
-    _check_files(source)
+    _check_folder(source)
     try:
         with quiet():
             processor = _open_processor(source.folder)
@@ -57,16 +50,11 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
                     f"{', '.join(FAMILIES)}."
                 )
             _set_generation(model, processor.tokenizer, family)
-            captioner = TransformersCaptioner(
-                model=model.to(device),
-                processor=processor,
-                family=family,
-                decoding=DecodingConfig(),
-                source=source,
-                dtype=dtype,
-                licence=_read_licence(source.folder),
-            )
+            parts = {"model": model.to(device), "processor": processor, "family": family, "source": source}
+            licence = _read_licence(source.folder)
+            captioner = TransformersCaptioner(**parts, decoding=DecodingConfig(), dtype=dtype, licence=licence)
             captioner.decoding = _default_settings(captioner)
+            return captioner
     except ShowtellError:
         raise
     except Exception as error:  # a library that answers bad files with whatever went wrong inside it
@@ -75,42 +63,25 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
             f"{first_line(error)}): a file is damaged, was not fetched to its end, or is of another model; get them "
             "once more."
         ) from error
-    return captioner
 
 
-def _refuse_code(source: Source) -> None:
-    """Make sure that no file names Python code to run: `AutoProcessor` runs it whatever it is told.
+def _check_folder(source: Source) -> None:
+    """Make sure that a folder holds a whole captioner that needs neither code of its own nor pickles."""
+    import transformers
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
-    Raises:
-        CheckpointError: one does.
-        DataError: a file is no JSON.
-    """
-    for file in sorted(source.folder.glob("*.json")):
+    folder = source.folder
+    for file in sorted(folder.rglob("*.json")):  # `AutoProcessor` runs code whatever it is told
         if _has_code(read_json(file)):
             raise CheckpointError(
                 f"{source.name} needs Python code from its repository (auto_map in {file.name}), and such code is "
                 "never run here; look for a version of it for transformers itself."
             )
-
-
-def _has_code(content: Any) -> bool:
-    """Whether an object, or one within it, has an `auto_map`; numbers are those of a token's id."""
-    if isinstance(content, dict):
-        return isinstance(content.get("auto_map"), dict | list | str) or any(map(_has_code, content.values()))
-    return isinstance(content, list) and any(map(_has_code, content))
-
-
-def _check_task(source: Source) -> None:
-    """Whether the type of a model is one that captions, and known without code of its own."""
-    import transformers
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
-
-    settings = read_json(source.folder / SETTINGS)
-    kernel = named_kernel(settings)
-    if kernel:
+    settings = read_json(folder / SETTINGS)
+    if kernel := named_kernel(settings):
         raise CheckpointError(
-            f"{source.folder / SETTINGS} names a repository with code for attention ({kernel}), and code of others is "
-            "never run here; remove attn_implementation from it."
+            f"{folder / SETTINGS} names a repository with code for attention ({kernel}), and code of others is never "
+            "run here; remove attn_implementation from it."
         )
     kind = str(settings["model_type"])
     if kind not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
@@ -119,24 +90,24 @@ def _check_task(source: Source) -> None:
             f"{transformers.__version__}; types that do are {', '.join(FAMILIES)}, and chat models that see, such as "
             "llava, qwen2_vl and smolvlm. A new type may need: pip install --upgrade transformers."
         )
-
-
-def _check_files(source: Source) -> None:
-    """Whether all files are there, and weights that are no pickles."""
-    folder = source.folder
-    if not (folder / WEIGHTS).is_file() and not (folder / INDEX).is_file():
-        pickles = sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern))
-        if pickles:
-            raise CheckpointError(
-                f"{source.name} has its weights as pickles alone ({summarise(pickles, 3)}), which can run code when "
-                f"they are opened, so they are not opened here; get {WEIGHTS}, or convert them where you trust them."
-            )
-    missing = missing_files(folder)
-    if missing:
+    pickles = sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern))
+    if pickles and not (folder / WEIGHTS).is_file() and not (folder / INDEX).is_file():
+        raise CheckpointError(
+            f"{source.name} has its weights as pickles alone ({summarise(pickles, 3)}), which can run code when they "
+            f"are opened, so they are not opened here; get {WEIGHTS}, or convert them where you trust them."
+        )
+    if missing := missing_files(folder):
         raise CheckpointError(
             f"{source.name} is not whole: {folder} lacks {', '.join(missing)}; get what is missing from the repository "
             "that it comes from, and put it into that folder."
         )
+
+
+def _has_code(content: Any) -> bool:
+    """Whether an object, or one within it, has an `auto_map`; numbers are those of a token's id."""
+    if isinstance(content, dict):
+        return isinstance(content.get("auto_map"), dict | list | str) or any(map(_has_code, content.values()))
+    return isinstance(content, list) and any(map(_has_code, content))
 
 
 def _open_processor(folder: Path) -> Processor:

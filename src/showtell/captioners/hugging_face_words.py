@@ -14,20 +14,17 @@ def decode(tokenizer: Any, tokens: Sequence[int]) -> str:
     return text.strip()
 
 
-def tokens_of(tokenizer: Any, tokens: Sequence[int], logprobs: Sequence[float]) -> tuple[Token, ...]:
-    """Each token with its own text."""
-    pairs = zip(tokens, logprobs, strict=True)
-    return tuple(Token(token, tokenizer.decode([token]), logprob) for token, logprob in pairs)
-
-
-def words_of(tokenizer: Any, tokens: Sequence[int], logprobs: Sequence[float]) -> tuple[str, tuple[Word, ...]]:
-    """The text of tokens, and its words with the sums of the log-probabilities of their tokens."""
+def read_tokens(
+    tokenizer: Any, tokens: Sequence[int], logprobs: Sequence[float]
+) -> tuple[str, tuple[Word, ...], tuple[Token, ...]]:
+    """The text of tokens, its words with the sums of the log-probabilities of their tokens, and the tokens."""
     text = decode(tokenizer, tokens)
     words = text.split() or ([""] if tokens else [])  # special tokens alone have no text, but a probability
     sums = [0.0] * len(words)
     for index, logprob in zip(word_indices(tokenizer, tokens, text), logprobs, strict=True):
         sums[index] += logprob
-    return text, tuple(Word(*pair) for pair in zip(words, sums, strict=True))
+    pieces = (Token(token, tokenizer.decode([token]), one) for token, one in zip(tokens, logprobs, strict=True))
+    return text, tuple(map(Word, words, sums)), tuple(pieces)
 
 
 def word_indices(tokenizer: Any, tokens: Sequence[int], text: str) -> list[int]:

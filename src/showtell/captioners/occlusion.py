@@ -7,32 +7,27 @@ are given (teacher forcing), the regions are hidden one at a time, and for every
 
 Attention is what a model weighs; the drop is what a word loses. There are three methods:
 
-    mean    replaces the region's vector by the mean of the image's other vectors, so that the decoder reads nothing
-            particular there. Neighbouring vectors keep what they know of the region, which with convolutions is much.
-    remove  removes the vector, as if the image had one region less. Attention over the others is then larger, so this
-            also changes how much of each of them is seen.
-    pixels  fills the region's rectangle with the mean colour of the photo and encodes it again: nothing can know any
-            more what was there. It is the strictest method, the only one that means something for models that see the
-            photo as a whole, and the most expensive: one encoding per region.
+    mean    replaces the region's vector by the mean of the image's other vectors (the default: it costs no encoding).
+            Neighbouring vectors keep what they know of the region, which with convolutions is much.
+    remove  removes the vector, as if the image had one region less. Attention over the others is then larger.
+    pixels  fills the region's rectangle with the mean colour of the photo and encodes it again: the strictest method,
+            the only one that means something for models that see the photo as a whole, and the most expensive.
 
-`mean` is the default: it costs no encoding and keeps the weights of the other regions. None of the methods shows a word
-that two regions support independently, since it loses little when either is hidden; nor what a region contributed to
-the previous words, because they are given. A filled rectangle is itself something to be seen: its edges are new lines
-in the photo.
+None of them shows a word that two regions support independently, nor what a region contributed to the previous words,
+because they are given. A filled rectangle is itself something to be seen: its edges are new lines in the photo.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from showtell.captioners.teacher_forcing import word_logprobs
 from showtell.errors import UsageError, nearest
-from showtell.images.boxes import enlarge_boxes
 from showtell.images.loading import stack_images
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
@@ -41,9 +36,7 @@ from showtell.types import EncodedBatch, EnsembleFeatures, Features, PreparedBat
 if TYPE_CHECKING:
     from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
 
-OcclusionMethod = Literal["mean", "remove", "pixels"]
-OCCLUSION_METHODS: tuple[str, ...] = get_args(OcclusionMethod)
-
+OCCLUSION_METHODS = ("mean", "remove", "pixels")
 MEMORY = 256 * 2**20  # bytes of features and logits of the variants in a batch
 MAX_PHOTOS = 32  # filled photos in a batch
 
@@ -56,8 +49,6 @@ def occlude(
     method: str = "mean",
     *,
     decoder: Decoder | None = None,
-    patch: float = 1.0,
-    memory: int = MEMORY,
 ) -> Tensor:
     """The drop of each word's log-probability when a region is hidden.
 
@@ -70,8 +61,6 @@ def occlude(
         words: (B, N, T + 1) int64, begin first, padded: N captions of each image.
         method: one of `OCCLUSION_METHODS`.
         decoder: a view of the captioner's decoder (default: the decoder itself).
-        patch: with "pixels", scale of the filled rectangle's sides relative to the region's.
-        memory: bytes that a batch of variants may use.
 
     Returns:
         (B, N, T, R) natural logarithms, above 0 where the region supports the word; 0 for padding.
@@ -96,37 +85,26 @@ def occlude(
         words = words.to(captioner.device)
         whole = word_logprobs(decoder, batch.features, words)  # (B, N, T)
         drops = whole.new_zeros(*whole.shape, batch.features.is_region.shape[1])
-        batch_size = _batch_size(batch, words, len(captioner.vocabulary), memory)
-        for image, region, features in _variants(captioner, batch, method, patch, batch_size):
+        logits = words.shape[1] * (words.shape[2] - 1) * len(captioner.vocabulary)
+        batch_size = max(1, MEMORY // (4 * (2 * batch.features.vectors[0].numel() + 3 * logits)))
+        for image, region, features in _variants(captioner, batch, method, batch_size):
             drops[image, :, :, region] = whole[image] - word_logprobs(decoder, features, words[image])
     return drops
 
 
 def agreement(attention: Tensor, logprob_drop: Tensor) -> Tensor:
-    """Rank correlation of attention with the absolute drop of log-probability.
+    """Rank correlation (...) of attention (..., R) with the absolute drop of log-probability (..., R).
 
     Attention says how much of a region is seen, not whether that speaks for or against the word, so drops and rises
     count alike. (Signed drops are near 0 for most regions, and their order there is noise: docs/grounding.md.)
-
-    Args:
-        attention: (..., R).
-        logprob_drop: (..., R), from `occlude`.
-
-    Returns:
-        (...), see `rank_correlation`.
     """
     return rank_correlation(attention, logprob_drop.abs())
 
 
 def rank_correlation(first: Tensor, second: Tensor) -> Tensor:
-    """Spearman's correlation of two maps over the same regions, ties sharing the mean of their ranks.
+    """Spearman's correlation of two maps (..., R) over the same regions, ties sharing the mean of their ranks.
 
-    Args:
-        first: (..., R).
-        second: (..., R).
-
-    Returns:
-        (...) float64 from -1 to 1; nan where a map is constant, so that it has no ranks.
+    (...) float64 from -1 to 1; nan where a map is constant, so that it has no ranks.
     """
     one, other = ((ranks := _ranks(x)) - ranks.mean(-1, keepdim=True) for x in (first, second))
     return (one * other).sum(-1) / (one.square().sum(-1) * other.square().sum(-1)).sqrt()
@@ -144,7 +122,7 @@ def _ranks(values: Tensor) -> Tensor:
 
 
 def _variants(
-    captioner: EncoderDecoderCaptioner, batch: EncodedBatch, method: str, patch: float, batch_size: int
+    captioner: EncoderDecoderCaptioner, batch: EncodedBatch, method: str, batch_size: int
 ) -> Iterator[tuple[Tensor, Tensor, Features]]:
     """Batches of variants: index of the image (c,), index of the hidden region (c,), and features without it."""
     rectangles = captioner.rectangles(batch) if method == "pixels" else None
@@ -153,17 +131,10 @@ def _variants(
     for indices in torch.split(batch.features.is_region.nonzero(), batch_size):
         image, region = indices.unbind(-1)
         if rectangles is not None:
-            scaled = enlarge_boxes(rectangles[indices.cpu().unbind(-1)], patch)
-            yield image, region, _encode_filled(captioner, batch, scaled, image)
+            yield image, region, _encode_filled(captioner, batch, rectangles[indices.cpu().unbind(-1)], image)
         else:
             features = map_tensors(batch.features, lambda x, of=image: x[of])
             yield image, region, _hide_vectors(features, region, method)
-
-
-def _batch_size(batch: EncodedBatch, words: Tensor, vocabulary: int, memory: int) -> int:
-    """How many variants fit: each has features of its own, and logits for all captions of its image."""
-    logits = words.shape[1] * (words.shape[2] - 1) * vocabulary
-    return max(1, memory // (4 * (2 * batch.features.vectors[0].numel() + 3 * logits)))
 
 
 def _hide_vectors(features: Features, region: Tensor, method: str) -> Features:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from showtell import checkpoint
 from showtell.captioners.contract import Captioner, Source
-from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner, average_members, open_checkpoint_folder
+from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
+from showtell.decoding import Ensemble
 from showtell.errors import CheckpointError, DataError, UsageError, nearest
+from showtell.features.ensemble import EnsembleEncoder
 from showtell.features.precision import fastest_precision
 from showtell.files import read_json
 from showtell.hub import SETTINGS, commit_of, find_checkpoint
@@ -19,7 +23,7 @@ DTYPES = (
     "bf16",
     "fp16",
     "auto",
-)  # precisions of weights, for checkpoints of showtell of the encoder's products
+)  # precisions of weights; for checkpoints of showtell of the encoder's products
 
 
 def open_checkpoint(
@@ -30,26 +34,57 @@ def open_checkpoint(
         raise UsageError(f'There is no precision "{dtype}"; {nearest(dtype, DTYPES)}.')
     folder = find_checkpoint(path_or_hub_id)
     source = Source(str(path_or_hub_id), folder, commit_of(folder))
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if is_of_transformers(folder):
-        from showtell.captioners.hugging_face_opening import open_transformers_folder
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if not _is_of_transformers(folder):
+        return _open_folder(source, device, dtype)
+    from showtell.captioners.hugging_face_opening import open_transformers_folder
 
-        if dtype == "auto":
-            dtype = fastest_precision(("fp32", "bf16"), torch.device(device))
-        return open_transformers_folder(source, device, dtype or "fp32")
-    return open_checkpoint_folder(source, device, dtype)
+    if dtype == "auto":
+        dtype = fastest_precision(("fp32", "bf16"), device)
+    return open_transformers_folder(source, device, dtype or "fp32")
 
 
-def is_of_transformers(folder: Path) -> bool:
-    """Whether a folder holds a model of transformers: its config.json names the type of a model, and no format of ours.
+def _is_of_transformers(folder: Path) -> bool:
+    """Whether the config.json of a folder names the type of a model, and no format of ours.
 
-    A folder without a config.json, or with a damaged one, is left to who opens checkpoints of showtell.
+    A folder without a config.json, or with a damaged one, is left to the function that opens checkpoints of showtell.
     """
     try:
         settings = read_json(folder / SETTINGS)
     except DataError:
         return False
     return isinstance(settings, dict) and "format" not in settings and "model_type" in settings
+
+
+def _open_folder(source: Source, device: torch.device, precision: str | None) -> EncoderDecoderCaptioner:
+    """A checkpoint of showtell, with the precision of its encoder's products; None is that of its training.
+
+    Raises:
+        CheckpointError: it is damaged.
+        UsageError: its encoder has no such precision.
+    """
+    opened = checkpoint.load_checkpoint(source.folder)
+    fingerprints = checkpoint.fingerprints(source.folder)
+    encoder = opened.encoder
+    if precision == "auto":
+        precision = fastest_precision(encoder.precisions, device)
+    if precision is not None and precision not in encoder.precisions:
+        others = f"; its encoder has {' and '.join(encoder.precisions)}" if len(encoder.precisions) > 1 else ""
+        raise UsageError(
+            f"{source.name} is a checkpoint of showtell, which computes in fp32; leave {precision} out{others}."
+        )
+    if precision is not None and precision != encoder.precision:
+        encoder.compute_in(precision)
+        fingerprints["encoder_precision"] = precision  # captions are not quite those of the checkpoint as trained
+    captioner = EncoderDecoderCaptioner(
+        encoder=encoder,
+        decoder=opened.decoder,
+        vocabulary=opened.vocabulary,
+        decoding=opened.decoding,
+        origin=opened.about,
+        source=replace(source, fingerprints=fingerprints),
+    )
+    return captioner.to(device)
 
 
 def open_ensemble(
@@ -59,12 +94,31 @@ def open_ensemble(
     if not paths_or_hub_ids:
         raise UsageError("An ensemble needs at least one checkpoint.")
     members: list[EncoderDecoderCaptioner] = []
-    for one in paths_or_hub_ids:
-        captioner = open_checkpoint(one, device)
-        if not isinstance(captioner, EncoderDecoderCaptioner):
+    for name in paths_or_hub_ids:
+        member = open_checkpoint(name, device)
+        if not isinstance(member, EncoderDecoderCaptioner):
             raise CheckpointError(
-                f"{one} is a captioner of {captioner.about.library}, and an ensemble averages checkpoints of showtell "
+                f"{name} is a captioner of {member.about.library}, and an ensemble averages checkpoints of showtell "
                 "with one vocabulary; caption with each alone, or compare them (showtell explain --against)."
             )
-        members.append(captioner)
-    return average_members([str(one) for one in paths_or_hub_ids], members)
+        members.append(member)
+        problem, first = f"{name} and {paths_or_hub_ids[0]} cannot be averaged: their", members[0]
+        if member.vocabulary.fingerprint != first.vocabulary.fingerprint:
+            raise CheckpointError(
+                f"{problem} vocabularies differ ({len(member.vocabulary)} words, fingerprint "
+                f"{member.vocabulary.fingerprint}, and {len(first.vocabulary)} words, fingerprint "
+                f"{first.vocabulary.fingerprint}); train the members with one vocabulary."
+            )
+        if member.encoder.preprocessing != first.encoder.preprocessing:
+            raise CheckpointError(
+                f"{problem} encoders prepare photos differently ({member.encoder.preprocessing} and "
+                f"{first.encoder.preprocessing})."
+            )
+    return EncoderDecoderCaptioner(
+        encoder=EnsembleEncoder([member.encoder for member in members]).eval(),
+        decoder=Ensemble([member.decoder for member in members]).eval(),
+        vocabulary=first.vocabulary,
+        decoding=first.decoding,
+        origin={"members": [member.origin for member in members]},
+        members=members,
+    )

@@ -1,4 +1,4 @@
-"""`showtell import`: the weights of another project as a checkpoint, with a table of what was read."""
+"""`showtell import`: the weights of another project as a checkpoint, with a report of what was read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ def import_(
             show_default="stores with the features' usual name",
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a checkpoint that is there.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be imported and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -66,14 +65,14 @@ def import_(
     from showtell.errors import UsageError, notify
     from showtell.features import ENCODERS, build_encoder
     from showtell.features.store import FeatureStore
-    from showtell.importing import import_checkpoint, require_replaceable
+    from showtell.importing import import_checkpoint
     from showtell.training.recipe_checks import make_encoder_config
     from showtell.training.recipe_loading import apply_overrides
 
     if out is None and not dry_run:
         raise UsageError("Missing option --out FOLDER, for the checkpoint; --dry-run prints what would be imported.")
-    if out is not None:
-        require_replaceable(out, overwrite)
+    if out is not None and out.is_dir() and any(out.iterdir()):
+        raise UsageError(f"The folder {out} is not empty; choose another name for --out, or remove it first.")
     has_store = features_from is not None and Path(features_from).is_dir() and features_from not in ENCODERS
     if settings and (features_from is None or has_store):
         raise UsageError(f"{settings[0]} is a setting of an encoder; name the encoder with --features-from.")
@@ -87,11 +86,10 @@ def import_(
     imported = import_checkpoint(source, infos=infos, wordmap=wordmap, encoder=encoder, store=store)
     if out is not None and not dry_run:
         imported.save(out)
-    if warning := imported.report.warning():
+    if warning := imported.warning():
         notify(warning)
     if as_json:
-        content = {"checkpoint": None if dry_run else str(out), **imported.report.to_json()}
-        typer.echo(json.dumps(content, ensure_ascii=False))
+        typer.echo(json.dumps({"checkpoint": None if dry_run else str(out), **imported.report}, ensure_ascii=False))
         return
-    typer.echo(imported.report.describe())
+    typer.echo(imported.describe())
     typer.echo("\nnothing was written (--dry-run)" if dry_run else f"\n{out}")

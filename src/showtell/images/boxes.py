@@ -66,13 +66,6 @@ def scale_boxes(boxes: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Te
     return boxes * torch.tensor([new[0] / old[0], new[1] / old[1]] * 2)
 
 
-def enlarge_boxes(boxes: Tensor, factor: float) -> Tensor:
-    """Boxes (n, 4) with scaled sides around the same centres."""
-    centre = (boxes[:, :2] + boxes[:, 2:]) / 2
-    half = (boxes[:, 2:] - boxes[:, :2]) / 2 * factor
-    return torch.cat((centre - half, centre + half), -1)
-
-
 def coverage(rectangles: Tensor, boxes: Tensor) -> Tensor:
     """The share of each rectangle (..., R, 4) that the union of some boxes (..., n, 4) covers: (..., R) float64.
 

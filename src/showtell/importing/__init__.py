@@ -1,7 +1,7 @@
 """Checkpoints of other projects as checkpoints of showtell; a file per project, and nothing of a file is run.
 
     imported = import_checkpoint("model-best.pth", infos="infos_fc-best.pkl")
-    print(imported.report.describe())
+    print(imported.describe())
     imported.save("checkpoints/newfc")
 
 What a file is of is seen from what it holds, not from its name. docs/published_checkpoints.md has where they are.
@@ -20,21 +20,19 @@ from torch import Tensor
 from showtell.checkpoint import Checkpoint, save_checkpoint
 from showtell.config import describe_problem
 from showtell.decoding import DecodingConfig
-from showtell.errors import CheckpointError, DataError, UsageError, WeightsError, summarise
+from showtell.errors import CheckpointError, DataError, UsageError, WeightsError, printable, summarise
 from showtell.features import Encoder
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import StoreInfo
 from showtell.features.weights import unnested
 from showtell.files import read_json, write_folder
-from showtell.hub import SETTINGS
 from showtell.importing import image_captioning_pytorch as luo
 from showtell.importing import show_attend_tell_tutorial as tutorial
-from showtell.importing.report import ImportReport
 from showtell.importing.source import Converted, SourceTensors, find_beside, find_weights
 from showtell.models import MODELS, Decoder, build_decoder
 from showtell.torch_weights import read_torch_file
 
-__all__ = ["ImportReport", "Imported", "import_checkpoint", "require_replaceable"]
+__all__ = ["Imported", "import_checkpoint"]
 
 _INFOS = "the pickle with its options (opt) and words (vocab)"
 _WORDMAP = "the JSON file with the ids of its words"
@@ -45,7 +43,7 @@ class Imported:
     """A checkpoint made of the files of another project, and what there is to say about it."""
 
     checkpoint: Checkpoint
-    report: ImportReport
+    report: dict[str, Any]  # what was read, as JSON has it; the checkpoint keeps it, too
 
     def save(self, folder: Path | str) -> None:
         """Write the checkpoint, whole or not at all, in place of one that may be there.
@@ -55,27 +53,23 @@ class Imported:
         """
         write_folder(Path(folder), lambda inner: save_checkpoint(inner, self.checkpoint))
 
+    def describe(self) -> str:
+        """What was read, as text."""
+        lines = []
+        for key, value in self.report.items():
+            entries = [f"{name}={own}" for name, own in value.items()] if isinstance(value, dict) else value
+            lines += [f"{key}: {', '.join(entries) if isinstance(entries, list) else value}"] if entries else []
+        return "\n".join(map(printable, lines))  # names and values are of a file that anybody may have made
 
-def require_replaceable(out: Path, overwrite: bool) -> None:
-    """Make sure that a folder may be written to.
-
-    Args:
-        out: the folder.
-        overwrite: whether a checkpoint that is there may be replaced.
-
-    Raises:
-        UsageError: there is something that would be lost.
-    """
-    if not out.is_dir() or not any(out.iterdir()):
-        return
-    try:
-        settings = read_json(out / SETTINGS)
-    except DataError:
-        settings = None
-    if not isinstance(settings, dict) or "format" not in settings:
-        raise UsageError(f"The folder {out} is not empty and is no checkpoint; choose another name for --out.")
-    if not overwrite:
-        raise UsageError(f"There is a checkpoint in {out} already; --overwrite replaces it, or choose another --out.")
+    def warning(self) -> str | None:
+        """A sentence where the files say different things; None where they agree."""
+        if not self.report["contradictions"]:
+            return None
+        return (
+            "the files contradict each other, so they may be of two runs: "
+            f"{'; '.join(self.report['contradictions'])}. Where tensors show a value it is used; if the other options "
+            "are of another run, the captions are wrong."
+        )
 
 
 def import_checkpoint(
@@ -108,11 +102,8 @@ def import_checkpoint(
     if tutorial.is_checkpoint(content):
         if infos is not None:
             raise UsageError(f"The weights are of {tutorial.PROJECT.name}, which has no --infos; it has --wordmap.")
-        project, words = (
-            tutorial.PROJECT,
-            Path(wordmap or find_beside(weights, "*WORDMAP*.json", _WORDMAP, "--wordmap")),
-        )
-        tensors = SourceTensors(tutorial.tensors_of(content), weights)
+        project, tensors = tutorial.PROJECT, SourceTensors(tutorial.tensors_of(content), weights)
+        words = Path(wordmap or find_beside(weights, "*WORDMAP*.json", _WORDMAP, "--wordmap"))
         converted = tutorial.convert(content, tensors, read_json(words), str(words))
     else:
         tensors = SourceTensors({name: value for name, value in content.items() if isinstance(value, Tensor)}, weights)
@@ -129,32 +120,25 @@ def import_checkpoint(
     decoder = _build(converted, tensors.file)
     used, notes = _choose_encoder(converted, tensors.file, encoder, store)
     decoding = DecodingConfig.checked(converted.decoding)
-    files = {"weights": weights, "words": words}
-    report = ImportReport(
-        model=converted.model,
-        project=project.name,
-        address=project.address,
-        licence=project.licence,
-        files={kind: str(path) for kind, path in files.items()},
-        fingerprints={kind: _sha256(path) for kind, path in files.items()},
-        tensors=tensors.groups,
-        options=tuple(converted.options.read),
-        words=converted.words.describe(),
-        features=converted.features_described,
-        decoding=f"{decoding.kind}, " + ", ".join(f"{key}={value}" for key, value in converted.decoding.items()),
-        contradictions=tuple(converted.options.contradictions),
-        notes=(*converted.notes, *notes),
-        scores=converted.scores or None,
-    )
-    about = {
+    report = {
+        "model": converted.model,
+        "project": project.name,
+        "address": project.address,
         "licence": project.licence,
-        "imported": {
-            "project": project.name, "address": project.address, "model": report.model,
-            "files": {path.name: report.fingerprints[kind] for kind, path in files.items()},
-            "options": {option.name: option.value for option in report.options}, "scores": converted.scores,
-        },
-    }  # fmt: skip
-    return Imported(Checkpoint(used, decoder, converted.words.vocabulary, decoding, about), report)
+        "files": {path.name: _sha256(path) for path in (weights, words)},
+        "tensors": len(tensors.named),
+        "weights": sum(tensor.numel() for tensor in tensors.named.values()),
+        "options": converted.options.read,
+        "words": converted.words.describe(),
+        "features": converted.features_described,
+        "decoding": converted.decoding,
+        "scores": converted.scores,
+        "notes": [*converted.notes, *notes],
+        "contradictions": converted.options.contradictions,
+    }
+    about = {"licence": project.licence, "imported": report}
+    made = Checkpoint(used, decoder, converted.words.vocabulary, decoding, about)
+    return Imported(made, report)
 
 
 def _sha256(file: Path) -> str:
@@ -180,11 +164,12 @@ def _build(converted: Converted, file: str) -> Decoder:
     except ValidationError as error:
         raise CheckpointError(f"The model in {file} cannot be built here: {describe_problem(error)}") from error
     words = len(converted.words.vocabulary)
-    decoder = build_decoder(config, feature_size=converted.feature_size, vocabulary_size=words)
     try:
+        decoder = build_decoder(config, feature_size=converted.feature_size, vocabulary_size=words)
         decoder.load_state_dict(converted.state, strict=True)
     except RuntimeError as error:
-        problems = [line.strip() for line in str(error).splitlines()[1:]]
+        problems = [line.strip() for line in str(error).splitlines()]
+        problems = problems[1:] or problems  # behind "Error(s) in loading state_dict"
         raise CheckpointError(
             f"The tensors in {file} contradict each other: {summarise(problems, 3).rstrip('.')}; the file is damaged, "
             f"or of another {converted.model} than is known here."
@@ -214,14 +199,12 @@ def _choose_encoder(
         name, wanted = encoder.config.model_dump()["name"], converted.encoder_options
         note = f"{name} makes the features; the model was trained on {wanted}, and of others captions are of nothing"
         return encoder.eval(), [note]
-    source = converted.features
-    if store is not None:
-        if store.encoder.get("name") != "precomputed":
-            raise UsageError(
-                f"The store of --features-from was made by {store.made_by}; give that encoder by its name, so that "
-                "photos can be captioned too."
-            )
-        source = str(store.encoder.get("source"))
+    if store is not None and store.encoder.get("name") != "precomputed":
+        raise UsageError(
+            f"The store of --features-from was made by {store.made_by}; give that encoder by its name, so that "
+            "photos can be captioned too."
+        )
+    source = converted.features if store is None else str(store.encoder.get("source"))
     note = (
         f'it reads stores of features whose source is "{source}"; photos can be captioned after --features-from '
         f"{converted.encoder_options}"

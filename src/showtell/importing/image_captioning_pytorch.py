@@ -19,7 +19,6 @@ the same number to all scores of a softmax and changes nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +26,7 @@ import torch
 from torch import Tensor
 
 from showtell.errors import CheckpointError, DataError, shorten
-from showtell.importing.source import Converted, Project, SourceOptions, SourceTensors, SourceWords
+from showtell.importing.source import Converted, Project, SourceOptions, SourceTensors, SourceWords, score_of
 from showtell.models.region_input import BOX_NUMBERS
 from showtell.torch_weights import StandIn
 
@@ -139,8 +138,9 @@ def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, objec
             f'{file} has caption_model "{shorten(named, 40)}", and the tensors are those of {architecture}'
         )
     attends, is_transformer = architecture not in ("newfc", "fc"), architecture == "transformer"
-    embedding = "embed.0" if architecture in ("att2in2", "updown") else "embed"
-    embedding, output = ("model.tgt_embed.0.lut", "model.generator.proj") if is_transformer else (embedding, "logit")
+    embedding, output = "embed.0" if architecture in ("att2in2", "updown") else "embed", "logit"
+    if is_transformer:
+        embedding, output = "model.tgt_embed.0.lut", "model.generator.proj"
     words = _words(infos["vocab"], options, tensors.file, tensors.count_words(embedding, output))
     table = {embedding: "embedding", output: "output", **_TABLES[architecture]}
     config, width = _region_input(tensors, options, table) if attends else _image_input(tensors, options, table)
@@ -164,16 +164,9 @@ def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, objec
     return Converted(
         model=architecture, config=config, feature_size=width, features=features,
         features_described=f"{described}, {width:,} numbers each", encoder_options=encoder, state=state, words=words,
-        options=options, decoding={"max_length": length}, notes=notes, scores=_scores(infos),
+        options=options, decoding={"max_length": length}, notes=notes,
+        scores=score_of(infos, "best_val_score", "best_val_score"),
     )  # fmt: skip
-
-
-def _scores(infos: Mapping[Any, object]) -> dict[str, float]:
-    """The score by which the run chose its best weights, on its validation images."""
-    value = infos.get("best_val_score")
-    if isinstance(value, Tensor) and value.numel() == 1:
-        value = value.item()
-    return {"best_val_score": float(value)} if isinstance(value, int | float) and math.isfinite(value) else {}
 
 
 def _words(vocabulary: object, options: SourceOptions, weights: str, rows: int) -> SourceWords:
@@ -216,15 +209,10 @@ def _region_input(
     if tensors.has("att_embed."):
         linear = "att_embed.1" if before else "att_embed.0"
         projected, width = tensors.shape(f"{linear}.weight")
-        config = {"input_dropout": options.share("drop_prob_lm", 0.5), "project_features": projected}
+        config = {"input_dropout": 0.5, "project_features": projected}
         table |= {linear: "feature_projection.0"}
         table |= {"att_embed.0": "region_input.norm_before"} if before else {}
         table |= {"att_embed.4": "region_input.norm_after"} if after else {}
-        if after and not before:
-            raise CheckpointError(
-                f"{tensors.file} has batch norm behind its projection (att_embed.4) and none before it; use_bn "
-                "is 0, 1 or 2: the file is damaged."
-            )
         options.seen("use_bn", before + after)
     else:
         width = tensors.shape("ctx2att.weight")[1]
@@ -234,10 +222,7 @@ def _region_input(
         boxes = "normalised" if options.whole("norm_box_feat", 0, at_most=1) else "appended"
         width -= BOX_NUMBERS
         if width < 1:
-            raise DataError(
-                f"{options.file} has use_box 1, and the regions that {tensors.file} takes have no room for the "
-                f"{BOX_NUMBERS} numbers of a box; give two files that one run saved."
-            )
+            raise DataError(f"{options.file} has use_box 1, and the regions in {tensors.file} have no room for a box.")
     config["normalise_features"] = bool(options.whole("norm_att_feat", 0, at_most=1))
     config["box_features"] = boxes
     config["feature_batch_norm"] = "before_and_after" if after else "before" if before else "none"
@@ -253,7 +238,6 @@ def _recurrent(
     config: dict[str, Any] = {
         "embedding_size": tensors.shape(embedding)[1],
         "hidden_size": tensors.shape(core)[1],
-        "dropout": options.share("drop_prob_lm", 0.5),
     }
     options.seen("input_encoding_size", config["embedding_size"])
     options.seen("rnn_size", config["hidden_size"])
@@ -294,14 +278,8 @@ def _transformer(tensors: SourceTensors, options: SourceOptions) -> dict[str, An
     options.seen("d_ff" if "d_ff" in options else "rnn_size", inner)
     options.seen("N_enc" if "N_enc" in options else "num_layers", layers["encoder"])
     options.seen("N_dec" if "N_dec" in options else "num_layers", layers["decoder"])
-    heads = options.whole("num_att_heads", 8, at_least=1)
-    if size % heads:
-        raise DataError(
-            f"{options.file} has num_att_heads {heads}, which does not divide the {size} numbers of a vector in "
-            f"{tensors.file}; give two files that one run saved."
-        )
     return {
         "name": "transformer", "hidden_size": size, "encoder_layers": layers["encoder"],
-        "decoder_layers": layers["decoder"], "heads": heads, "feed_forward_size": inner, "norm": "pre",
-        "layer_norm": "unbiased", "dropout": options.share("dropout", 0.1),
+        "decoder_layers": layers["decoder"], "heads": options.whole("num_att_heads", 8, at_least=1),
+        "feed_forward_size": inner, "norm": "pre", "layer_norm": "unbiased",
     }  # fmt: skip

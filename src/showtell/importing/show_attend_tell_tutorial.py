@@ -15,7 +15,6 @@ modules is run: their tensors are read, and the few settings that are no tensors
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,8 +25,7 @@ from showtell.errors import CheckpointError, DataError, WeightsError
 from showtell.features import Encoder, build_encoder
 from showtell.features.timm_grid import TimmConfig
 from showtell.features.weights import load_weights
-from showtell.importing.report import Option
-from showtell.importing.source import Converted, Project, SourceOptions, SourceTensors, SourceWords
+from showtell.importing.source import Converted, Project, SourceOptions, SourceTensors, SourceWords, score_of
 from showtell.torch_weights import StandIn, module_tensors
 
 PROJECT = Project(
@@ -81,7 +79,8 @@ def convert(content: Mapping[Any, object], tensors: SourceTensors, wordmap: obje
         CheckpointError: a tensor is missing, has a shape that does not fit, or is one too many.
         DataError: the word map is of another model.
     """
-    options = SourceOptions(_settings(content["encoder"], content["decoder"]), tensors.file)
+    encoder = content["encoder"]
+    options = SourceOptions(encoder.attributes if isinstance(encoder, StandIn) else {}, tensors.file)
     rows = tensors.count_words("decoder.embedding", "decoder.fc")
     for layer in ("encoder_att", "decoder_att"):  # whose biases are added: neither may be missing
         tensors.shape(f"decoder.attention.{layer}.bias", 1)
@@ -92,26 +91,23 @@ def convert(content: Mapping[Any, object], tensors: SourceTensors, wordmap: obje
         "name": "sat", "embedding_size": tensors.shape("decoder.embedding.weight")[1],
         "hidden_size": tensors.shape("decoder.decode_step.weight_hh")[1],
         "attention_size": tensors.shape("decoder.attention.encoder_att.weight")[0], "attention_activation": "relu",
-        "init_activation": "none", "gate_per": "channel", "readout": "hidden", "dropout": options.share("dropout", 0.5),
+        "init_activation": "none", "gate_per": "channel", "readout": "hidden",
     }  # fmt: skip
-    grid = options.whole("encoded_image_size", 14, at_least=1, at_most=256)
-    options.read.append(Option("image size", _IMAGE_SIZE, "the code of the project"))
+    grid = options.whole("enc_image_size", 14, at_least=1, at_most=256)
     name = _resnet_name(tensors)
     state = tensors.rename(_TABLE, f"a checkpoint of {PROJECT.name}")
     layers = {key: state.pop(key) for key in list(state) if key.startswith("encoder.")}
-    encoder = _encoder(name, grid, {key.removeprefix("encoder."): one for key, one in layers.items()}, tensors.file)
+    backbone = _encoder(name, grid, {key.removeprefix("encoder."): one for key, one in layers.items()}, tensors.file)
     words.reorder(state)
     described = (
-        f"its own {name}, {grid} x {grid} cells of {encoder.feature_size:,} numbers over the photo at {_IMAGE_SIZE} x "
+        f"its own {name}, {grid} x {grid} cells of {backbone.feature_size:,} numbers over the photo at {_IMAGE_SIZE} x "
         f"{_IMAGE_SIZE}, frozen"
     )
-    bleu = content.get("bleu-4")  # of its validation, with the words before given, as its training measures it
-    score = float(bleu) if isinstance(bleu, int | float) and math.isfinite(bleu) else None
     return Converted(
-        model="Show, Attend and Tell", config=config, feature_size=encoder.feature_size, features=name,
+        model="Show, Attend and Tell", config=config, feature_size=backbone.feature_size, features=name,
         features_described=described, encoder_options="", state=state, words=words, options=options,
         decoding={"num_beams": 5, "max_length": 50}, notes=["--num-beams 5 is the default, as in its caption.py"],
-        scores={} if score is None else {"BLEU-4 (validation, teacher-forced)": score}, encoder=encoder,
+        scores=score_of(content, "bleu-4", "BLEU-4 (validation, teacher-forced)"), encoder=backbone,
     )  # fmt: skip
 
 
@@ -126,22 +122,6 @@ def _tensors_of(module: object) -> dict[str, Tensor]:
     if isinstance(module, StandIn):
         return module_tensors(module)
     return {name: one for name, one in module.items() if isinstance(one, Tensor)} if isinstance(module, dict) else {}
-
-
-def _settings(encoder: object, decoder: object) -> dict[str, object]:
-    """What the modules hold besides tensors and sizes."""
-    grid = _child(encoder, "adaptive_pool").get("output_size")
-    return {
-        "dropout": _child(decoder, "dropout").get("p"),
-        "encoded_image_size": grid[0] if isinstance(grid, tuple) and grid else grid,
-    }
-
-
-def _child(module: object, name: str) -> dict[Any, object]:
-    """The attributes of a module within a module."""
-    children = module.attributes.get("_modules") if isinstance(module, StandIn) else None
-    child = children.get(name) if isinstance(children, dict) else None
-    return child.attributes if isinstance(child, StandIn) else {}
 
 
 def _resnet_name(tensors: SourceTensors) -> str:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from showtell.errors import CheckpointError, DataError, UsageError, printable, shorten, summarise
 from showtell.features import Encoder
-from showtell.hub import SETTINGS
-from showtell.importing.report import FROM_TENSORS, Option, TensorGroup
 from showtell.text.vocabulary import SPECIAL, Vocabulary, word_fault
 from showtell.torch_weights import StandIn, is_plain
 
@@ -23,7 +22,6 @@ NEVER = -1e4  # bias of words that have no row in the source: e to that is 0
 _WEIGHTS = (".pth", ".pt", ".tar", ".bin", ".ckpt")  # what files of weights end in, where a folder is given
 _WRAPPER = "module."  # what DataParallel puts before each name
 _COUNTER = "num_batches_tracked"  # of batch norm; files of before torch 0.4.1 lack it
-NumberT = TypeVar("NumberT", int, float)
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Project:
 
     name: str
     address: str
-    licence: str
+    licence: str  # of the code
 
 
 @dataclass
@@ -64,21 +62,17 @@ def find_weights(source: Path) -> Path:
         return source
     if not source.is_dir():
         raise UsageError(f"There is no file or folder {source}; give the file of weights, or its folder.")
-    files = [path for path in sorted(source.iterdir()) if path.suffix.lower() in _WEIGHTS]
-    files = [path for path in files if path.is_file() and not path.name.startswith("optimizer")]
-    if not files and (source / SETTINGS).is_file():
-        raise UsageError(f"{source} is a checkpoint already, or a model of transformers; caption with it as it is.")
-    if not files:
-        raise UsageError(f"The folder {source} has no file of weights ({', '.join(_WEIGHTS)}); give the file itself.")
-    files = [path for path in files if "best" in path.name.lower()] or files
-    if len(files) > 1:
-        names = summarise(path.name for path in files)
-        raise UsageError(f"The folder {source} has several files of weights ({names}); give one of them as the source.")
+    files = [path for path in sorted(source.iterdir()) if path.suffix.lower() in _WEIGHTS and path.is_file()]
+    files = [path for path in files if not path.name.startswith("optimizer")]
+    files = list(filter(_is_best, files)) or files
+    if len(files) != 1:
+        names = summarise(path.name for path in files) or f"none of {', '.join(_WEIGHTS)}"
+        raise UsageError(f"The folder {source} should have one file of weights ({names}); give the file itself.")
     return files[0]
 
 
 def find_beside(weights: Path, pattern: str, what: str, option: str) -> Path:
-    """The file that belongs to weights, in their folder: of several the one whose name has most in common with theirs.
+    """The only file that belongs to weights, in their folder; of several the only one that is called best as they are.
 
     Args:
         weights: the file.
@@ -89,21 +83,19 @@ def find_beside(weights: Path, pattern: str, what: str, option: str) -> Path:
     Raises:
         UsageError: there is none, or several that may be it.
     """
-
-    def likeness(path: Path) -> tuple[bool, int]:
-        parts, own = (set(re.split(r"[-_. ]+", file.stem.lower())) for file in (path, weights))
-        return ("best" in parts) == ("best" in own), len(parts & own)
-
     files = sorted(path for path in weights.parent.glob(pattern) if path.is_file())
-    files = [path for path in files if likeness(path) == max(map(likeness, files))]
-    if not files:
+    files = [path for path in files if _is_best(path) == _is_best(weights)] or files
+    if len(files) != 1:
+        names = summarise(path.name for path in files) or f"no {pattern}"
         raise UsageError(
-            f"{weights} has no words: there is no {pattern} beside it, {what}; give it with {option} FILE."
+            f"The words of {weights} should be in one file beside it ({names}), {what}; give it with {option} FILE."
         )
-    if len(files) > 1:
-        names = summarise(path.name for path in files)
-        raise UsageError(f"Several files beside {weights} may have its words ({names}); name one with {option} FILE.")
     return files[0]
+
+
+def _is_best(path: Path) -> bool:
+    """Whether a file is of a run's best weights rather than its last."""
+    return "best" in path.name.lower()
 
 
 class SourceTensors:
@@ -116,13 +108,12 @@ class SourceTensors:
 
     def __init__(self, tensors: Mapping[str, Tensor], file: Path) -> None:
         wrapped = all(name.startswith(_WRAPPER) for name in tensors)
-        self._tensors = {name.removeprefix(_WRAPPER) if wrapped else name: one for name, one in tensors.items()}
+        self.named = {name.removeprefix(_WRAPPER) if wrapped else name: one for name, one in tensors.items()}
         self.file = str(file)
-        self.groups: tuple[TensorGroup, ...] = ()  # what `rename` has made of them
 
     def has(self, prefix: str) -> bool:
         """Whether a name begins like that."""
-        return any(name.startswith(prefix) for name in self._tensors)
+        return any(name.startswith(prefix) for name in self.named)
 
     def count_layers(self, prefix: str) -> int:
         """How many modules with the numbers 0, 1, 2, ... there are below a name, without a gap."""
@@ -134,7 +125,7 @@ class SourceTensors:
         Raises:
             CheckpointError: it is missing, is empty or has another number of dimensions.
         """
-        tensor = self._tensors.get(name)
+        tensor = self.named.get(name)
         if tensor is None:
             raise CheckpointError(
                 f"There is no tensor {name} in {self.file}: the file is damaged, or of a model that is not supported."
@@ -173,22 +164,22 @@ class SourceTensors:
             CheckpointError: a tensor is in no row of the table, or cannot be used.
         """
         rules = [
-            (re.compile(re.escape(theirs).replace(r"\*", r"(\d+)") + r"(?![^.])"), theirs, ours)
+            (re.compile(re.escape(theirs).replace(r"\*", r"(\d+)") + r"(?![^.])"), ours)
             for theirs, ours in table.items()
         ]
         state: dict[str, Tensor] = {}
-        groups: dict[str, TensorGroup] = {}
         unknown = []
-        for name, tensor in self._tensors.items():
-            pattern, theirs, ours = next((rule for rule in rules if rule[0].match(name)), (None, name, None))
+        for name, tensor in self.named.items():
+            pattern, ours = next((rule for rule in rules if rule[0].match(name)), (None, None))
             if pattern is None:
                 unknown.append(name)
-                continue
-            group = groups.get(theirs, TensorGroup(theirs, 0, 0, ours or "not used"))
-            groups[theirs] = TensorGroup(theirs, group.tensors + 1, group.weights + tensor.numel(), group.becomes)
-            if ours is not None:
-                own = pattern.sub(ours.replace("*", r"\1"), name)
-                state[own] = self._add(name, self._checked(name, tensor), state.get(own))
+            elif ours is not None:
+                own, single = pattern.sub(ours.replace("*", r"\1"), name), self._checked(name, tensor)
+                if own in state and state[own].shape != single.shape:
+                    raise CheckpointError(
+                        f"The tensor {name} in {self.file} has another size than what it is added to."
+                    )
+                state[own] = state[own] + single if own in state else single
         if unknown:
             raise CheckpointError(
                 f"{self.file} looks like {model} and has {len(unknown)} tensors that this model does not have "
@@ -196,14 +187,7 @@ class SourceTensors:
             )
         for name in [name for name in state if name.endswith("running_mean")]:
             state.setdefault(name.replace("running_mean", _COUNTER), torch.tensor(0))
-        self.groups = tuple(groups.values())
         return state
-
-    def _add(self, name: str, tensor: Tensor, other: Tensor | None) -> Tensor:
-        """The sum of two biases that the source adds to each other."""
-        if other is not None and other.shape != tensor.shape:
-            raise CheckpointError(f"The tensor {name} in {self.file} has another size than the one it is added to.")
-        return tensor if other is None else other + tensor
 
     def _checked(self, name: str, tensor: Tensor) -> Tensor:
         if name.endswith(_COUNTER):
@@ -238,7 +222,7 @@ class SourceOptions:
             raise DataError(f"The options (opt) in {file} should be a Namespace or a dict, not {_shown(values)}.")
         self._values = {name: value for name, value in values.items() if value is not None}
         self.file = file
-        self.read: list[Option] = []
+        self.read: dict[str, object] = {}
         self.contradictions: list[str] = []
 
     def __contains__(self, name: str) -> bool:
@@ -256,34 +240,27 @@ class SourceOptions:
         """
         value = self._values.get(name, default)
         if not isinstance(value, int | float) or not at_least <= value <= at_most or value != int(value):
-            raise self._bad(name, f"a whole number from {at_least} to {at_most}")
-        return self._note(name, int(value))
-
-    def share(self, name: str, default: float) -> float:
-        """A number from 0 to below 1, such as of dropout.
-
-        Raises:
-            DataError: it is none.
-        """
-        value = self._values.get(name, default)
-        if not isinstance(value, int | float) or not 0 <= value < 1:
-            raise self._bad(name, "a number from 0 to below 1")
-        return self._note(name, float(value))
+            raise DataError(
+                f"The option {name} in {self.file} is {_shown(value)}; it should be a whole number from {at_least} to "
+                f"{at_most}."
+            )
+        self.read[name] = int(value)
+        return int(value)
 
     def seen(self, name: str, value: int) -> None:
         """An option whose value tensors show; what the options say instead is a contradiction."""
-        self.read.append(Option(name, value, FROM_TENSORS))
+        self.read[name] = value
         given = self._values.get(name, value)
         if not isinstance(given, int | float) or given != value:
-            self.contradictions.append(f"{self.file} has {name} {_shown(given)}, and by {FROM_TENSORS} it is {value}")
+            self.contradictions.append(f"{self.file} has {name} {_shown(given)}, and by the tensors it is {value}")
 
-    def _bad(self, name: str, allowed: str) -> DataError:
-        return DataError(f"The option {name} in {self.file} is {_shown(self._values[name])}; it should be {allowed}.")
 
-    def _note(self, name: str, value: NumberT) -> NumberT:
-        option = Option(name, value, "opt" if name in self else "the default of the project")
-        self.read += [] if option in self.read else [option]
-        return value
+def score_of(content: Mapping[Any, object], key: str, name: str) -> dict[str, float]:
+    """The number that the authors' run recorded under a key, by a name for people, if there is one."""
+    value = content.get(key)
+    if isinstance(value, Tensor) and value.numel() == 1:
+        value = value.item()
+    return {name: float(value)} if isinstance(value, int | float) and math.isfinite(value) else {}
 
 
 def _shown(value: object) -> str:
@@ -311,12 +288,11 @@ class SourceWords:
 
     def __init__(self, words: Mapping[int, str], rows: int, marks: Mapping[str, int], file: str, weights: str) -> None:
         special = set(marks.values())
-        if {*words, *special} != set(range(rows)):
-            missing = sorted(set(range(rows)) - {*words, *special})
-            beyond = sorted({*words, *special} - set(range(rows)))
+        if wrong := {*words, *special} ^ set(range(rows)):
+            missing = sorted(index for index in wrong if index < rows)
             reason = f"no word has id {summarise(missing, 3)}"
             if not missing:
-                reason = f"there are words of id {summarise(beyond, 3)}"
+                reason = f"there are words of id {summarise(sorted(wrong), 3)}"
             raise DataError(
                 f"{file} has {len(words):,} words and {weights} rows for {rows:,}, {len(special)} of them marks: "
                 f"{reason}. The two files do not belong together; give those that were saved by one run."

@@ -210,7 +210,7 @@ class Engine:
             async with self.turns.of(question.photo):
                 await stack.enter_async_context(self._room)
                 pending.opened = time.monotonic()
-                pending.photo = await asyncio.to_thread(captioner.open_photo, question.photo)
+                pending.photo = await asyncio.to_thread(captioner.prepare, question.photo)
             pending.prepared = time.monotonic()
             self.metrics.stage.labels("prepare").observe(pending.prepared - pending.opened)
             self._changed.set()
