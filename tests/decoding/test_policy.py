@@ -97,7 +97,7 @@ def test_captions_of_a_beam_stand_beside_the_greedy_one():
     torch.testing.assert_close(rollout.samples.logprob, best.logprob)
     alone = greedy(decoder, features, 8).words
     for drawn in (rollout, rollouts(decoder, features, 8, 3)):
-        assert torch.equal(drawn.greedy.words[..., : alone.shape[-1]], alone)
+        assert torch.equal(drawn.captions.words[:, -1:, : alone.shape[-1]], alone)
     assert len(set(rollout.samples.is_finished.flatten().tolist())) == 2
     logprobs = policy_logprobs(decoder, rollout.outputs, rollout.samples)
     torch.testing.assert_close(logprobs, policy_logprobs(decoder, fed(decoder, features, best), best))

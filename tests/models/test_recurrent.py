@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from showtell.models.recurrent import GruCell, LstmCell, MaxoutLstmCell, RnnCell
+from showtell.models.recurrent import GruCell, LstmCell, MaxoutLstmCell, RnnCell, initialise_cell
 
 
 def rows(*shape: int, seed: int) -> torch.Tensor:
@@ -26,7 +26,7 @@ def test_the_lstm_is_that_of_torch():
 
 def test_a_forget_gate_begins_open():
     cell = LstmCell(3, 2)
-    cell.initialise()
+    initialise_cell(cell)
     zeros = torch.zeros(1, 1, 2)
     _, memory = cell(cell.project_input(torch.zeros(1, 1, 3)), zeros, torch.ones(1, 1, 2))
     assert memory.tolist() == [[[pytest.approx(1 / (1 + math.exp(-1)))] * 2]]

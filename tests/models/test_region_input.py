@@ -28,7 +28,7 @@ def region_input(**settings: object) -> RegionInput:
 def test_nothing_is_done_by_default():
     module = region_input()
     assert not list(module.parameters())
-    assert torch.equal(module.before(module.vectors(PHOTO), PHOTO.is_region), PHOTO.vectors)
+    assert torch.equal(module.project(PHOTO, nn.Identity()), PHOTO.vectors)
 
 
 def test_vectors_are_divided_by_their_length_and_padding_stays_a_number():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from showtell.decoding import teacher_forced
@@ -98,12 +97,6 @@ def test_attention_sums_to_one_and_leaves_out_what_is_no_region():
     assert float(attention[1, ..., [1, 3]].detach().abs().max()) == 0
     without = Features(image_features.vectors[1:, [0, 2]], torch.ones(1, 2, dtype=torch.bool))
     torch.testing.assert_close(masked.logits[1:], teacher_forced(decoder, without, words[1:]).logits)
-
-
-def test_zeros_as_first_state_have_no_f_init():
-    assert not [name for name, _ in make(init_state="zeros").named_parameters() if name.startswith("init_")]
-    with pytest.raises(ValidationError, match="init_state=zeros and init_layers=2 contradict each other"):
-        make(init_state="zeros", init_layers=2)
 
 
 def test_gradients_are_those_of_finite_differences():

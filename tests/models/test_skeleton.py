@@ -1,25 +1,12 @@
-"""The memory that a model needs is known before it is built."""
+"""The shapes of a model are known before it is built."""
 
 from __future__ import annotations
-
-import time
 
 import pytest
 import torch
 
-from showtell.errors import UsageError
 from showtell.models import MODELS, build_decoder
 from showtell.models.skeleton import skeleton
-
-
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_a_model_that_no_memory_holds_is_refused_before_it_is_built(name):
-    kind = MODELS[name][0]
-    config = kind.model_validate({key: 65_536 for key in ("hidden_size", "embedding_size") if key in kind.model_fields})
-    began = time.monotonic()
-    with pytest.raises(UsageError, match=rf"model.name={name} would need [\d,]+ GB .* lower model\.\w+_size=65536\.$"):
-        build_decoder(config, feature_size=65_536, vocabulary_size=10_000_000)
-    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from showtell.decoding import StageView, greedy, teacher_forced
@@ -122,8 +121,6 @@ def test_the_coarse_stage_alone_is_its_equation_without_attention():
     captions = greedy(decoder, image_features, 6, keep_outputs=True)
     assert torch.equal(captions.words, greedy(StageView(decoder, 0), image_features, 6).words)
     assert captions.attention is None
-    with pytest.raises(ValidationError, match="fine_stages=0 and attention=independent contradict each other"):
-        make(fine_stages=0, attention="independent")
 
 
 def test_rewards_of_stages_need_a_fine_stage():

@@ -12,9 +12,7 @@ from torch.nn import functional as F
 
 from showtell import counter_rng
 from showtell.decoding import teacher_forced
-from showtell.errors import TrainingError
 from showtell.models.hacap import HacapConfig, HacapDecoder
-from showtell.models.sat import SatConfig, SatDecoder
 from showtell.objectives.adversarial import (
     Adversarial,
     AdversarialConfig,
@@ -334,13 +332,3 @@ def test_goals_that_are_all_alike_have_no_spread():
     opposite = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]]).view(1, 1, 3, 2)
     health = goal_health(opposite, torch.tensor([[[True, True, False]]]))
     assert float(health["goal_spread"]) == pytest.approx(1.0, abs=1e-6)
-
-
-def test_other_models_are_refused_in_words():
-    torch.manual_seed(0)
-    soft = SatDecoder(SatConfig(embedding_size=2, hidden_size=2, attention_size=2), feature_size=2, vocabulary_size=7)
-    for decoder in (soft, model(goals=False)):
-        with pytest.raises(
-            TrainingError, match=r"objective.name=adversarial needs .* model.name=hacap and model.goals=true"
-        ):
-            adversarial()(batch(), features(), decoder)

@@ -203,8 +203,6 @@ def test_the_schedule_of_the_papers():
         [0, 0, 0.05, 0.05, 0.1, 0.2, 0.25, 0.25]
     )
     assert [ScheduledSamplingConfig().probability(epoch) for epoch in (0, 50)] == [0, 0]
-    constant = ScheduledSamplingConfig(max_probability=0.4, initial_probability=0.4, increment=0)
-    assert [constant.probability(epoch) for epoch in (0, 50)] == [0.4, 0.4]
 
 
 def test_scheduled_sampling_begins_with_its_epoch_and_is_off_where_nothing_learns():

@@ -50,7 +50,8 @@ RUNS: dict[str, dict[str, dict[str, Any]]] = {
     "two_layers": {  # dropout within a step, which draws for each word, and words of the model's own
         "model": {"name": "nic", "layers": 2, "embedding_size": 16, "hidden_size": 24, "dropout": 0.5},
         "objective": {
-            "name": "cross_entropy", "scheduled_sampling": {"max_probability": 0.3, "initial_probability": 0.3},
+            "name": "cross_entropy",
+            "scheduled_sampling": {"max_probability": 0.3, "increment": 0.3, "increment_epochs": 1},
         },
     },
     "labels": {

@@ -54,9 +54,7 @@ def every_option(tiny_recipe: dict[str, Any]) -> dict[str, Any]:
     recipe["encoder"] |= {"start_epoch": 1, "learning_rate": 0.001}
     recipe["objective"] |= {
         "name": "hard_attention", "label_smoothing": 0.1,
-        "scheduled_sampling": {
-            "max_probability": 0.5, "initial_probability": 0.1, "increment": 0.2, "increment_epochs": 1,
-        },
+        "scheduled_sampling": {"max_probability": 0.5, "increment": 0.3, "increment_epochs": 1},
     }  # fmt: skip
     recipe["training"] |= {
         "epochs": 2, "optimizer": {"name": "adamw", "weight_decay": 0.01},

@@ -129,10 +129,6 @@ CONTRADICTIONS: list[tuple[dict[str, object], str]] = [
         "training.patience=3 waits for a better validation, and data.validation_split=null has none",
     ),
     (
-        {"objective.scheduled_sampling": {"max_probability": 0.2, "initial_probability": 0.5}},
-        "objective.scheduled_sampling: initial_probability=0.5 is above max_probability=0.2",
-    ),
-    (
         {"objective.scheduled_sampling": {"max_probabilty": 0.2}},
         'objective.scheduled_sampling.max_probabilty: no such key; did you mean "max_probability"?',
     ),

@@ -21,15 +21,10 @@ class ActiveBatch:
         self.sync_is_free = device.type == "cpu"
 
     def remaining(self, is_done: Tensor, step: int, *, last: bool) -> Tensor | None:
-        """The indices of the images to keep within the present batch, when it is time to drop the others.
+        """The indices, within the present batch, of the images to keep where it is time to drop those that are done.
 
-        Args:
-            is_done: (b,) bool, of the active images.
-            step: number of the step, from 0.
-            last: whether there is no further step, so that all are dropped.
-
-        Returns:
-            int64, empty where all are finished; None where all are kept for now.
+        `is_done` is (b,) bool, of the active images after a step, from 0. Empty where all are done or it was the last
+        step; None where all are kept for now.
         """
         if last:
             return self.images[:0]

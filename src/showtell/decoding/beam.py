@@ -27,12 +27,11 @@ from showtell.decoding.active_batch import ActiveBatch, take_images
 from showtell.decoding.constraints import Constraints
 from showtell.decoding.ranking import LengthPenalty, order_key, sort_keys, stable_topk
 from showtell.decoding.rollout import Captions, collect, gather_by_backpointers, is_repeat
-from showtell.decoding.rules import LogitsProcessor, Rules
+from showtell.decoding.rules import NO_RULES, LogitsProcessor, Rules
 from showtell.models.contract import Decoder, Output, gather_rows, take_rows
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors
 
-NO_RULES = Rules()
 NO_PENALTY = LengthPenalty()
 MINUS_INF = float("-inf")
 TIER = 1 << 33  # above the range of `order_key`: a better tier beats any score
@@ -86,7 +85,7 @@ def beam(
     hypothesis ends if `end` is its most likely word and is cut off otherwise.
 
     Args:
-        decoder: any decoder.
+        decoder: any.
         features: of B images.
         max_length: at most this many words, `end` not counted.
         num_beams: K, over all groups; with required words, for each number of them that are met.
@@ -143,11 +142,9 @@ def beam(
             outputs.append((active_batch.images, output))
         if not active_batch.sync_is_free or bool(stops.any()):
             ended = last == Vocabulary.end
-            score = torch.where(
-                ended, total / length_penalty.divisor(step + 1), total / length_penalty.divisor(step)
-            ).masked_fill(~stops, MINUS_INF)
-            # Finished captions first, then those cut off with most required words, last those whose next words were all
-            # forbidden.
+            divided = total / length_penalty.divisor(step + 1), total / length_penalty.divisor(step)
+            score = torch.where(ended, *divided).masked_fill(~stops, MINUS_INF)
+            # Finished captions, then those cut off with most required words, then those with all next words forbidden.
             tier = 1 + live.states.sum(-1) if step == max_length else torch.where(ended, 1 + constraints.words, 0)
             rank = torch.where(stops, tier * TIER + order_key(score), EMPTY)
             pool = _merge(pool, Pool(hypotheses, score, rank), groups, pool_size)
@@ -165,12 +162,8 @@ def beam(
             state, parents = take_images((state, parents), remaining)
         state = take_rows(state, parents)
     best = _deduplicate(whole, groups, pool_size, num_return)
-    return collect(
-        best.hypotheses.words,
-        best.hypotheses.logprobs,
-        best.score,
-        gather_by_backpointers(outputs, best.hypotheses.path, images) if outputs else None,
-    )
+    along_path = gather_by_backpointers(outputs, best.hypotheses.path, images) if outputs else None
+    return collect(best.hypotheses.words, best.hypotheses.logprobs, best.score, along_path)
 
 
 def _empty_hypotheses(images: int, rows: int, length: int, device: torch.device) -> Hypotheses:
@@ -251,9 +244,8 @@ def _select_by_bank(
 
     A bank with fewer extensions than its width is padded with rows of score -inf.
     """
-    is_in_bank = banks.flatten(1).unsqueeze(1) == torch.arange(count, device=banks.device).unsqueeze(
-        -1
-    )  # (b, count, N * m)
+    numbers = torch.arange(count, device=banks.device).unsqueeze(-1)
+    is_in_bank = banks.flatten(1).unsqueeze(1) == numbers  # (b, count, N * m)
     rank = _ranks(scores, words, size).flatten(1).unsqueeze(1).masked_fill(~is_in_bank, torch.iinfo(torch.long).min)
     indices = _top(rank, width)
     total = scores.flatten(1).unsqueeze(1).expand_as(rank).gather(-1, indices)
@@ -286,17 +278,13 @@ def _deduplicate(pool: Pool, groups: int, pool_size: int, num_return: int) -> Po
         return pool
     interleaved = torch.arange(groups * pool_size, device=pool.rank.device).view(groups, pool_size).T.flatten()
     pool = map_tensors(pool, lambda x: x[:, interleaved])
-    words = pool.hypotheses.words
+    words, logprobs = pool.hypotheses.words, pool.hypotheses.logprobs
     is_dropped = is_repeat(words) | (pool.rank == EMPTY)
-    pool = Pool(
-        replace(
-            pool.hypotheses,
-            words=words.masked_fill(is_dropped.unsqueeze(-1), Vocabulary.pad),
-            logprobs=pool.hypotheses.logprobs.masked_fill(is_dropped.unsqueeze(-1), 0.0),
-        ),
-        pool.score.masked_fill(is_dropped, MINUS_INF),
-        pool.rank.masked_fill(is_dropped, EMPTY),
+    unused = is_dropped.unsqueeze(-1)
+    kept = replace(
+        pool.hypotheses, words=words.masked_fill(unused, Vocabulary.pad), logprobs=logprobs.masked_fill(unused, 0.0)
     )
+    pool = Pool(kept, pool.score.masked_fill(is_dropped, MINUS_INF), pool.rank.masked_fill(is_dropped, EMPTY))
     first = is_dropped.long().sort(dim=-1, stable=True).indices[:, :num_return]
     pool = map_tensors(pool, lambda x: gather_rows(x, first))
     order = pool.rank.sort(dim=-1, descending=True, stable=True).indices

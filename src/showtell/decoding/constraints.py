@@ -22,9 +22,8 @@ class Constraints:
         self._count = len(phrases)  # P
         longest = max((len(phrase) for phrase in phrases), default=0)
         symbols = torch.full((len(phrases), longest), -1)  # the distinct words of each phrase, then what is no word
-        transitions = torch.zeros(
-            len(phrases), longest + 1, longest + 1, dtype=torch.long
-        )  # state and word to next state; 0 is any other word
+        # State and word to next state; 0 is any other word.
+        transitions = torch.zeros(len(phrases), longest + 1, longest + 1, dtype=torch.long)
         next_word = torch.full((len(phrases), longest + 1), Vocabulary.pad)  # state to next word
         for number, phrase in enumerate(phrases):
             distinct = sorted(set(phrase))
@@ -37,11 +36,7 @@ class Constraints:
                     transitions[number, state, symbol] = max(
                         n for n in range(len(prefix) + 1) if prefix[len(prefix) - n :] == phrase[:n]
                     )
-        self._symbols, self._transitions, self._next_word = (
-            symbols.to(device),
-            transitions.to(device),
-            next_word.to(device),
-        )
+        self._symbols, self._transitions, self._next_word = (x.to(device) for x in (symbols, transitions, next_word))
         self._phrase = torch.arange(len(phrases), device=device)
 
     def start(self, images: int) -> Tensor:

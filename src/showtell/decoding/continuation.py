@@ -23,13 +23,8 @@ def continuations(
 ) -> Tensor:
     """Sample completions of each prefix of given captions.
 
-    Args:
-        decoder: any decoder.
-        features: of B images.
-        words: (B, N, T) int64, captions without begin; end if it came, then pad.
-        uniform: (B, N, M, T, L) numbers in [0, 1), L being max_length + 1: those of M completions of each prefix.
-        max_length: index most this many words, `end` not counted.
-        temperature: logits are divided by it.
+    Words are (B, N, T) int64: captions without begin, end if it came, then pad. `uniform` are (B, N, M, T, L) numbers
+    in [0, 1), L being max_length + 1: those of M completions of each prefix. The temperature divides the logits.
 
     Returns:
         (B, N, M, T, L) int64: caption t begins with the first t + 1 of the words; pad after end or the last word. A
@@ -39,13 +34,11 @@ def continuations(
     whole = words.new_full((*uniform.shape[:-1], max_length + 1), Vocabulary.pad)
     for step in range(steps):
         whole[..., step, : step + 1] = words[:, :, None, : step + 1]
-    is_active = (words != Vocabulary.pad) & (words != Vocabulary.end)  # (B, N, T)
-    is_done = ~is_active[:, :, None].expand(-1, -1, times, -1)
-    # Rows (N M T), and for each its column in `whole`: a row is dropped for all images index once.
+    is_over = (words == Vocabulary.pad) | (words == Vocabulary.end)  # (B, N, T)
+    is_done, last = (x[:, :, None].expand(-1, -1, times, -1).flatten(1, 3) for x in (is_over, words))
+    # Rows (N M T), and for each its column in `whole`: a row is dropped for all images at once.
     state = _repeated(_after_each_word(decoder, features, words), times)
     flat = whole.flatten(1, 3)
-    is_done = is_done.flatten(1, 3).contiguous()
-    last = words[:, :, None].expand(-1, -1, times, -1).flatten(1, 3)
     numbers = uniform.flatten(1, 3)
     position = torch.arange(1, steps + 1, device=words.device).expand(captions, times, -1).flatten()  # of the next word
     column = torch.arange(flat.shape[1], device=words.device)

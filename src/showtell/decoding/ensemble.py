@@ -7,6 +7,7 @@ not words.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,33 +53,24 @@ class Ensemble(Decoder):
 
     def start(self, features: Features) -> State:
         """The members' states. With plain features all look at the same."""
-        seen = (features,) * len(self.members)
+        own = (features,) * len(self.members)
         if isinstance(features, EnsembleFeatures):
-            first = Features(features.vectors, features.is_region, features.regions)
-            seen = (first, *features.others)
-            if len(seen) != len(self.members):
-                raise UsageError(f"An ensemble of {len(self.members)} got the features of {len(seen)} encoders.")
-        states = [member.start(own) for member, own in zip(self._decoders, seen, strict=True)]
+            own = (Features(features.vectors, features.is_region, features.regions), *features.others)
+            if len(own) != len(self.members):
+                raise UsageError(f"An ensemble of {len(self.members)} got the features of {len(own)} encoders.")
+        states = [member.start(seen) for member, seen in zip(self._decoders, own, strict=True)]
         return State(tuple(state.image for state in states), tuple(state.rows for state in states))
 
     def step(self, words: Tensor, state: State) -> tuple[EnsembleOutput, State]:
         """One step of every member."""
-        outputs, states = zip(
-            *(
-                member.step(words, State(image, rows))
-                for member, image, rows in zip(self._decoders, state.image, state.rows, strict=True)
-            ),
-            strict=True,
-        )
-        after = State(tuple(one.image for one in states), tuple(one.rows for one in states))
-        return EnsembleOutput(members=outputs), after
+        before = map(State, state.image, state.rows)
+        stepped = [member.step(words, own) for member, own in zip(self._decoders, before, strict=True)]
+        after = State(tuple(state.image for _, state in stepped), tuple(state.rows for _, state in stepped))
+        return EnsembleOutput(members=tuple(output for output, _ in stepped)), after
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """The logarithm of the averaged probabilities, (..., V)."""
         assert isinstance(output, EnsembleOutput)
-        total: Tensor | None = None
-        for member, own in zip(self._decoders, output.members, strict=True):
-            logprobs = member.readout(own).log_softmax(-1, dtype=torch.float32)
-            total = logprobs if total is None else torch.logaddexp(total, logprobs)
-        assert total is not None
-        return total - math.log(len(self.members))
+        readouts = (member.readout(own) for member, own in zip(self._decoders, output.members, strict=True))
+        logprobs = (logits.log_softmax(-1, dtype=torch.float32) for logits in readouts)
+        return functools.reduce(torch.logaddexp, logprobs) - math.log(len(self.members))

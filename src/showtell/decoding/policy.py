@@ -55,23 +55,12 @@ class Rollouts:
         """(B, N, T), in the order in which they were drawn; of a beam, the best first."""
         return map_tensors(self.captions, lambda x: x[:, :-1])
 
-    @property
-    def greedy(self) -> Captions:
-        """(B, 1, T)."""
-        return map_tensors(self.captions, lambda x: x[:, -1:])
-
 
 def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int) -> Rollouts:
-    """Sample captions, with the greedy one beside them.
+    """Sample N captions of at most `max_length` words, `end` not counted, with the greedy one beside them.
 
-    Draws come from `counter_rng`, so in a `counter_rng.use` block they are functions of (seed, step, image, sample,
-    position).
-
-    Args:
-        decoder: any decoder; in eval mode it is the one that generates captions.
-        features: of B images.
-        max_length: at most this many words, `end` not counted.
-        samples: N.
+    The decoder is in eval mode, as it generates captions. Draws come from `counter_rng`, so in a `counter_rng.use`
+    block they are functions of (seed, step, image, sample, position).
     """
     numbers = counter_rng.uniform((len(features.vectors), samples, max_length + 1), features.vectors.device)
 
@@ -91,13 +80,9 @@ def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int
 
 
 def beam_rollouts(decoder: Decoder, features: Features, max_length: int, num_beams: int) -> Rollouts:
-    """The captions of a beam search, all different, with the greedy one beside them.
+    """The N captions of a beam search, all different, with the greedy one beside them.
 
-    Args:
-        decoder: any decoder that samples no regions, because those of the search are not those of the gradient.
-        features: of B images.
-        max_length: at most this many words, `end` not counted.
-        num_beams: N, the captions of each image.
+    The decoder may sample no regions, because those of the search would not be those of the gradient.
 
     Raises:
         UsageError: the search finds fewer captions than N.
@@ -105,10 +90,10 @@ def beam_rollouts(decoder: Decoder, features: Features, max_length: int, num_bea
     best = beam(decoder, features, max_length, num_beams)
     if best.logprob.isneginf().any():
         raise UsageError(f"There are fewer than {num_beams} captions of at most {max_length} words to be found.")
-    both = (best, greedy(decoder, features, max_length))
+    pairs = [(rows.words, rows.word_logprobs) for rows in (best, greedy(decoder, features, max_length))]
     words, logprobs = (
-        torch.cat([F.pad(x, (0, max_length + 1 - x.shape[-1])) for x in rows], 1)  # pad is 0
-        for rows in ([one.words for one in both], [one.word_logprobs for one in both])
+        torch.cat([F.pad(x, (0, max_length + 1 - x.shape[-1])) for x in columns], 1)  # pad is 0
+        for columns in zip(*pairs, strict=True)
     )
     drawn = Rollouts(collect(words, logprobs), None)
     if not torch.is_grad_enabled():
@@ -130,10 +115,7 @@ def _decisions(captions: Captions) -> Tensor:
 def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Tensor:
     """The log-probability of each decision of a policy: its words, `end`, being cut off, and regions that it sampled.
 
-    Args:
-        decoder: the one that generated the captions, or another whose outputs are given.
-        outputs: of the steps of the captions, (B, N, T or more, ...): one step more than words for what was cut off.
-        captions: (B, N, T), cut off at the limit where they did not finish.
+    `outputs` are of the steps of the captions, (B, N, T or more, ...): one step more than words for what was cut off.
 
     Returns:
         (B, N, steps) with gradients, float32 or wider; 0 where there is no decision.

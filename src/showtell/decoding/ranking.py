@@ -22,13 +22,7 @@ def order_key(scores: Tensor) -> Tensor:
 
 
 def sort_keys(scores: Tensor, indices: Tensor, span: int) -> Tensor:
-    """Integers in the order of float32 numbers, of equal ones the lower index first.
-
-    Args:
-        scores: (..., n) float32.
-        indices: (..., n) int64, each at least 0 and below `span`.
-        span: number of indices.
-    """
+    """Integers in the order of float32 numbers, (..., n), of equal ones the lower of the indices below `span` first."""
     return order_key(scores) * span + (span - 1 - indices)
 
 
@@ -36,11 +30,7 @@ def stable_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k highest scores in falling order, of equal ones the lower index first: values and indices, (..., k).
 
     A long row is searched in two levels: the k best numbers lie in the k chunks whose maxima are best, since any other
-    chunk has k numbers before its own. That leaves k * 64 numbers of a vocabulary to be compared.
-
-    Args:
-        scores: (..., n) float32.
-        k: at most n.
+    chunk has k numbers before its own. That leaves k * 64 numbers of a vocabulary, (..., n) float32, to be compared.
     """
     size = scores.shape[-1]
     indices = torch.arange(size, device=scores.device)

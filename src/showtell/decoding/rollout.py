@@ -42,13 +42,7 @@ class Captions(TensorRecord):
 
 
 def teacher_forced(decoder: Decoder, features: Features, words: Tensor) -> TeacherForcedOutput:
-    """Feed given words and read out all steps in one matrix product.
-
-    Args:
-        decoder: any decoder.
-        features: of B images.
-        words: (B, N, T) int64, begin first.
-    """
+    """Feed given words, (B, N, T) int64, begin first, and read out all steps in one matrix product."""
     outputs = forced_outputs(decoder, features, words)
     return TeacherForcedOutput(decoder.readout(outputs), outputs)
 
@@ -67,13 +61,10 @@ def forced_outputs(decoder: Decoder, features: Features, words: Tensor) -> Outpu
 
 
 def collect(words: Tensor, logprobs: Tensor, score: Tensor | None = None, outputs: Output | None = None) -> Captions:
-    """The captions of a walk.
+    """The captions of a walk, from words and log-probabilities (B, K, L), padded to any length.
 
-    Args:
-        words: (B, K, L) int64, padded to any length.
-        logprobs: (B, K, L).
-        score: (B, K), -inf where there is no caption; None takes the log-probability.
-        outputs: of T steps, T at most L and at least the longest caption.
+    `score` is (B, K), -inf where there is no caption, by default the log-probability. `outputs` are of T steps, T at
+    most L and at least the longest caption.
     """
     is_word = words != Vocabulary.pad
     longest = max(1, int(is_word.sum(-1).max()))
@@ -102,9 +93,8 @@ def deduplicate(captions: Captions) -> Captions:
     is_duplicate = is_repeat(captions.words)
     score = captions.score.masked_fill(is_duplicate, float("-inf"))
     order = score.sort(dim=-1, descending=True, stable=True).indices
-    changed = dataclasses.replace(
-        captions, score=score, logprob=captions.logprob.masked_fill(is_duplicate, float("-inf"))
-    )
+    logprob = captions.logprob.masked_fill(is_duplicate, float("-inf"))
+    changed = dataclasses.replace(captions, score=score, logprob=logprob)
     return map_tensors(changed, lambda x: gather_rows(x, order))
 
 
@@ -120,15 +110,10 @@ def _mask_outputs(outputs: Output, is_word: Tensor, longest: int) -> Output:
 
 
 def gather_by_backpointers(steps: list[tuple[Tensor, Output]], paths: Tensor, images: int) -> Output:
-    """The outputs along the path of each caption.
+    """The outputs along the path of each caption, tensors (B, K, T, ...).
 
-    Args:
-        steps: for each of T steps the indices of the active images, (b,), and their outputs, (b, N, ...).
-        paths: (B, K, L) int64, L at least T: the row, of N, that each word comes from.
-        images: B.
-
-    Returns:
-        tensors (B, K, T, ...).
+    For each of T steps there are the indices of the active images, (b,), and their outputs, (b, N, ...). Paths are
+    (B, K, L) int64, L at least T: the row, of N, that each word comes from.
     """
     gathered = []
     for step, (indices, output) in enumerate(steps):

@@ -23,6 +23,9 @@ class Rules:
     prefix: tuple[int, ...] = ()  # words that captions begin with, whatever the other rules say of them
 
 
+NO_RULES = Rules()
+
+
 class LogitsProcessor:
     """Rules on a device: sets the log-probability of words that they forbid to -inf, for many captions at once."""
 
@@ -35,7 +38,7 @@ class LogitsProcessor:
         self._bad_endings = torch.tensor(rules.bad_endings, dtype=torch.long, device=device)
         self._repeatable = torch.tensor(rules.repeatable or (), dtype=torch.long, device=device)
         # Without rules end is always allowed; with them all words can be forbidden.
-        self.can_forbid_all = rules != Rules()
+        self.can_forbid_all = rules != NO_RULES
 
     def forbid(self, logprobs: Tensor, words: Tensor) -> None:
         """Set the log-probability of forbidden words to -inf, in place; nothing is renormalised.

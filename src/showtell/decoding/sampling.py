@@ -13,14 +13,13 @@ from showtell.counter_rng import CounterRNG
 from showtell.decoding.active_batch import ActiveBatch, take_images
 from showtell.decoding.ranking import stable_topk
 from showtell.decoding.rollout import Captions, collect, gather_by_backpointers
-from showtell.decoding.rules import LogitsProcessor, Rules
+from showtell.decoding.rules import NO_RULES, LogitsProcessor, Rules
 from showtell.models.contract import Decoder, Output, spread
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
 # log-probabilities (b, N, V), indices of the active images (b,) and the step, to the next words (b, N)
 Chooser = Callable[[Tensor, Tensor, int], Tensor]
-NO_RULES = Rules()
 HEAD = 64  # most likely words that are tried before a whole vocabulary is sorted for a nucleus
 
 
@@ -60,21 +59,21 @@ def sample(
     rules: Rules = NO_RULES,
     keep_outputs: bool = False,
 ) -> Captions:
-    """Captions sampled word by word, in the order of sampling, with repeats.
+    """N captions per image sampled word by word, in the order of sampling, with repeats.
 
-    A draw is a function of (seed, image id, number of the sample, step): the rest of the batch does not matter.
+    A draw is a function of (seed, image id, number of the sample, step): the rest of the batch does not matter. By
+    default the images are counted.
 
     Args:
-        decoder: any decoder.
+        decoder: any.
         features: of B images.
         max_length: at most this many words, `end` not counted.
-        samples: N, captions per image.
+        samples: N.
         temperature: logits are divided by it; the log-probabilities that come back are those at 1.
-        top_k: sample from the k most likely words; None is all.
-        top_p: sample from the fewest most likely words whose probabilities, after temperature and top_k, sum to at
-            least this.
+        top_k: sample from the k most likely words.
+        top_p: sample from the fewest most likely words whose probabilities, after temperature and top_k, sum to this.
         seed: random seed.
-        image_ids: B names; None counts the images.
+        image_ids: B names.
         rules: what captions may contain.
         keep_outputs: whether to fill `Captions.outputs`.
     """
@@ -175,10 +174,7 @@ def walk(
 
 def _captions(sequences: Sequences, outputs: list[tuple[Tensor, Output]]) -> Captions:
     """The captions of a walk, with the outputs that were kept."""
-    images, rows, length = sequences.words.shape
-    paths = torch.arange(rows, device=sequences.words.device).view(1, rows, 1).expand(images, rows, length)
-    return collect(
-        sequences.words,
-        sequences.logprobs,
-        outputs=gather_by_backpointers(outputs, paths, images) if outputs else None,
-    )
+    words, rows = sequences.words, torch.arange(sequences.words.shape[1], device=sequences.words.device)
+    paths = rows.unsqueeze(-1).expand_as(words)
+    kept = gather_by_backpointers(outputs, paths, len(words)) if outputs else None
+    return collect(words, sequences.logprobs, outputs=kept)

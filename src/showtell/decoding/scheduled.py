@@ -1,19 +1,16 @@
 """Scheduled sampling: teacher forcing in which some of the given words are replaced by the model's own.
 
 Bengio et al., 2015: under teacher forcing a model never sees its own mistakes. Here each word after the first is
-replaced, with some probability, by one that the model generates at that position: a sample or the most likely one. The
-targets stay, and no gradient flows through the choice.
+replaced, with some probability, by one that is sampled from the model at that position. The targets stay, and no
+gradient flows through the choice.
 """
 
 from __future__ import annotations
-
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from showtell import counter_rng
-from showtell.decoding.ranking import stable_topk
 from showtell.decoding.rollout import TeacherForcedOutput
 from showtell.decoding.sampling import inverse_cdf
 from showtell.models.contract import Decoder, Output, spread
@@ -24,24 +21,12 @@ from showtell.types import Features, stack_over_time
 NEVER_FED = (Vocabulary.pad, Vocabulary.begin, Vocabulary.end)  # the caption continues here, so it has not ended
 
 
-def scheduled(
-    decoder: Decoder,
-    features: Features,
-    words: Tensor,
-    probability: float,
-    strategy: Literal["sample", "greedy"] = "sample",
-) -> TeacherForcedOutput:
+def scheduled(decoder: Decoder, features: Features, words: Tensor, probability: float) -> TeacherForcedOutput:
     """Feed given words, some of them replaced by the model's own; read out step by step, because that is what chooses.
 
-    Coins and draws come from `counter_rng`, so in a `counter_rng.use` block they are functions of (seed, step, image,
-    row, position).
-
-    Args:
-        decoder: any decoder.
-        features: of B images.
-        words: (B, N, T) int64, begin first. Begin and padding are never replaced.
-        probability: of replacing a word, 0 to 1; at 0 this is `teacher_forced`, at more cost.
-        strategy: sample the word by its probability, or take the most likely one.
+    Words are (B, N, T) int64, begin first; begin and padding are never replaced. At probability 0 this is
+    `teacher_forced`, at more cost. Coins and draws come from `counter_rng`, so in a `counter_rng.use` block they are
+    functions of (seed, step, image, row, position).
     """
     device = words.device
     is_replaced = (counter_rng.uniform(words.shape, device) < probability) & (words != Vocabulary.pad)  # (B, N, T)
@@ -55,10 +40,7 @@ def scheduled(
         for step in counter_rng.timesteps(range(words.shape[-1])):
             if step:
                 scores = logits[-1].detach().float().index_fill(-1, never, float("-inf"))
-                if strategy == "sample":
-                    own = inverse_cdf(scores.softmax(-1), numbers[..., step])
-                else:
-                    own = stable_topk(scores, 1)[1].squeeze(-1)
+                own = inverse_cdf(scores.softmax(-1), numbers[..., step])
                 last = torch.where(is_replaced[..., step], own, words[..., step])
             output, state = decoder.step(last, state)
             outputs.append(output)

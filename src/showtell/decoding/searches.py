@@ -83,13 +83,7 @@ def search(
 ) -> Captions:
     """The `num_return_sequences` best captions of each image, all different, by the search that the settings name.
 
-    Args:
-        decoder: any decoder.
-        features: of B images.
-        config: the search and its settings.
-        vocabulary: of the decoder.
-        image_ids: B names that samples depend on; None counts the images.
-        keep_outputs: whether to fill `Captions.outputs`.
+    Samples depend on `image_ids`, B names; by default the images are counted. `keep_outputs` fills `Captions.outputs`.
 
     Raises:
         UsageError: a required word is not in the vocabulary, or the decoder has no such stage.

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
-
 from showtell.models.att2in import Att2InConfig, Att2InDecoder
 from showtell.models.capabilities import Capability, DecoderConfig, as_overrides
 from showtell.models.contract import Decoder, Output, State, spread, take_rows
 from showtell.models.hacap import HacapConfig, HacapDecoder
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
-from showtell.models.skeleton import check_memory, skeleton
 from showtell.models.stack import StackConfig, StackDecoder
 from showtell.models.transformer import TransformerConfig, TransformerDecoder
 from showtell.models.updown import UpDownConfig, UpDownDecoder
@@ -49,16 +46,8 @@ __all__ = [
 
 
 def build_decoder(config: DecoderConfig, *, feature_size: int, vocabulary_size: int) -> Decoder:
-    """Make the decoder that the settings name, with fresh weights.
-
-    Raises:
-        UsageError: its weights need more memory than this machine has.
-    """
-    build = partial(MODELS[config.name][1], config, feature_size=feature_size, vocabulary_size=vocabulary_size)
-    settings = {f"model.{key}": value for key, value in config if isinstance(value, int) and key.endswith("_size")}
-    if torch.get_default_device().type != "meta":
-        check_memory(skeleton(build), f"model.name={config.name}", settings)
-    return build()
+    """Make the decoder that the settings name, with fresh weights."""
+    return MODELS[config.name][1](config, feature_size=feature_size, vocabulary_size=vocabulary_size)
 
 
 def settings_with(capability: Capability) -> str:

@@ -34,14 +34,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention
 from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.layers import Embedding, Linear
+from showtell.models.layers import Embedding, Linear, feature_projection
 from showtell.models.recurrent import MaxoutLstmCell, initialise
 from showtell.models.region_input import RegionInput, RegionInputConfig
 from showtell.types import Features
@@ -109,9 +109,7 @@ class Att2InDecoder(Decoder[Att2InInputs, Att2InImage, Att2InRows]):
         size = config.project_features or config.input_size(feature_size)
         hidden = config.hidden_size
         self.region_input = RegionInput(config, feature_size=feature_size, projected_size=size)
-        self.feature_projection = (
-            nn.Sequential(Linear(self.region_input.size, size), nn.ReLU()) if config.project_features else nn.Identity()
-        )
+        self.feature_projection = feature_projection(self.region_input.size, config.project_features)
         self.embedding = Embedding(vocabulary_size, config.embedding_size)  # E
         self.attention = AdditiveAttention(
             feature_size=size, query_size=hidden, attention_size=config.attention_size
@@ -120,18 +118,6 @@ class Att2InDecoder(Decoder[Att2InInputs, Att2InImage, Att2InRows]):
         self.context_to_candidates = Linear(size, 2 * hidden)  # W_I1, W_I2
         self.dropout = Dropout(config.dropout)
         self.output = Linear(hidden, vocabulary_size)  # W_s
-        self.initialise()
-
-    def initialise(self) -> None:
-        """Set the weights before training; the paper is silent.
-
-        | parameter                    | distribution                 |
-        |------------------------------|------------------------------|
-        | matrices                     | Xavier uniform               |
-        | recurrent matrix of the LSTM | orthogonal, gate by gate     |
-        | embedding E                  | normal, deviation 0.1        |
-        | biases                       | 0; forget gate 1             |
-        """
         initialise(self, [self.lstm])
         self.region_input.initialise()
 

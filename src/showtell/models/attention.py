@@ -12,15 +12,7 @@ from showtell.models.layers import Linear
 
 
 def masked_softmax(scores: Tensor, is_region: Tensor) -> Tensor:
-    """Softmax over regions, padding masked.
-
-    Args:
-        scores: (B, N, R).
-        is_region: (B, R) bool.
-
-    Returns:
-        (B, N, R) weights; 0 for padding.
-    """
+    """Softmax over regions, padding masked: (B, N, R) and (B, R) bool to (B, N, R), 0 for padding."""
     # papers/003 §3.1.2: alpha_ti; papers/004 §2.2: alpha
     return scores.masked_fill(~is_region.unsqueeze(1), float("-inf")).softmax(-1)
 
@@ -67,14 +59,5 @@ class AdditiveAttention(nn.Module):
         return additive_scores(projected, self.of_query(query), self.score.weight, self.activation)
 
     def forward(self, query: Tensor, projected: Tensor, is_region: Tensor) -> Tensor:
-        """The weights alpha.
-
-        Args:
-            query: (B, N, H), of each row.
-            projected: (B, R, A) from `project`.
-            is_region: (B, R) bool.
-
-        Returns:
-            (B, N, R).
-        """
+        """The weights alpha, (B, N, R), of a query of each row, (B, N, H), over projected vectors, (B, R, A)."""
         return masked_softmax(self.scores(query, projected), is_region)

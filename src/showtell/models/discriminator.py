@@ -47,14 +47,8 @@ class DiscriminatorImage:
 class Discriminator(nn.Module):
     """An SRU over words that scores after each one how likely the prefix is a human caption.
 
-    Args:
-        vocabulary_size: V.
-        feature_size: D of the image's vectors.
-        embedding_size: of a word.
-        hidden_size: of each SRU layer.
-        layers: of the SRU.
-        leak_size: G, dimensions of the leaked feature.
-        image: image input of each word: none, the mean feature, or a feature that the word attends to.
+    `leak_size` is G, the dimensions of the leaked feature; `image` the image input of each word: none, the mean feature
+    vector, or those that the word attends to.
     """
 
     def __init__(
@@ -92,29 +86,12 @@ class Discriminator(nn.Module):
     def step(
         self, embedded: Tensor, image: DiscriminatorImage | None, cells: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Read one more word.
-
-        Args:
-            embedded: (B, N, E) from `embed`.
-            image: from `encode_image`.
-            cells: of `sru`.
-
-        Returns:
-            f_t, (B, N, G), and the new cells.
-        """
+        """Read one more word, (B, N, E) from `embed`, to f_t, (B, N, G), and the new cells of `sru`."""
         hidden, cells = self.sru.step(self._products(embedded, image), cells)
         return self.leak(hidden), cells  # papers/000 §4.3: f_t
 
     def leaked_features(self, words: Tensor, image: DiscriminatorImage | None = None) -> Tensor:
-        """f_t of every prefix of given captions, in one pass.
-
-        Args:
-            words: (B, N, T) int64, begin first.
-            image: from `encode_image`.
-
-        Returns:
-            (B, N, T, G).
-        """
+        """f_t of every prefix of given captions in one pass: (B, N, T) int64, begin first, to (B, N, T, G)."""
         return self.leak(self.sru(self._products(self.embed(words), image)))
 
     def logits(self, leaked: Tensor) -> Tensor:

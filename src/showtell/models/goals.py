@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import abc
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from showtell.models.contract import Decoder, ImageT, InputsT, Output, RowsT
@@ -23,16 +22,7 @@ class GoalDecoder(Decoder[InputsT, ImageT, RowsT]):
     """A decoder that, with `Capability.GOALS`, follows a manager's subgoals, computed from the leaked feature."""
 
     discriminator: Discriminator
-
-    @property
-    @abc.abstractmethod
-    def horizon(self) -> int:
-        """c, the number of steps that a subgoal looks ahead."""
-
-    @property
-    @abc.abstractmethod
-    def goal_modules(self) -> tuple[nn.Module, ...]:
-        """The modules behind the subgoals, discriminator included; the likelihood of words gives them no gradient."""
+    horizon: int  # c, the number of steps that a subgoal looks ahead
 
 
 def spread_of_directions(vectors: Tensor) -> Tensor:

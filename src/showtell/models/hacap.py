@@ -9,7 +9,7 @@
     g_t = f_t                                                   `manager: false`
     w_t = W_psi (g_{t-c+1} + .. + g_t)                          the last c subgoals, embedded            (LeakGAN)
     O_t = A H_t',  H_t = U h_t as a matrix, M x k               a vector of k numbers for each word      (LeakGAN)
-    p(y_t | y_<t) = softmax(O_t w_t / tau)                                                               (LeakGAN)
+    p(y_t | y_<t) = softmax(O_t w_t)                                                                     (LeakGAN)
 
 Their training is `objectives/adversarial.py`. With cross-entropy alone only the worker is trained, with manager and
 discriminator constant; `goals: false` is the worker by itself, whose logits are A U h_t.
@@ -26,8 +26,8 @@ Where this differs from the paper, or the paper is silent:
     M: the same A for each of the k columns. The logits cost one product of M x V; O_t itself is never computed.
  5. `normalise_goals`: LeakGAN divides g_t by its length, papers/000 does not mention it and reports collapsed goals
     (§5.4). Both are implemented; on is the default.
- 6. One temperature tau for the likelihood in training and another one for captions, samples of the second stage among
-    them (LeakGAN: higher in training).
+ 6. LeakGAN divides the logits by a temperature, higher in training; papers/000 has none. Samples of the second stage
+    may have one (`objective.sampling_temperature`).
  7. Initialised as in §4.4: SRUs orthogonal, Xavier elsewhere; embeddings, which it does not mention, normal with
     deviation 0.1.
  8. Dropout acts on h_t in front of U; the paper has none.
@@ -47,10 +47,10 @@ Where this differs from the paper, or the paper is silent:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -61,7 +61,7 @@ from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Output, State
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
 from showtell.models.goals import GoalDecoder, GoalOutput
-from showtell.models.layers import Embedding, Linear
+from showtell.models.layers import Embedding, Linear, feature_projection
 from showtell.models.sru import Sru
 from showtell.types import Features
 
@@ -107,14 +107,6 @@ class HacapConfig(DecoderConfig):
     discriminator_image: Literal["none", "mean", "attended"] = Field(
         "none", description="Image input of the discriminator: none, the mean feature, or an attended feature."
     )
-    temperature: float = Field(1.0, gt=0, description="tau in eval mode.")
-    training_temperature: float = Field(1.0, gt=0, description="tau in training.")
-
-    @model_validator(mode="after")
-    def _has_goals_to_manage(self) -> Self:
-        if not self.goals and not self.manager:
-            raise ValueError("goals=false has no manager already; leave out manager=false, or set goals=true")
-        return self
 
 
 @dataclass(frozen=True)
@@ -173,10 +165,10 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
     def __init__(self, config: HacapConfig, *, feature_size: int, vocabulary_size: int) -> None:
         super().__init__()
         self.config = config
+        self.horizon = config.horizon
+        self._has_manager = config.goals and config.manager
         size, hidden = config.project_features or feature_size, config.hidden_size
-        self.feature_projection = (
-            nn.Sequential(Linear(feature_size, size), nn.ReLU()) if config.project_features else nn.Identity()
-        )
+        self.feature_projection = feature_projection(feature_size, config.project_features)
         self.embedding = Embedding(vocabulary_size, config.embedding_size)  # E
         self.attention = AdditiveAttention(  # L_img, b_a, L_lang, W_e
             feature_size=size, query_size=hidden, attention_size=config.attention_size, activation="relu"
@@ -197,22 +189,14 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
                 leak_size=config.goal_size,
                 image=config.discriminator_image,
             )
-            if config.manager:
+            if self._has_manager:
                 self.manager = Sru(config.goal_size, config.manager_size)
                 self.to_goal = Linear(config.manager_size, config.goal_size)  # W_g
             self.goal_embedding = Linear(config.goal_size, columns, bias=False)  # W_psi
         self.initialise()
 
     def initialise(self) -> None:
-        """Set the weights before training (papers/000 §4.4).
-
-        | parameter          | distribution             |
-        |--------------------|--------------------------|
-        | matrices of SRUs   | orthogonal, one by one   |
-        | embeddings         | normal, deviation 0.1    |
-        | other matrices     | Xavier uniform           |
-        | biases             | 0                        |
-        """
+        """Set the weights before training (papers/000 §4.4); SRUs have set their own."""
         for module in self.modules():
             if isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=0.1)
@@ -220,21 +204,6 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-
-    @property
-    def horizon(self) -> int:
-        """c."""
-        return self.config.horizon
-
-    @property
-    def goal_modules(self) -> tuple[nn.Module, ...]:
-        """Discriminator, manager and W_g, as far as there are any."""
-        manager = (self.manager, self.to_goal) if self._has_manager else ()
-        return (self.discriminator, *manager) if self.config.goals else ()
-
-    @property
-    def _has_manager(self) -> bool:
-        return Capability.MANAGER in self.capabilities
 
     def start(self, features: Features) -> HacapState:
         """L_img a, which does not depend on words, and zero cells."""
@@ -248,9 +217,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
             worker=self.worker.start(vectors),
             manager=self.manager.start(vectors) if self._has_manager else (),
             discriminator=self.discriminator.sru.start(vectors) if has_goals else (),
-            goals=vectors.new_zeros(len(vectors), 1, self.config.horizon - 1, self.config.goal_size)
-            if has_goals
-            else None,
+            goals=vectors.new_zeros(len(vectors), 1, self.horizon - 1, self.config.goal_size) if has_goals else None,
         )
         return State(image, rows)
 
@@ -297,12 +264,11 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         return goal, cells
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:
-        """O_t w_t / tau as A (H_t w_t) / tau."""
+        """O_t w_t as A (H_t w_t)."""
         assert isinstance(output, HacapOutput)
         actions = self.actions(self.dropout(output.hidden))  # (..., M k)
         if output.guidance is not None:
             goal_embedding = self.goal_embedding(output.guidance)  # papers/000 LeakGAN: w_t
             columns = torch.unflatten(actions, -1, (self.config.output_size, -1))
             actions = (columns @ goal_embedding.unsqueeze(-1)).squeeze(-1)
-        tau = self.config.training_temperature if self.training else self.config.temperature
-        return self.output(actions) / tau  # papers/000 LeakGAN: O_t w_t
+        return self.output(actions)  # papers/000 LeakGAN: O_t w_t

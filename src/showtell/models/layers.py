@@ -21,6 +21,11 @@ class Linear(nn.Linear):
         return linear(input, self.weight, self.bias)
 
 
+def feature_projection(feature_size: int, size: int | None, *behind: nn.Module) -> nn.Module:
+    """A linear layer with ReLU over feature vectors, or the identity where there is no size (`project_features`)."""
+    return nn.Identity() if size is None else nn.Sequential(Linear(feature_size, size), nn.ReLU(), *behind)
+
+
 class Embedding(nn.Embedding):
     """torch's embedding with an accumulated gradient; without torch's options (max_norm, sparse, ...)."""
 

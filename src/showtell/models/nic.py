@@ -29,7 +29,9 @@ Where this differs from the papers, or the papers are silent:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal, cast
 
 from pydantic import Field
@@ -44,15 +46,21 @@ from showtell.models.layers import Embedding, Linear
 from showtell.models.recurrent import Cell, GruCell, LstmCell, MaxoutLstmCell, RnnCell, initialise
 from showtell.types import Features
 
+CELLS: dict[str, Callable[[int, int], Cell]] = {
+    "gru": GruCell,
+    "gru_torch": partial(GruCell, reset_after=True),
+    "lstm": LstmCell,
+    "lstm_maxout": MaxoutLstmCell,
+    "rnn": RnnCell,
+}
+
 
 class NicConfig(DecoderConfig):
     """Sizes and choices of the captioner without attention."""
 
     name: Literal["nic"] = "nic"
     cell: Literal["gru", "gru_torch", "lstm", "lstm_maxout", "rnn"] = Field(
-        "gru",
-        description="Recurrent cell: the GRU of papers/004 §2.1, torch's GRU, an LSTM, an LSTM with maxout (Rennie et "
-        "al., 2017), or the plain RNN of papers/004 §1.3.",
+        "gru", description="Recurrent cell (`gru`: papers/004 §2.1, `gru_torch`: torch's, `rnn`: papers/004 §1.3)."
     )
     layers: Annotated[Size, Field(le=64)] = Field(1, description="Number of recurrent layers.")
     image: Literal["state", "input"] = Field(
@@ -98,14 +106,15 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
         self.config = config
         hidden, embedding = config.hidden_size, config.embedding_size
         self.embedding = Embedding(vocabulary_size, embedding)
-        self.cells = nn.ModuleList(self._cell(embedding if layer == 0 else hidden) for layer in range(config.layers))
+        sizes = [embedding] + [hidden] * (config.layers - 1)
+        self.cells = nn.ModuleList(CELLS[config.cell](size, hidden) for size in sizes)
         if config.image == "input":
             self.image_to_input = nn.Linear(feature_size, embedding)  # W_I
         else:
             self.image_to_state = nn.Linear(feature_size, self._states * hidden)  # W_0
         self.dropout = Dropout(config.dropout)
         self.output = Linear(hidden, vocabulary_size)  # W_o
-        self.initialise()
+        initialise(self, self._layers)
 
     @property
     def _states(self) -> int:
@@ -115,27 +124,6 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
     @property
     def _layers(self) -> tuple[Cell, ...]:
         return tuple(cast(Cell, cell) for cell in self.cells)
-
-    def _cell(self, inputs: int) -> Cell:
-        if self.config.cell == "lstm":
-            return LstmCell(inputs, self.config.hidden_size)
-        if self.config.cell == "lstm_maxout":
-            return MaxoutLstmCell(inputs, self.config.hidden_size)
-        if self.config.cell == "rnn":
-            return RnnCell(inputs, self.config.hidden_size)
-        return GruCell(inputs, self.config.hidden_size, reset_after=self.config.cell == "gru_torch")
-
-    def initialise(self) -> None:
-        """Set the weights before training; the papers are silent.
-
-        | parameter          | distribution             |
-        |--------------------|--------------------------|
-        | matrices           | Xavier uniform           |
-        | recurrent matrices | orthogonal, gate by gate |
-        | embedding          | normal, deviation 0.1    |
-        | biases             | 0; forget gates 1        |
-        """
-        initialise(self, self._layers)
 
     def start(self, features: Features) -> NicState:
         """The state after the image, which is the initial state or the first input and is not used again."""

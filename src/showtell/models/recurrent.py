@@ -19,41 +19,20 @@ class LstmCell(nn.LSTMCell):
     """
 
     def project_input(self, part: Tensor, offset: int = 0) -> Tensor:
-        """Project a part of the input to the gates.
+        """Project a part of the input, (..., P), to the gates, (..., 4 H), in torch's order i, f, g, o.
 
-        Args:
-            part: (..., P), the positions offset to offset + P of the input.
-            offset: first position of the part. The part at 0 adds the bias of the input.
-
-        Returns:
-            (..., 4 H), in torch's order i, f, g, o.
+        The part is the positions offset to offset + P of the input; that at 0 adds the bias of the input.
         """
         return linear(part, self.weight_ih, None if offset else self.bias_ih, offset=offset)
 
     def forward(self, gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """One step.
+        """One step to the new hidden and cell, (B, N, H).
 
-        Args:
-            gates: (B, N, 4 H), the sum of `project_input` over all parts of the input.
-            hidden: (B, N, H).
-            cell: (B, N, H).
-
-        Returns:
-            The new hidden and cell.
+        The gates, (B, N, 4 H), are the sum of `project_input` over all parts of the input.
         """
         i, f, g, o = (gates + linear(hidden, self.weight_hh, self.bias_hh)).chunk(4, -1)
         cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)  # papers/003 §3.1.2: c_t
         return torch.sigmoid(o) * torch.tanh(cell), cell  # papers/003 §3.1.2: h_t
-
-    def initialise(self) -> None:
-        """Xavier uniform; the recurrent matrix orthogonal, gate by gate; biases 0, of the forget gate 1."""
-        nn.init.xavier_uniform_(self.weight_ih)
-        for gate in self.weight_hh.data.chunk(4):
-            nn.init.orthogonal_(gate)
-        nn.init.zeros_(self.bias_ih)
-        nn.init.zeros_(self.bias_hh)
-        with torch.no_grad():
-            self.bias_ih.chunk(4)[1].fill_(1.0)
 
 
 class MaxoutLstmCell(nn.RNNCellBase):
@@ -75,16 +54,10 @@ class MaxoutLstmCell(nn.RNNCellBase):
     def forward(
         self, gates: Tensor, hidden: Tensor, cell: Tensor, candidates: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One step.
+        """One step to the new hidden and cell, (B, N, H).
 
-        Args:
-            gates: (B, N, 5 H), the output of `project_input`.
-            hidden: (B, N, H).
-            cell: (B, N, H).
-            candidates: (B, N, 2 H), what is added to the two candidates alone.
-
-        Returns:
-            The new hidden and cell.
+        The gates, (B, N, 5 H), are the output of `project_input`; `candidates`, (B, N, 2 H), are added to the two
+        candidates alone.
         """
         size = self.hidden_size
         gates = gates + linear(hidden, self.weight_hh, self.bias_hh)
@@ -93,16 +66,6 @@ class MaxoutLstmCell(nn.RNNCellBase):
         first, second = (both if candidates is None else both + candidates).chunk(2, -1)
         cell = f * cell + i * torch.maximum(first, second)
         return o * torch.tanh(cell), cell
-
-    def initialise(self) -> None:
-        """Xavier uniform; the recurrent matrix orthogonal, gate by gate; biases 0, of the forget gate 1."""
-        nn.init.xavier_uniform_(self.weight_ih)
-        for gate in self.weight_hh.data.chunk(5):
-            nn.init.orthogonal_(gate)
-        nn.init.zeros_(self.bias_ih)
-        nn.init.zeros_(self.bias_hh)
-        with torch.no_grad():
-            self.bias_ih.chunk(5)[1].fill_(1.0)
 
 
 class GruCell(nn.GRUCell):
@@ -137,14 +100,6 @@ class GruCell(nn.GRUCell):
         candidate = torch.tanh(gates[..., 2 * size :] + F.linear(reset * hidden, self.weight_hh[2 * size :]))
         return update * candidate + (1 - update) * hidden  # papers/004 §2.1: c_t
 
-    def initialise(self) -> None:
-        """Xavier uniform; the recurrent matrix orthogonal, gate by gate; biases 0."""
-        nn.init.xavier_uniform_(self.weight_ih)
-        for gate in self.weight_hh.data.chunk(3):
-            nn.init.orthogonal_(gate)
-        nn.init.zeros_(self.bias_ih)
-        nn.init.zeros_(self.bias_hh)
-
 
 class RnnCell(nn.RNNCell):
     """torch's RNN cell with tanh: a' = tanh(W_ax x + W_aa a + b), as papers/004 §1.3 writes it.
@@ -160,20 +115,20 @@ class RnnCell(nn.RNNCell):
         """One step: `project_input` of the input, (B, N, H), and (B, N, H) to the new hidden, (B, N, H)."""
         return torch.tanh(projected + linear(hidden, self.weight_hh, self.bias_hh))  # papers/004 §1.3: a_t
 
-    def initialise(self) -> None:
-        """Xavier uniform; the recurrent matrix orthogonal; biases 0."""
-        nn.init.xavier_uniform_(self.weight_ih)
-        nn.init.orthogonal_(self.weight_hh)
-        nn.init.zeros_(self.bias_ih)
-        nn.init.zeros_(self.bias_hh)
-
 
 Cell = LstmCell | MaxoutLstmCell | GruCell | RnnCell
 
 
 def initialise(decoder: nn.Module, cells: Iterable[Cell]) -> None:
-    """Set the weights of a decoder before training: matrices Xavier uniform, `embedding` normal with deviation 0.1,
-    biases 0; then its recurrent cells in their own way."""
+    """Set the weights of a decoder before training, of which the papers say nothing, or "randomly".
+
+    | parameter                  | distribution             |
+    |----------------------------|--------------------------|
+    | matrices                   | Xavier uniform           |
+    | recurrent matrices         | orthogonal, gate by gate |
+    | `embedding`                | normal, deviation 0.1    |
+    | biases                     | 0; forget gates 1        |
+    """
     for name, parameter in decoder.named_parameters():
         if name == "embedding.weight":
             nn.init.normal_(parameter, std=0.1)
@@ -182,4 +137,15 @@ def initialise(decoder: nn.Module, cells: Iterable[Cell]) -> None:
         else:
             nn.init.zeros_(parameter)
     for cell in cells:
-        cell.initialise()
+        initialise_cell(cell)
+
+
+def initialise_cell(cell: Cell) -> None:
+    """The same for a recurrent cell by itself."""
+    nn.init.xavier_uniform_(cell.weight_ih)
+    for gate in cell.weight_hh.data.split(cell.hidden_size):
+        nn.init.orthogonal_(gate)
+    nn.init.zeros_(cell.bias_ih)
+    nn.init.zeros_(cell.bias_hh)
+    if isinstance(cell, LstmCell | MaxoutLstmCell):
+        nn.init.ones_(cell.bias_ih.data[cell.hidden_size : 2 * cell.hidden_size])  # forget gate

@@ -40,8 +40,7 @@ class RegionInputConfig(DecoderConfig):
     normalise_features: bool = Field(False, description="Divide each feature vector by its length.")
     box_features: Literal["none", "appended", "normalised"] = Field(
         "none",
-        description="Append five numbers to each feature vector: corners and area of its box as shares of the photo, "
-        "with `normalised` divided by their length.",
+        description="Append corners and area of its box to each vector, as shares of the photo or also normalised.",
     )
     feature_batch_norm: Literal["none", "before", "before_and_after"] = Field(
         "none", description="Batch norm of the feature vectors before their projection, or before and after it."
@@ -56,7 +55,7 @@ class RegionInputConfig(DecoderConfig):
 
 
 class RegionInput(nn.Module):
-    """Everything that is done to feature vectors but their projection, which the model has between the two halves.
+    """Everything that is done to feature vectors before and after their projection, which belongs to the model.
 
     Args:
         config: which of it is done.
@@ -94,19 +93,13 @@ class RegionInput(nn.Module):
             numbers = F.normalize(numbers, dim=-1)
         return torch.cat([vectors, numbers], -1)
 
-    def before(self, vectors: Tensor, is_region: Tensor) -> Tensor:
-        """What is projected, (B, R, size), from `vectors`."""
-        return vectors if self.norm_before is None else self.norm_before(vectors, is_region)
-
-    def after(self, projected: Tensor, is_region: Tensor) -> Tensor:
-        """What is attended to, from the projected vectors: (B, R, projected_size)."""
-        projected = self.dropout(projected)
-        return projected if self.norm_after is None else self.norm_after(projected, is_region)
-
     def project(self, features: Features, projection: nn.Module) -> Tensor:
-        """What is attended to, (B, R, projected_size): all of it, around the projection."""
-        is_region = features.is_region
-        return self.after(projection(self.before(self.vectors(features), is_region)), is_region)
+        """The vectors that are attended to, (B, R, projected_size)."""
+        vectors = self.vectors(features)
+        if self.norm_before is not None:
+            vectors = self.norm_before(vectors, features.is_region)
+        projected: Tensor = self.dropout(projection(vectors))
+        return projected if self.norm_after is None else self.norm_after(projected, features.is_region)
 
     def initialise(self) -> None:
         """Batch norm begins as the identity."""

@@ -41,10 +41,10 @@ Where this differs from the paper, or the paper is silent:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
 from showtell import counter_rng
@@ -53,7 +53,7 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State, gather_rows
-from showtell.models.layers import Embedding, Linear
+from showtell.models.layers import Embedding, Linear, feature_projection
 from showtell.models.recurrent import LstmCell
 from showtell.types import Features
 
@@ -105,15 +105,6 @@ class SatConfig(DecoderConfig):
     readout_tanh: bool = Field(True, description="Apply tanh before L_o.")
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h_t and before L_o.")
 
-    @model_validator(mode="after")
-    def _has_layers_to_count(self) -> Self:
-        if self.init_state == "zeros" and self.init_layers != 1:
-            raise ValueError(
-                f"init_state=zeros and init_layers={self.init_layers} contradict each other: there is no f_init; leave "
-                "out one of them"
-            )
-        return self
-
 
 @dataclass(frozen=True)
 class SatImage:
@@ -130,9 +121,7 @@ class SatRows:
 
     hidden: Tensor  # (B, N, H) h_{t-1}
     cell: Tensor  # (B, N, H) c_{t-1}
-    is_expected: Tensor | None = (
-        None  # (B, N) bool, hard attention in training: this caption uses expectations, not samples
-    )
+    is_expected: Tensor | None = None  # (B, N) bool, of hard attention in training: expectations instead of samples
 
 
 SatState = State[SatImage, SatRows]
@@ -170,9 +159,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         self.config = config
         context_size = config.project_features or feature_size
         embedding, hidden = config.embedding_size, config.hidden_size
-        self.feature_projection = (
-            nn.Sequential(Linear(feature_size, context_size), nn.ReLU()) if config.project_features else nn.Identity()
-        )
+        self.feature_projection = feature_projection(feature_size, config.project_features)
         self.embedding = Embedding(vocabulary_size, embedding)  # E
         self.attention = AdditiveAttention(
             feature_size=context_size, query_size=hidden, attention_size=config.attention_size,
@@ -198,15 +185,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         return nn.Sequential(*first, nn.Linear(hidden if first else context_size, hidden), *last)
 
     def initialise(self) -> None:
-        """Set the weights before training; the paper says "randomly".
-
-        | parameter                    | distribution                 |
-        |------------------------------|------------------------------|
-        | matrices                     | Xavier uniform               |
-        | recurrent matrix of the LSTM | orthogonal, gate by gate     |
-        | embedding E                  | normal, deviation 0.1        |
-        | biases                       | 0; forget gate 1             |
-        """
+        """Set the weights before training, as `recurrent.initialise` does."""
         for name, parameter in self.named_parameters():
             if name == "embedding.weight":
                 nn.init.normal_(parameter, std=0.1)

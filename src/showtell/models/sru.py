@@ -46,44 +46,21 @@ class SruLayer(nn.Module):
         nn.init.zeros_(self.bias)
 
     def project_input(self, part: Tensor, offset: int = 0) -> Tensor:
-        """Project a part of the input: its terms of W_f x, W_r x, W x and W_h x.
-
-        Args:
-            part: (..., P), the positions offset to offset + P of the input.
-            offset: first position of the part in the input.
-
-        Returns:
-            (..., 4 H), or (..., 3 H) without highway.
-        """
+        """Project a part of the input, (..., P), its positions offset to offset + P: the terms of W_f x, W_r x, W x and
+        W_h x, (..., 4 H), or (..., 3 H) without highway."""
         return linear(part, self.weight, offset=offset)  # papers/000 §3.4: x~_t
 
     def step(self, products: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """One step.
-
-        Args:
-            products: (B, N, 4 H), the sum of `project_input` over all parts of the input.
-            cell: (B, N, H).
-
-        Returns:
-            The new hidden and cell.
-        """
+        """One step: the sum of `project_input` over all parts of the input, (B, N, 4 H), and the cell, (B, N, H), to
+        the new hidden and cell."""
         forget, reset, new, *highway = self._gates(products)
         cell = forget * cell + (1 - forget) * new  # papers/000 §3.4: c_t
         return self._hidden(reset, cell, *highway), cell
 
-    def forward(self, products: Tensor, cell: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """All steps of a known sequence.
-
-        Args:
-            products: (B, N, T, 4 H).
-            cell: (B, N, H) before the first step; None is 0.
-
-        Returns:
-            Hidden and cell after each step, (B, N, T, H) each.
-        """
+    def forward(self, products: Tensor) -> Tensor:
+        """All steps of a known sequence from the start: (B, N, T, 4 H) to the hidden after each, (B, N, T, H)."""
         forget, reset, new, *highway = self._gates(products)
-        cells = scan(forget, (1 - forget) * new, cell)
-        return self._hidden(reset, cells, *highway), cells
+        return self._hidden(reset, scan(forget, (1 - forget) * new), *highway)
 
     def _gates(self, products: Tensor) -> tuple[Tensor, ...]:
         size = self.hidden_size
@@ -128,23 +105,12 @@ class Sru(nn.Module):
         """All steps of a known sequence from the start: (B, N, T, 4 H) to the last layer's hidden, (B, N, T, H)."""
         hidden = products
         for number, layer in enumerate(self.layers):
-            hidden, _ = layer(hidden if number == 0 else layer.project_input(hidden))  # type: ignore[operator]
+            hidden = layer(hidden if number == 0 else layer.project_input(hidden))  # type: ignore[operator]
         return hidden
 
 
-def scan(factor: Tensor, term: Tensor, initial: Tensor | None = None) -> Tensor:
-    """c_t = factor_t c_{t-1} + term_t for all t.
-
-    Args:
-        factor: (..., T, H).
-        term: (..., T, H).
-        initial: c_0, (..., H); None is 0.
-
-    Returns:
-        (..., T, H).
-    """
-    if initial is not None:
-        term = torch.cat([term[..., :1, :] + factor[..., :1, :] * initial.unsqueeze(-2), term[..., 1:, :]], -2)
+def scan(factor: Tensor, term: Tensor) -> Tensor:
+    """c_t = factor_t c_{t-1} + term_t for all t, from c_0 = 0: (..., T, H) each."""
     stride = 1
     while stride < term.shape[-2]:
         joined = term[..., stride:, :] + factor[..., stride:, :] * term[..., :-stride, :]

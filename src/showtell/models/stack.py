@@ -35,10 +35,10 @@ Where this differs from the paper, or the paper is silent:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
 from showtell.config import Size
@@ -46,7 +46,7 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.layers import Embedding, Linear
+from showtell.models.layers import Embedding, Linear, feature_projection
 from showtell.models.recurrent import LstmCell, initialise
 from showtell.types import Features
 
@@ -82,15 +82,6 @@ class StackConfig(DecoderConfig):
         if capability in (Capability.ATTENTION, Capability.STAGES) and not self.fine_stages:
             return {"fine_stages": 0}
         return super().missing_settings(capability)
-
-    @model_validator(mode="after")
-    def _has_stages_to_attend(self) -> Self:
-        if not self.fine_stages and self.attention != "stacked":
-            raise ValueError(
-                f"fine_stages=0 and attention={self.attention} contradict each other: the coarse stage attends to "
-                "nothing; leave out attention"
-            )
-        return self
 
 
 @dataclass(frozen=True)
@@ -157,28 +148,12 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         super().__init__()
         self.config = config
         size, hidden = config.project_features or feature_size, config.hidden_size
-        self.feature_projection = (
-            nn.Sequential(Linear(feature_size, size), nn.ReLU(), Dropout(config.dropout))
-            if config.project_features
-            else nn.Identity()
-        )
+        self.feature_projection = feature_projection(feature_size, config.project_features, Dropout(config.dropout))
         self.embedding = Embedding(vocabulary_size, config.embedding_size)  # W_e
         self.coarse_lstm = LstmCell(hidden + size + config.embedding_size, hidden)
         self.fine = nn.ModuleList(FineStage(config, size) for _ in range(config.fine_stages))
         self.dropout = Dropout(config.dropout)
         self.outputs = nn.ModuleList(Linear(hidden, vocabulary_size) for _ in range(self.stages))  # W_o
-        self.initialise()
-
-    def initialise(self) -> None:
-        """Set the weights before training; the paper says "randomly".
-
-        | parameter                       | distribution             |
-        |---------------------------------|--------------------------|
-        | matrices                        | Xavier uniform           |
-        | recurrent matrices of the LSTMs | orthogonal, gate by gate |
-        | embedding W_e                   | normal, deviation 0.1    |
-        | biases                          | 0; forget gates 1        |
-        """
         initialise(self, self._lstms)
 
     @property

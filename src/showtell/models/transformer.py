@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, cast
+from typing import Annotated, ClassVar, Literal, Self, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -135,10 +135,6 @@ LAYER_NORMS: dict[str, type[nn.LayerNorm]] = {"torch": nn.LayerNorm, "unbiased":
 class MultiHeadAttention(nn.Module):
     """Attention in h heads (§3.2, eq. 1)."""
 
-    if TYPE_CHECKING:
-
-        def __call__(self, x: Tensor, of: KeysValues, is_key: Tensor) -> tuple[Tensor, Tensor]: ...  # noqa: D102
-
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         size = config.hidden_size
@@ -158,7 +154,7 @@ class MultiHeadAttention(nn.Module):
         return KeysValues(keys, values)
 
     def forward(self, x: Tensor, of: KeysValues, is_key: Tensor) -> tuple[Tensor, Tensor]:
-        """What each query finds.
+        """The context of each query.
 
         Args:
             x: (B, ..., H), vectors that look: regions (B, R, H) or words (B, N, T, H).
@@ -173,16 +169,12 @@ class MultiHeadAttention(nn.Module):
         queries = torch.unflatten(self.query(x), -1, (self.heads, -1)).flatten(owners, -3).transpose(-2, -3)
         scores = (queries * queries.shape[-1] ** -0.5) @ of.keys.mT  # eq. 1, Q K' / sqrt(d_k): (..., h, Q, K)
         weights = torch.unflatten(scores, -2, lookers).masked_fill(~is_key, float("-inf")).softmax(-1)
-        found = self.dropout(weights).flatten(-1 - len(lookers), -2) @ of.values  # eq. 1: (..., h, Q, d)
-        return self.output(found.transpose(-2, -3).reshape(x.shape)), weights
+        contexts = self.dropout(weights).flatten(-1 - len(lookers), -2) @ of.values  # eq. 1: (..., h, Q, d)
+        return self.output(contexts.transpose(-2, -3).reshape(x.shape)), weights
 
 
 class FeedForward(nn.Module):
     """FFN (§3.3, eq. 2)."""
-
-    if TYPE_CHECKING:
-
-        def __call__(self, x: Tensor) -> Tensor: ...  # noqa: D102
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -217,10 +209,6 @@ class Residual(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention of the regions, and FFN."""
 
-    if TYPE_CHECKING:
-
-        def __call__(self, x: Tensor, is_region: Tensor) -> Tensor: ...  # noqa: D102
-
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config)
@@ -231,19 +219,13 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, is_region: Tensor) -> Tensor:
         """(B, R, H) and (B, R) to (B, R, H)."""
         regions = self.self_attention_residual.enter(x)
-        found, _ = self.self_attention(regions, self.self_attention.read(regions), is_region[:, None, None])
-        x = self.self_attention_residual.add(x, found)
+        context, _ = self.self_attention(regions, self.self_attention.read(regions), is_region[:, None, None])
+        x = self.self_attention_residual.add(x, context)
         return self.feed_forward_residual.add(x, self.feed_forward(self.feed_forward_residual.enter(x)))
 
 
 class DecoderLayer(nn.Module):
     """Self-attention of the words, attention over the regions, and FFN."""
-
-    if TYPE_CHECKING:
-
-        def __call__(  # noqa: D102
-            self, x: Tensor, past: KeysValues, is_visible: Tensor, memory: KeysValues, is_region: Tensor
-        ) -> tuple[Tensor, KeysValues, Tensor]: ...
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -271,10 +253,10 @@ class DecoderLayer(nn.Module):
         """
         new = self.self_attention_residual.enter(x)
         words = map_tensors(past, lambda old, new: torch.cat([old, new], -2), self.self_attention.read(new))
-        found, _ = self.self_attention(new, words, is_visible.unsqueeze(2))
-        x = self.self_attention_residual.add(x, found)
-        found, weights = self.attention(self.attention_residual.enter(x), memory, is_region[:, None, None, None])
-        x = self.attention_residual.add(x, found)
+        context, _ = self.self_attention(new, words, is_visible.unsqueeze(2))
+        x = self.self_attention_residual.add(x, context)
+        context, weights = self.attention(self.attention_residual.enter(x), memory, is_region[:, None, None, None])
+        x = self.attention_residual.add(x, context)
         x = self.feed_forward_residual.add(x, self.feed_forward(self.feed_forward_residual.enter(x)))
         return x, words, weights
 
@@ -333,8 +315,7 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
     def start(self, features: Features) -> TransformerState:
         """The regions through the encoder, and their keys and values in each layer of the decoder; no words."""
         is_region = features.is_region
-        vectors = self.region_input.before(self.region_input.vectors(features), is_region)
-        x = self.region_input.after(self.feature_projection(vectors), is_region)
+        x = self.region_input.project(features, self.feature_projection)
         for layer in self.encoder_layers:
             x = layer(x, is_region)
         x = self.encoder_norm(x)  # m

@@ -59,7 +59,7 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.layers import Embedding, Linear
+from showtell.models.layers import Embedding, Linear, feature_projection
 from showtell.models.recurrent import LstmCell, initialise
 from showtell.models.region_input import RegionInput, RegionInputConfig
 from showtell.types import Features
@@ -94,8 +94,7 @@ class UpDownConfig(RegionInputConfig):
     )
     mean_projection: Literal["shared", "own"] = Field(
         "shared",
-        description="Mean vbar of the feature vectors as they are attended to, or a linear layer of its own with ReLU "
-        "over the mean of the vectors before their projection (`own`).",
+        description="Mean vbar of the projected vectors, or a projection of its own of the mean of the unprojected.",
     )
     embedding_relu: bool = Field(False, description="Apply ReLU to the word embeddings.")
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h2_t.")
@@ -151,9 +150,7 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         hidden = config.hidden_size
         size = config.project_features or config.input_size(feature_size)
         self.region_input = RegionInput(config, feature_size=feature_size, projected_size=size)
-        self.feature_projection = (
-            nn.Sequential(Linear(self.region_input.size, size), nn.ReLU()) if config.project_features else nn.Identity()
-        )
+        self.feature_projection = feature_projection(self.region_input.size, config.project_features)
         if config.mean_projection == "own":
             self.mean_projection = nn.Sequential(nn.Linear(self.region_input.size, hidden), nn.ReLU())
         self.embedding = Embedding(vocabulary_size, config.embedding_size)  # W_e
@@ -168,26 +165,14 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         self.output = Linear(hidden, vocabulary_size)  # W_p
         if config.multi_label:
             self.labels = Linear(hidden, vocabulary_size)  # W_l
-        self.initialise()
+        initialise(self, [self.attention_lstm, self.language_lstm])
+        self.region_input.initialise()
         if config.weight_norm:  # begins with the weights as they are: g is the length of each row
             attention = self.attention
             for layer in (attention.of_features, attention.of_query, attention.score, self.output):
                 weight_norm(layer)  # papers/001 §IV: weight norm
             if config.multi_label:
                 weight_norm(self.labels)
-
-    def initialise(self) -> None:
-        """Set the weights before training; the paper is silent.
-
-        | parameter                     | distribution             |
-        |-------------------------------|--------------------------|
-        | matrices                      | Xavier uniform           |
-        | recurrent matrices of the LSTMs | orthogonal, gate by gate |
-        | embedding W_e                 | normal, deviation 0.1    |
-        | biases                        | 0; forget gates 1        |
-        """
-        initialise(self, [self.attention_lstm, self.language_lstm])
-        self.region_input.initialise()
 
     def start(self, features: Features) -> UpDownState:
         """W_va V and the gates of vbar, which no word changes; zeros for the LSTMs."""

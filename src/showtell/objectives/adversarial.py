@@ -36,8 +36,6 @@ Where this differs from the papers, or they are silent:
     none of that.
  8. Every discriminator step draws new samples; LeakGAN trains it for epochs on a fixed set of 50,000.
  9. Without rollouts (`rollouts: 0`) the reward of a prefix is D of the prefix, although D is trained on whole captions.
-10. `goal_supervision` teaches subgoals to follow annotated phrases (`attention_supervision.py`), in pre-training alone:
-    samples have no annotation. papers/000 §7 wishes for supervised alignment and gives no formula.
 """
 
 from __future__ import annotations
@@ -63,27 +61,19 @@ from showtell.models.contract import eval_mode
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
 from showtell.models.goals import GoalDecoder, GoalOutput, spread_of_directions
 from showtell.models.kernels import log_likelihood
-from showtell.objectives.attention_supervision import goal_loss
 from showtell.objectives.contract import HealthRange, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.processes import over_whole_batch, roll_images
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import Batch, Features, NamingWords, Terms
+from showtell.types import Batch, Features, Terms
 
 CHANCE = 2 * math.log(2)  # the discriminator's loss if D is 1/2 for every caption
 
 
 def horizon_cosines(leaked: Tensor, goals: Tensor, lengths: Tensor, horizon: int) -> Tensor:
-    """cos(F_min(t+c, T) - F_t, g_t) for t = 0 .. T - 1.
+    """cos(F_min(t+c, T) - F_t, g_t) for t = 0 .. T - 1, (B, N, T), 0 after the end.
 
-    Args:
-        leaked: F, (B, N, T + 1, G).
-        goals: g, (B, N, T, G).
-        lengths: (B, N) int64, words of each caption, end included.
-        horizon: c.
-
-    Returns:
-        (B, N, T); 0 after the end.
+    F is (B, N, T + 1, G), g (B, N, T, G), c the horizon; lengths, (B, N) int64, count the end.
     """
     steps = torch.arange(goals.shape[2], device=leaked.device)
     ends = torch.minimum(steps + horizon, lengths.unsqueeze(-1))  # (B, N, T)
@@ -93,15 +83,9 @@ def horizon_cosines(leaked: Tensor, goals: Tensor, lengths: Tensor, horizon: int
 
 
 def intrinsic_rewards(leaked: Tensor, goals: Tensor, horizon: int) -> Tensor:
-    """r_t, the mean of cos(F_{t+1} - F_{t+1-i}, g_{t+1-i}) over i = 1 .. min(c, t + 1).
+    """r_t, the mean of cos(F_{t+1} - F_{t+1-i}, g_{t+1-i}) over i = 1 .. min(c, t + 1), (B, N, T).
 
-    Args:
-        leaked: F, (B, N, T + 1, G).
-        goals: g, (B, N, T, G).
-        horizon: c.
-
-    Returns:
-        (B, N, T).
+    F is (B, N, T + 1, G), g (B, N, T, G), c the horizon.
     """
     steps = goals.shape[2]
     total = goals.new_zeros(goals.shape[:3])
@@ -115,13 +99,7 @@ def intrinsic_rewards(leaked: Tensor, goals: Tensor, horizon: int) -> Tensor:
 def rank_rewards(rewards: Tensor, is_word: Tensor, delta: float) -> Tensor:
     """sigmoid(delta (1/2 - rank / B)) at each step, rank 1 being the best of the B rewards of words at this step.
 
-    Args:
-        rewards: (B, N, T).
-        is_word: (B, N, T) bool.
-        delta: slope.
-
-    Returns:
-        (B, N, T); 0 where there is no word.
+    Rewards, (B, N, T), and is_word, (B, N, T) bool, to (B, N, T), 0 where there is no word.
     """
     flat, real = rewards.flatten(0, 1), is_word.flatten(0, 1)  # (rows, T)
     both = real.unsqueeze(0) & real.unsqueeze(1)
@@ -139,22 +117,10 @@ class AdversarialPretrainingConfig(CrossEntropyConfig):
     samples: Size = Field(1, description="N, number of captions sampled for each image.")
     sampling_temperature: float = Field(1.0, gt=0, description="Temperature: the policy's logits are divided by it.")
     discriminator_lr_factor: float = Field(
-        0.3,
-        gt=0,
-        description="Learning rate of the discriminator, as a multiple of `training.learning_rate` (LeakGAN: 0.05).",
+        0.3, gt=0, description="Learning rate of the discriminator over `training.learning_rate` (LeakGAN: 0.05)."
     )
     discriminator_weight: float = Field(1.0, ge=0, description="Weight of the discriminator's loss.")
-    manager_weight: float = Field(
-        1.0,
-        ge=0,
-        description="Weight of the manager's loss (pre-training: a mean over words; adversarial stage: over captions).",
-    )
-    goal_supervision: float = Field(
-        0.0,
-        ge=0,
-        description="Weight of a loss that keeps the direction of subgoals within a phrase that names an object and "
-        "turns it between phrases, beside the manager's (papers/000 §7); needs a dataset with boxes.",
-    )
+    manager_weight: float = Field(1.0, ge=0, description="Weight of the manager's loss.")
 
 
 class AdversarialPretraining(CrossEntropy):
@@ -170,12 +136,6 @@ class AdversarialPretraining(CrossEntropy):
         self.max_length = max_length
 
     @property
-    def supervised_words(self) -> NamingWords | None:
-        """Which mentions the losses of attention and of subgoals need."""
-        config = self.config
-        return config.attention_supervision.words if config.goal_supervision else super().supervised_words
-
-    @property
     def rates(self) -> dict[str, float]:
         """The discriminator's factor of the learning rate."""
         return {"discriminator": self.config.discriminator_lr_factor}
@@ -184,29 +144,18 @@ class AdversarialPretraining(CrossEntropy):
         """The terms of the three networks; in eval mode those of cross-entropy."""
         if not self.training:
             return super().forward(batch, features, decoder)
-        decoder = self._with_goals(decoder)
+        assert isinstance(decoder, GoalDecoder), "recipes are checked for a model with subgoals"
         forced = teacher_forced(decoder, features, batch.inputs)
         total, parts = self._terms(batch, features, forced, decoder)
         lengths = (batch.targets != Vocabulary.pad).sum(-1)  # (B, N)
-        cosines = horizon_cosines(
-            self._leaked_features(decoder, features, batch.words).detach(), _goals(forced), lengths, decoder.horizon
-        )
+        leaked = self._leaked_features(decoder, features, batch.words).detach()
+        cosines = horizon_cosines(leaked, _goals(forced), lengths, decoder.horizon)
         manager = -cosines.sum() / counts_of(batch).words
-        if self.config.goal_supervision and batch.mentions is not None:
-            following = goal_loss(_goals(forced), batch.mentions.indices) / counts_of(batch).words
-            total = total + self.config.goal_supervision * following
-            parts["goal_supervision"] = following
         sampled = self._sample(features, decoder)
         discriminator, accuracy = self._discriminate(batch, features, decoder, sampled)
         total = total + self.config.manager_weight * manager + self.config.discriminator_weight * discriminator
         parts |= {"manager": manager, "discriminator": discriminator, **accuracy}
         return Terms(total, {name: value.detach() for name, value in parts.items()})
-
-    def _with_goals(self, decoder: Decoder) -> GoalDecoder:
-        """The decoder, checked for the capabilities that the objective needs."""
-        self.check_decoder(decoder)
-        assert isinstance(decoder, GoalDecoder), "a model with goals is a GoalDecoder"
-        return decoder
 
     @staticmethod
     def _leaked_features(decoder: GoalDecoder, features: Features, words: Tensor) -> Tensor:
@@ -230,11 +179,7 @@ class AdversarialPretraining(CrossEntropy):
     def _discriminate(
         self, batch: Batch, features: Features, decoder: GoalDecoder, sampled: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The discriminator's loss, and its accuracy on real, sampled and mismatched captions.
-
-        Args:
-            sampled: (B, N, L + 1) int64, begin first.
-        """
+        """The discriminator's loss, and its accuracy on real, sampled, (B, N, L + 1), and mismatched captions."""
         counts = counts_of(batch)
         image = _image_of_discriminator(decoder, features)
         real = batch.is_caption
@@ -245,12 +190,9 @@ class AdversarialPretraining(CrossEntropy):
             encoded = decoder.discriminator.encode_image(next_features.vectors, next_features.is_region)
             fakes.append(("mismatched", batch.words, encoded, real, counts.captions))
         total, parts = sampled.new_zeros((), dtype=torch.float32), {}
-        for name, words, discriminator_image, is_caption, count in [
-            ("real", batch.words, image, real, counts.captions),
-            *fakes,
-        ]:
+        for name, words, seen, is_caption, count in (("real", batch.words, image, real, counts.captions), *fakes):
             sign, weight = (1, 1.0) if name == "real" else (-1, 1 / len(fakes))
-            logits = sign * verdicts(decoder.discriminator, words, discriminator_image)  # above 0: classified correctly
+            logits = sign * verdicts(decoder.discriminator, words, seen)  # above 0: classified correctly
             # papers/000 LeakGAN: discriminator
             total = total + weight * (F.softplus(-logits) * is_caption).sum() / count
             parts[f"{name}_known"] = ((logits > 0) & is_caption).sum() / count
@@ -326,7 +268,7 @@ class Adversarial(AdversarialPretraining):
         """The terms of the three networks; in eval mode those of cross-entropy."""
         if not self.training or self.is_pretraining_epoch:
             return super().forward(batch, features, decoder)
-        decoder = self._with_goals(decoder)
+        assert isinstance(decoder, GoalDecoder), "recipes are checked for a model with subgoals"
         config = self.config
         sampled = self._sample(features, decoder)  # (B, N, T + 1)
         words = sampled[..., 1:]
@@ -336,9 +278,7 @@ class Adversarial(AdversarialPretraining):
         with eval_mode(decoder):
             forced = teacher_forced(decoder, features, sampled[..., :-1])
             logits = _mask_words(forced.logits.float() / config.sampling_temperature, NEVER_GENERATED)
-            continuation_logprobs = log_likelihood(_mask_words(logits, [Vocabulary.end]), words).masked_fill(
-                ~is_not_end, 0.0
-            )
+            without_end = log_likelihood(_mask_words(logits, [Vocabulary.end]), words).masked_fill(~is_not_end, 0.0)
             rewards = self._rewards(features, decoder, words)
         goals = _goals(forced)
         leaked = self._leaked_features(decoder, features, sampled).detach()
@@ -349,12 +289,11 @@ class Adversarial(AdversarialPretraining):
         intrinsic = intrinsic_rewards(leaked, goals.detach(), decoder.horizon)
         advantage = self._advantage(intrinsic, is_not_end & (not batch.is_dummy))
         # papers/000 LeakGAN: worker
-        worker = -config.intrinsic_weight * (advantage * continuation_logprobs).sum() / count
+        worker = -config.intrinsic_weight * (advantage * without_end).sum() / count
         if config.external_weight:
             word_logprobs = log_likelihood(logits, words).masked_fill(~is_word, 0.0)
-            worker = (
-                worker - config.external_weight * (self._advantage(quality, is_ranked) * word_logprobs).sum() / count
-            )
+            external = (self._advantage(quality, is_ranked) * word_logprobs).sum()
+            worker = worker - config.external_weight * external / count
         discriminator, parts = self._discriminate(batch, features, decoder, sampled)
         total = (
             config.worker_weight * worker
@@ -362,9 +301,8 @@ class Adversarial(AdversarialPretraining):
             + config.discriminator_weight * discriminator
         )
         if config.cross_entropy:
-            likelihood, words_parts = self._terms(
-                batch, features, teacher_forced(decoder, features, batch.inputs), decoder
-            )
+            given = teacher_forced(decoder, features, batch.inputs)
+            likelihood, words_parts = self._terms(batch, features, given, decoder)
             total = total + config.cross_entropy * likelihood
             parts |= words_parts
         verdict = rewards.gather(-1, (is_word.sum(-1, keepdim=True) - 1)).sum() / count
@@ -417,14 +355,9 @@ def verdicts(discriminator: Discriminator, words: Tensor, image: DiscriminatorIm
 
 
 def mean_of_other_rows(values: Tensor, is_word: Tensor) -> Tensor:
-    """The mean at each step over the batch's other captions that have a word at this step; 0 if there is none.
+    """The mean at each step over the batch's other captions that have a word at this step, 0 if there is none.
 
-    Args:
-        values: (B, N, T).
-        is_word: (B, N, T) bool.
-
-    Returns:
-        (B, N, T).
+    (B, N, T) and (B, N, T) bool to (B, N, T).
     """
     kept = values * is_word
     others = is_word.sum((0, 1)) - 1  # (T,)
@@ -432,12 +365,7 @@ def mean_of_other_rows(values: Tensor, is_word: Tensor) -> Tensor:
 
 
 def goal_health(goals: Tensor, is_word: Tensor) -> dict[str, Tensor]:
-    """Mean length and spread (`models.goals.spread_of_directions`) of subgoals.
-
-    Args:
-        goals: (B, N, T, G).
-        is_word: (B, N, T) bool.
-    """
+    """Mean length and spread (`models.goals.spread_of_directions`) of subgoals, (B, N, T, G)."""
     chosen = goals[is_word].float()
     return {"goal_norm": chosen.norm(dim=-1).mean(), "goal_spread": spread_of_directions(chosen)}
 

@@ -50,10 +50,7 @@ class CoarseToFineConfig(SelfCriticalConfig):
         1.0, ge=0, description="Weight of r(ws_i) - b_i, the first term of papers/002 eq. 15 (there: 1)."
     )
     previous_stage_weight: float = Field(
-        1.0,
-        ge=0,
-        description="Weight of r(ws_i) - r(ws_{i-1}), the reward relative to the stage before, the second term of "
-        "papers/002 eq. 15 (there: 1).",
+        1.0, ge=0, description="Weight of r(ws_i) - r(ws_{i-1}), the second term of papers/002 eq. 15 (there: 1)."
     )
 
     @model_validator(mode="after")
@@ -71,7 +68,6 @@ class CoarseToFine(SelfCritical):
 
     def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Tensor, dict[str, Tensor]]:
         """Unroll each stage once, from coarse to fine."""
-        self.check_decoder(decoder)
         counts = counts_of(batch)
         with torch.no_grad():
             _, rewards = self._rewarded(batch, features, StageView(decoder, 0))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from showtell.config import flat
 from showtell.models import DecoderConfig, settings_with
 from showtell.models.capabilities import Capability, as_overrides
 from showtell.objectives import OBJECTIVES
-from showtell.objectives.contract import Objective, ObjectiveConfig, set_beyond_default
+from showtell.objectives.contract import Objective, ObjectiveConfig
 
 
 def contradictions(objective: ObjectiveConfig, model: DecoderConfig) -> list[str]:
@@ -18,7 +19,8 @@ def contradictions(objective: ObjectiveConfig, model: DecoderConfig) -> list[str
     ]
     if problems:
         return problems
-    given = set_beyond_default(objective)
+    default = flat(type(objective).model_validate({"name": objective.name}).model_dump())
+    given = {name: value for name, value in flat(objective.model_dump()).items() if value != default.get(name)}
     problems = [
         f"objective.{name}={given[name]:g} has no effect with model.name={model.name}: it needs a model "
         f"{capability}; leave it out, or set {settings_with(capability)}"

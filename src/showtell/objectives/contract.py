@@ -10,14 +10,13 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 from torch import nn
 
-from showtell.config import Config, flat
-from showtell.errors import TrainingError
-from showtell.models import Capability, Decoder, settings_with
+from showtell.config import Config
+from showtell.models import Capability, Decoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Counts, Features, NamingWords, Terms
 
@@ -86,32 +85,9 @@ class Objective(nn.Module, abc.ABC):
 
         def __call__(self, batch: Batch, features: Features, decoder: Decoder) -> Terms: ...  # noqa: D102
 
-    def check_decoder(self, decoder: Decoder) -> None:
-        """Raise an error if a decoder lacks a capability that the objective needs.
-
-        Raises:
-            TrainingError: it does; the message has the settings of models with the capability.
-        """
-        for capability in sorted(self.needs - decoder.capabilities):
-            raise TrainingError(
-                f"objective.name={self.config.name} needs a model {capability}: {settings_with(capability)}."
-            )
-        for setting, capability in self.setting_needs.items():
-            value = set_beyond_default(self.config).get(setting)
-            if value is not None and capability not in decoder.capabilities:
-                raise TrainingError(
-                    f"objective.{setting}={value:g} needs a model {capability}: {settings_with(capability)}."
-                )
-
     @abc.abstractmethod
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
         """The terms of one batch, divided by `counts_of(batch)`, so that those of all batches of a step add up."""
-
-
-def set_beyond_default(config: ObjectiveConfig) -> dict[str, Any]:
-    """The settings that differ from their defaults, by dotted names."""
-    default = flat(type(config).model_validate({"name": config.name}).model_dump())
-    return {name: value for name, value in flat(config.model_dump()).items() if value != default.get(name)}
 
 
 def counts_of(*batches: Batch) -> Counts:
@@ -127,11 +103,6 @@ def counts_of(*batches: Batch) -> Counts:
 
 
 def with_step_counts(batches: Sequence[Batch], counts: Counts | None = None) -> list[Batch]:
-    """The batches with their common counts: their terms then add up to those of one batch with all the images.
-
-    Args:
-        batches: of this process.
-        counts: of the batches of all processes; None: of these.
-    """
+    """The batches with common counts, by default their own: their terms then add up to those of one whole batch."""
     counts = counts or counts_of(*batches)
     return [dataclasses.replace(batch, counts=counts) for batch in batches]

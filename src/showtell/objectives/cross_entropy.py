@@ -31,10 +31,10 @@ all weights are 1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -56,26 +56,14 @@ class ScheduledSamplingConfig(Config):
     max_probability: float = Field(
         0.0, ge=0, le=1, description="Maximum probability; 0 turns scheduled sampling off (teacher forcing)."
     )
-    initial_probability: float = Field(0.0, ge=0, le=1, description="Probability in the first epoch.")
     increment: float = Field(
         0.05, ge=0, le=1, description="Increase of the probability every `increment_epochs` epochs."
     )
     increment_epochs: int = Field(5, ge=1, description="Number of epochs between increases.")
-    strategy: Literal["sample", "greedy"] = Field(
-        "sample", description="Feed a word sampled from the model's distribution, or its most likely word."
-    )
-
-    @model_validator(mode="after")
-    def _rises(self) -> Self:
-        if self.initial_probability > self.max_probability:
-            raise ValueError(
-                f"initial_probability={self.initial_probability} is above max_probability={self.max_probability}"
-            )
-        return self
 
     def probability(self, epoch: int) -> float:
         """The probability in an epoch, counted from 0."""
-        return min(self.max_probability, self.initial_probability + self.increment * (epoch // self.increment_epochs))
+        return min(self.max_probability, self.increment * (epoch // self.increment_epochs))
 
 
 class CrossEntropyConfig(ObjectiveConfig):
@@ -88,23 +76,16 @@ class CrossEntropyConfig(ObjectiveConfig):
     doubly_stochastic: float = Field(
         0.0,
         ge=0,
-        description="lambda of papers/003 §4.2.1: weight of a caption's doubly stochastic penalty beside the sum of "
-        "-log p over its words; it asks for equal attention to all cells.",
+        description="lambda, weight of the penalty that asks for equal attention to all cells (papers/003 §4.2.1).",
     )
     earlier_stage_weight: float = Field(
-        1.0,
-        ge=0,
-        description="Weight of the likelihood of each stage before the last, in a model with several stages "
-        "(papers/002 eq. 10: 1); 0 supervises the last stage alone.",
+        1.0, ge=0, description="Weight of the likelihood of each stage before the last (papers/002 eq. 10: 1)."
     )
     word_presence: float = Field(
         0.0, ge=0, description="mu, weight of the auxiliary loss that predicts which words occur in the captions."
     )
     multi_label: float = Field(
-        0.0,
-        ge=0,
-        description="nu, weight of the multi-label margin loss over a caption's words, for a model that scores them so "
-        "(the report of papers/001: 10).",
+        0.0, ge=0, description="nu, weight of the margin loss of a caption's words (the report of papers/001: 10)."
     )
     attention_supervision: AttentionSupervisionConfig = Field(
         AttentionSupervisionConfig(), description="Loss of the attention of words that name an object with a box."
@@ -156,8 +137,7 @@ class CrossEntropy(Objective):
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
         """The loss of one batch, with its parts named."""
         if self.training and self.sampling_probability:
-            strategy = self.config.scheduled_sampling.strategy
-            forced = scheduled(decoder, features, batch.inputs, self.sampling_probability, strategy)
+            forced = scheduled(decoder, features, batch.inputs, self.sampling_probability)
         else:
             forced = teacher_forced(decoder, features, batch.inputs)
         total, parts = self._terms(batch, features, forced, decoder)
@@ -175,7 +155,7 @@ class CrossEntropy(Objective):
             weight = self.config.earlier_stage_weight
             with torch.set_grad_enabled(weight > 0 and torch.is_grad_enabled()):
                 logits = [decoder.readout(forced.outputs, stage) for stage in range(decoder.stages - 1)]
-                earlier = [self._likelihood(one, batch.targets) / counts.words for one in logits]
+                earlier = [self._likelihood(scores, batch.targets) / counts.words for scores in logits]
             total = torch.stack([*(weight * value for value in earlier), words]).sum()  # papers/002 eq. 10: L
             parts |= {f"words_{stage}": value for stage, value in enumerate([*earlier, words])}
         if self.config.doubly_stochastic and forced.outputs.attention is not None:
@@ -185,10 +165,9 @@ class CrossEntropy(Objective):
             parts["doubly_stochastic"] = penalty
         supervision = self.config.attention_supervision
         if supervision.weight and batch.mentions is not None:  # validation has none
-            self.check_decoder(decoder)
             *earlier, last = [
-                attention_loss(one, batch.mentions, supervision.loss) / counts.words
-                for one in stage_attention(forced.outputs)
+                attention_loss(attention, batch.mentions) / counts.words
+                for attention in stage_attention(forced.outputs)
             ]
             looking = torch.stack([*(self.config.earlier_stage_weight * value for value in earlier), last]).sum()
             total = total + supervision.weight * looking  # as the likelihoods
@@ -215,11 +194,7 @@ class CrossEntropy(Objective):
 def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_caption: Tensor) -> Tensor:
     """sum_i (1 - sum_t alpha_ti)^2, summed over captions (papers/003 §4.2.1).
 
-    Args:
-        attention: alpha, (B, N, T, R).
-        is_word: (B, N, T) bool; steps after the end do not count.
-        is_region: (B, R) bool; regions that are padding do not count.
-        is_caption: (B, N) bool.
+    alpha is (B, N, T, R), is_word (B, N, T), is_region (B, R) and is_caption (B, N): padding does not count.
     """
     coverage = (attention * is_word.unsqueeze(-1)).sum(2)  # (B, N, R)
     # papers/003 §4.2.1: penalty; papers/000 §3.5: penalty
@@ -234,9 +209,7 @@ def multi_label_margin(scores: Tensor, targets: Tensor) -> Tensor:
     occurs twice counts twice. There the end and padding of the shorter captions of a batch are labels too, and the
     maximum includes the zeros after the end; here only the words of the caption count.
 
-    Args:
-        scores: (B, N, T, V), of each word at each step.
-        targets: (B, N, T) int64; rows of padding are no captions.
+    Scores of each word at each step are (B, N, T, V), targets (B, N, T) int64; rows of padding are no captions.
     """
     is_caption = (targets != Vocabulary.pad).any(-1)
     scores, targets = scores[is_caption].float(), targets[is_caption]  # (M, T, V), (M, T)
@@ -256,24 +229,16 @@ def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int)
         observed = mean (k(k - 1) + (n - k)(n - k - 1)) / (n(n - 1)),   by chance = p^2 + (1 - p)^2
         kappa = (observed - by chance) / (1 - by chance)
 
-    Args:
-        captions: for each image, for each caption, the ids of its words. Images with one caption do not count.
-        vocabulary_size: V.
-
-    Returns:
-        (V,) float32; all 1 where no image has two captions.
+    Images with one caption do not count. Returns (V,) float32, all 1 where no image has two captions.
     """
     rated = [image for image in captions if len(image) > 1]
     if not rated:
         return torch.ones(vocabulary_size)
-    observed = torch.zeros(
-        vocabulary_size, dtype=torch.float64
-    )  # summed over images, minus the value of a word in no caption
-    share = torch.zeros(vocabulary_size, dtype=torch.float64)
+    # Observed agreement is summed over images, minus the value of a word in no caption.
+    observed, share = (torch.zeros(vocabulary_size, dtype=torch.float64) for _ in range(2))
     for image in rated:
-        ids, counts = torch.unique(
-            torch.tensor([word for caption in image for word in set(caption)]), return_counts=True
-        )
+        words = torch.tensor([word for caption in image for word in set(caption)])
+        ids, counts = torch.unique(words, return_counts=True)
         k, n = counts.double(), len(image)
         observed[ids] += (k * (k - 1) + (n - k) * (n - k - 1)) / (n * (n - 1)) - 1
         share[ids] += k / n
@@ -287,11 +252,7 @@ def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int)
 def word_presence(scores: Tensor, is_region: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     """Binary cross-entropy of "this word occurs in a caption of the image", summed over words and images.
 
-    Args:
-        scores: (B, R, V), of each word in each region.
-        is_region: (B, R) bool.
-        targets: (B, N, T) int64, the words of the captions.
-        weights: (V,) weight of each word.
+    Scores of each word in each region are (B, R, V), targets (B, N, T) int64, weights of the words (V,).
     """
     image_scores = scores.masked_fill(~is_region.unsqueeze(-1), float("-inf")).logsumexp(1)  # (B, V)
     present = torch.zeros_like(image_scores).scatter_(1, targets.flatten(1), 1.0)

@@ -78,7 +78,6 @@ class HardAttention(CrossEntropy):
         total, parts = super()._terms(batch, features, forced, decoder)
         if not self.training:  # eval mode samples no regions to reward
             return total, parts
-        self.check_decoder(decoder)
         regions, alpha = forced.outputs.sampled_regions, forced.outputs.attention
         assert regions is not None and alpha is not None, "a model that samples attention returns both in training"
         is_word = batch.targets != Vocabulary.pad  # (B, N, T)

@@ -96,15 +96,12 @@ class SelfCriticalConfig(ObjectiveConfig):
 
     name: Literal["self_critical"] = "self_critical"
     sampling: Literal["multinomial", "beam"] = Field(
-        "multinomial",
-        description="Draw the captions word by word, or take those of a beam search of the current model (the release "
-        "of papers/001, with baseline mean).",
+        "multinomial", description="Draw the captions word by word, or take those of a beam search (`baseline: mean`)."
     )
     samples: Size = Field(5, description="N, number of captions of each image in each step; of a beam, its width.")
     baseline: Literal["greedy", "leave_one_out", "mean"] = Field(
         "greedy",
-        description="b, the reward of the greedy caption, the mean reward of the other samples, or that of all samples "
-        "(mean).",
+        description="b, the reward of the greedy caption, or the mean of the other samples or of all of them (mean).",
     )
     reward: RewardConfig = Field(RewardConfig(), description="r, a weighted sum of scores.")
     cross_entropy: float = Field(0.0, ge=0, description="Weight of the cross-entropy of the reference captions.")
@@ -204,12 +201,9 @@ class SelfCritical(Objective):
 def prepare_reward(
     captions: Mapping[str, Sequence[Sequence[int]]], vocabulary_size: int, weights: Mapping[str, float]
 ) -> Reward:
-    """A reward for captions that end with `end`; "unknown" in a caption matches no word of the references.
+    """A reward for captions that end with `end`, from each image's captions as ids, `begin` and `end` included.
 
-    Args:
-        captions: image id to the ids of the words of its captions, `begin` and `end` included.
-        vocabulary_size: ids are below this.
-        weights: of the scores.
+    "Unknown" in a caption matches no word of the references.
     """
     # `begin` is never predicted, so it stands for "unknown" in references as a word that no caption can match.
     replaced = {Vocabulary.unknown: Vocabulary.begin}

@@ -13,7 +13,7 @@ from torch import Tensor
 import showtell
 from showtell.decoding import greedy, teacher_forced
 from showtell.models.contract import Decoder
-from showtell.models.kernels import onednn, plain_kernels, switch
+from showtell.models.kernels import onednn, plain, plain_kernels
 from tests.models.test_zoo import captions, features, make
 
 # Each uses kernels in its own way: LSTM gates, scores by tanh and by ReLU, columns of one weight, all steps at once.
@@ -69,7 +69,7 @@ def test_the_plain_form_calls_no_operator_of_ours(monkeypatch):
 @pytest.mark.parametrize(("value", "expected"), [("plain", True), ("", False)])
 def test_the_environment_chooses_the_form(monkeypatch, value, expected):
     monkeypatch.setenv("SHOWTELL_KERNELS", value)
-    assert runpy.run_path(str(switch.__file__))["is_plain"]() is expected
+    assert runpy.run_path(str(plain.__file__))["is_plain"]() is expected
 
 
 def test_private_operators_of_torch_are_called_in_the_kernels_alone():

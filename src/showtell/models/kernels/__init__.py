@@ -18,8 +18,7 @@ from showtell.models.kernels.accumulation import gathered_gradients
 from showtell.models.kernels.fused import additive_scores, log_likelihood
 from showtell.models.kernels.linear import embedding, linear
 from showtell.models.kernels.onednn import bfloat16_products, can_round_products
-from showtell.models.kernels.plain import Activation
-from showtell.models.kernels.switch import is_plain, plain_kernels
+from showtell.models.kernels.plain import Activation, is_plain, plain_kernels
 
 __all__ = [
     "Activation",

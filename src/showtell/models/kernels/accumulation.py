@@ -2,7 +2,7 @@
 
 autograd computes a gradient of a weight's full size at every step and adds it up, which costs more than the product
 itself. Inside `gathered_gradients()` each step of the backward pass stores its input and the gradient of its result
-in a `GradientAccumulator`, which computes one gradient after the last step. It is part of the same backward
+in a `GradientAccumulator`, and one gradient is computed after the last step. It is part of the same backward
 pass: hooks, accumulation over batches and `torch.autograd.grad` see nothing unusual.
 """
 
@@ -10,66 +10,64 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from showtell.models.kernels.switch import is_plain
+from showtell.models.kernels.plain import is_plain
+
+GradientOf = Callable[[Tensor, Sequence[Any]], Tensor]  # the tensor and what its steps stored, to its gradient
 
 
-class GradientAccumulator(ABC):
-    """Collects the inputs and gradients of all steps of a backward pass for the tensors that they share."""
+class GradientAccumulator:
+    """Collects what all steps of a backward pass store for the gradient of a tensor that they share."""
 
-    def __init__(self, *tensors: Tensor) -> None:
-        self.tensors = tensors
+    def __init__(self, tensor: Tensor, gradient_of: GradientOf) -> None:
+        self._tensor, self._gradient_of = tensor, gradient_of  # keeps the tensor alive, so that its id stays unique
+        self._steps: list[Any] = []
         self._backward_pass: int | None = None
-        self.clear()
 
-    def begin_step(self) -> None:
+    def add(self, *step: Any) -> None:
+        """Store the entries of a step."""
+        self._begin()
+        self._steps.append(step)
+
+    def gradient(self) -> Tensor:
+        """The gradient of the shared tensor, after the last step."""
+        self._begin()
+        steps, self._steps = self._steps, []
+        return self._gradient_of(self._tensor, steps)
+
+    def _begin(self) -> None:
         """Discard the entries of an earlier backward pass over the same steps."""
         current = torch._C._current_graph_task_id()
         if self._backward_pass != current:
-            self._backward_pass = current
-            self.clear()
-
-    @abstractmethod
-    def clear(self) -> None:
-        """Discard everything."""
-
-    @abstractmethod
-    def gradients(self) -> tuple[Tensor | None, ...]:
-        """The gradients of the shared tensors."""
+            self._backward_pass, self._steps = current, []
 
 
-class _SharedTensors(torch.autograd.Function):
-    """The identity on shared tensors. Its backward pass runs after those of all steps and reads the accumulator.
+class _SharedTensor(torch.autograd.Function):
+    """The identity on a shared tensor. Its backward pass runs after those of all steps and reads the accumulator.
 
     The steps pass it no gradients of their own; autograd still orders the passes by the graph.
     """
 
     @staticmethod
-    def forward(ctx: Any, accumulator: GradientAccumulator, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, accumulator: GradientAccumulator, tensor: Tensor) -> Tensor:
         ctx.set_materialize_grads(False)
         ctx.accumulator = accumulator
-        return tuple(tensor.view_as(tensor) for tensor in tensors)
+        return tensor.view_as(tensor)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-        accumulator: GradientAccumulator = ctx.accumulator
-        accumulator.begin_step()
-        gradients = accumulator.gradients()
-        accumulator.clear()
-        return None, *gradients
+    def backward(ctx: Any, _: Tensor | None) -> tuple[None, Tensor]:
+        return None, ctx.accumulator.gradient()
 
 
-AccumulatorT = TypeVar("AccumulatorT", bound=GradientAccumulator)
-# The accumulators of the current loop, by class and tensors, each with the views that its steps should use.
-_Accumulators = dict[Any, tuple[GradientAccumulator, tuple[Tensor, ...]]]
+# The accumulators of the current loop by tensor, each with the view that its steps use.
+_Accumulators = dict[tuple[GradientOf, int], tuple[GradientAccumulator, Tensor]]
 _accumulators: contextvars.ContextVar[_Accumulators | None] = contextvars.ContextVar("accumulators", default=None)
 
 
@@ -83,25 +81,18 @@ def gathered_gradients() -> Iterator[None]:
         _accumulators.reset(token)
 
 
-def accumulator_for(kind: type[AccumulatorT], *tensors: Tensor) -> tuple[AccumulatorT, tuple[Tensor, ...]] | None:
-    """The accumulator of these tensors in the current loop, and the views that its steps should use.
+def accumulator_for(gradient_of: GradientOf, tensor: Tensor) -> tuple[GradientAccumulator, Tensor] | None:
+    """The accumulator of a tensor in the current loop, and the view of it that the steps should use.
 
-    Args:
-        kind: the class of the accumulator, made from the tensors at their first use in the loop.
-        tensors: shared by the steps.
-
-    Returns:
-        None outside of `gathered_gradients`, if no tensor requires a gradient, and under autocast.
+    None outside of `gathered_gradients`, if the tensor requires no gradient, and under autocast.
     """
     known = _accumulators.get()
-    if known is None or is_plain() or not torch.is_grad_enabled():
+    if known is None or is_plain() or not (torch.is_grad_enabled() and tensor.requires_grad):
         return None
-    if not any(tensor.requires_grad for tensor in tensors):
+    if torch.is_autocast_enabled(tensor.device.type):
         return None
-    if torch.is_autocast_enabled(tensors[0].device.type):
-        return None
-    key = (kind, *map(id, tensors))
+    key = (gradient_of, id(tensor))
     if key not in known:
-        accumulator = kind(*tensors)  # it keeps the tensors alive, so that their ids stay unique
-        known[key] = (accumulator, _SharedTensors.apply(accumulator, *tensors))
-    return cast("tuple[AccumulatorT, tuple[Tensor, ...]]", known[key])
+        accumulator = GradientAccumulator(tensor, gradient_of)
+        known[key] = (accumulator, _SharedTensor.apply(accumulator, tensor))
+    return known[key]

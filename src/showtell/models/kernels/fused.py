@@ -13,9 +13,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from showtell.models.kernels import plain
-from showtell.models.kernels.compiled import library as compiled
-from showtell.models.kernels.plain import Activation
-from showtell.models.kernels.switch import is_plain
+from showtell.models.kernels.compiled import library
+from showtell.models.kernels.plain import Activation, is_plain
 
 
 class _AdditiveScores(torch.autograd.Function):
@@ -27,23 +26,25 @@ class _AdditiveScores(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, query: Tensor, weight: Tensor, activation: Activation) -> Tensor:
-        """(B, R, A), (B, N, A) and A numbers to (B, N, R)."""
-        ctx.save_for_backward(projected, query, weight)
-        ctx.activation = activation
-        return compiled.additive_scores(projected, query, weight, activation)
+    def forward(ctx: Any, p: Tensor, q: Tensor, w: Tensor, activation: Activation) -> Tensor:
+        ctx.save_for_backward(p, q, w)
+        ctx.sizes = (*q.shape[:2], *p.shape[1:], int(activation == "relu"))  # B, N, R, A
+        scores = p.new_empty(*q.shape[:2], p.shape[1])
+        library.call("additive_scores", (p, q, w), (scores,), *ctx.sizes)
+        return scores
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of projected, query and weight."""
-        projected, query, weight = ctx.saved_tensors
-        return *compiled.additive_scores_backward(projected, query, weight, gradient, ctx.activation), None
+        p, q, w = ctx.saved_tensors
+        grad_p, grad_q, grad_w = p.new_zeros(p.shape), q.new_empty(q.shape), w.new_empty(len(q), w.numel())
+        library.call("additive_scores_backward", (p, q, w, gradient), (grad_p, grad_q, grad_w), *ctx.sizes)
+        return grad_p.mul_(w.view(-1)), grad_q, grad_w.sum(0).view_as(w), None
 
 
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = "tanh") -> Tensor:
     """`plain.additive_scores`, without its tensor of (B, N, R, A)."""
-    if is_plain() or not compiled.fits(projected, query, weight):
+    if is_plain() or not library.fits(projected, query, weight):
         return plain.additive_scores(projected, query, weight, activation)
     return cast(Tensor, _AdditiveScores.apply(projected, query, weight, activation))
 
@@ -59,7 +60,8 @@ class _LogLikelihood(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, words: Tensor, smoothing: float) -> Tensor:
         ctx.smoothing = smoothing
-        logsumexp, sums = compiled.log_sum_exp(scores)
+        logsumexp, sums = scores.new_empty(len(scores)), scores.new_empty(len(scores))
+        library.call("log_sum_exp", (scores,), (logsumexp, sums), *scores.shape)
         ctx.save_for_backward(scores, words, logsumexp)
         logprob = scores.gather(1, words.unsqueeze(1)).squeeze(1) - logsumexp
         if not smoothing:
@@ -70,7 +72,9 @@ class _LogLikelihood(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         scores, words, logsumexp = ctx.saved_tensors
-        return compiled.log_likelihood_backward(scores, words, logsumexp, gradient, ctx.smoothing), None, None
+        grad_scores, inputs = scores.new_empty(scores.shape), (scores, words, logsumexp, gradient)
+        library.call("log_likelihood_backward", inputs, (grad_scores,), *scores.shape, smoothing=ctx.smoothing)
+        return grad_scores, None, None
 
 
 def log_likelihood(scores: Tensor, words: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -86,7 +90,7 @@ def log_likelihood(scores: Tensor, words: Tensor, smoothing: float = 0.0) -> Ten
     """
     if scores.dtype in (torch.float16, torch.bfloat16):
         scores = scores.float()
-    if is_plain() or not compiled.fits(scores):
+    if is_plain() or not library.fits(scores):
         return plain.log_likelihood(scores, words, smoothing)
     rows = _LogLikelihood.apply(scores.reshape(-1, scores.shape[-1]), words.flatten(), smoothing)
     return cast(Tensor, rows).view(words.shape)

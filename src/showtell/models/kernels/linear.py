@@ -13,6 +13,7 @@ In every other case it is torch's own function.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -23,20 +24,16 @@ from showtell.models.kernels import onednn, plain
 from showtell.models.kernels.accumulation import GradientAccumulator, accumulator_for
 
 
-class _LinearGradients(GradientAccumulator):
-    """Inputs and gradients of the steps that use a weight, by columns."""
-
-    def clear(self) -> None:
-        self.steps: dict[int, list[tuple[Tensor, Tensor]]] = {}
-
-    def gradients(self) -> tuple[Tensor | None, ...]:
-        """dW; unused columns are 0."""
-        (weight,) = self.tensors
-        whole = torch.zeros_like(weight)
-        for start, pairs in self.steps.items():
-            x, gradient = (torch.cat(rows) for rows in zip(*pairs, strict=True))
-            whole[:, start : start + x.shape[1]] += gradient.T @ x
-        return (whole,)
+def _weight_gradient(weight: Tensor, steps: Sequence[tuple[int, Tensor, Tensor]]) -> Tensor:
+    """dW from the first column, input and gradient of each step; unused columns are 0."""
+    by_column: dict[int, list[tuple[Tensor, Tensor]]] = {}
+    for start, *pair in steps:
+        by_column.setdefault(start, []).append((pair[0], pair[1]))
+    whole = torch.zeros_like(weight)
+    for start, pairs in by_column.items():
+        x, gradient = (torch.cat(rows) for rows in zip(*pairs, strict=True))
+        whole[:, start : start + x.shape[1]] += gradient.T @ x
+    return whole
 
 
 class _LinearStep(torch.autograd.Function):
@@ -44,7 +41,7 @@ class _LinearStep(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, offset: int, accumulator: _LinearGradients
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, offset: int, accumulator: GradientAccumulator
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.offset, ctx.accumulator = offset, accumulator
@@ -55,9 +52,7 @@ class _LinearStep(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         rows = gradient.flatten(0, -2)
-        accumulator: _LinearGradients = ctx.accumulator
-        accumulator.begin_step()
-        accumulator.steps.setdefault(ctx.offset, []).append((x.flatten(0, -2), rows))
+        ctx.accumulator.add(ctx.offset, x.flatten(0, -2), rows)
         columns = weight[:, ctx.offset : ctx.offset + x.shape[-1]]
         grad_x = gradient @ columns if ctx.needs_input_grad[0] else None
         return grad_x, None, rows.sum(0) if ctx.needs_input_grad[2] else None, None, None
@@ -77,48 +72,40 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, offset: int
     """
     if not torch.is_grad_enabled() and onednn.supports(x, weight):
         return onednn.packed_product(x, weight, bias, offset, offset + x.shape[-1])
-    gathered = accumulator_for(_LinearGradients, weight) if x.dim() > 1 and x.dtype == weight.dtype else None
+    gathered = accumulator_for(_weight_gradient, weight) if x.dim() > 1 and x.dtype == weight.dtype else None
     if gathered is None:
         return plain.linear(x, weight, bias, offset=offset)
-    accumulator, (view,) = gathered
+    accumulator, view = gathered
     return cast(Tensor, _LinearStep.apply(x, view, bias, offset, accumulator))
 
 
-class _EmbeddingGradients(GradientAccumulator):
-    """The ids that the steps look up in a table, and the gradients of its rows."""
-
-    def clear(self) -> None:
-        self.steps: list[tuple[Tensor, Tensor]] = []
-
-    def gradients(self) -> tuple[Tensor | None, ...]:
-        """The gradient of the table, computed once instead of once per step."""
-        (table,) = self.tensors
-        ids, gradients = (torch.cat(steps) for steps in zip(*self.steps, strict=True))
-        return (torch.ops.aten.embedding_dense_backward(gradients, ids, len(table), -1, False),)
+def _table_gradient(table: Tensor, steps: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """The gradient of a table from the ids that each step looks up and the gradients of their rows."""
+    ids, gradients = (torch.cat(rows) for rows in zip(*steps, strict=True))
+    return torch.ops.aten.embedding_dense_backward(gradients, ids, len(table), -1, False)
 
 
 class _EmbeddingStep(torch.autograd.Function):
     """An embedding in a step of a loop."""
 
     @staticmethod
-    def forward(ctx: Any, ids: Tensor, table: Tensor, accumulator: _EmbeddingGradients) -> Tensor:
+    def forward(ctx: Any, ids: Tensor, table: Tensor, accumulator: GradientAccumulator) -> Tensor:
         ctx.save_for_backward(ids)
         ctx.accumulator = accumulator
         return plain.embedding(ids, table)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None]:
         (ids,) = ctx.saved_tensors
-        ctx.accumulator.begin_step()
-        ctx.accumulator.steps.append((ids.flatten(), gradient.flatten(0, -2)))
+        ctx.accumulator.add(ids.flatten(), gradient.flatten(0, -2))
         return None, None, None
 
 
 def embedding(ids: Tensor, table: Tensor) -> Tensor:
     """Rows of a table, (...) int64 to (..., E); a loop gathers the gradient of the table."""
-    gathered = accumulator_for(_EmbeddingGradients, table)
+    gathered = accumulator_for(_table_gradient, table)
     if gathered is None:
         return plain.embedding(ids, table)
-    accumulator, (view,) = gathered
+    accumulator, view = gathered
     return cast(Tensor, _EmbeddingStep.apply(ids, view, accumulator))

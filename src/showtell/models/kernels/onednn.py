@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
-from showtell.models.kernels.switch import is_plain
+from showtell.models.kernels.plain import is_plain
 
 MIN_PACKED_NUMEL = 2**17  # numbers in a weight; below, calling oneDNN costs more than it saves
 

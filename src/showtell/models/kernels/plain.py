@@ -1,7 +1,11 @@
-"""The plain forms: the kernels' definitions in ordinary torch."""
+"""The plain forms: the kernels' definitions in ordinary torch, and the switch that selects them."""
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import os
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -10,6 +14,23 @@ from torch.nn import functional as F
 
 Activation = Literal["tanh", "relu"]  # Function between the sum of two projections and its score.
 ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
+
+_is_plain = contextvars.ContextVar("is_plain", default=os.environ.get("SHOWTELL_KERNELS") == "plain")
+
+
+def is_plain() -> bool:
+    """Whether the plain forms run."""
+    return _is_plain.get()
+
+
+@contextlib.contextmanager
+def plain_kernels(enabled: bool = True) -> Iterator[None]:
+    """Inside the block the plain forms run, or, with False, the fast ones."""
+    token = _is_plain.set(enabled)
+    try:
+        yield
+    finally:
+        _is_plain.reset(token)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, offset: int = 0) -> Tensor:

@@ -1,4 +1,4 @@
-// The kernels' inner loops for float32 on a CPU, one pass over memory each; `__init__.py` compiles and calls them.
+// The kernels' inner loops for float32 on a CPU, one pass over memory each; `library.py` compiles and calls them.
 //
 // Matrices are contiguous, rows first. What a row gets depends on that row alone: neither on the rows beside it nor on
 // the number of threads. Letters are those of docs/design.md; M is a number of rows.

@@ -5,6 +5,7 @@ The library is kept in the cache folder, by a name made of everything that it de
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -22,23 +23,15 @@ from torch import Tensor
 
 from showtell.errors import DataError
 from showtell.files import cache_folder, write_bytes
-from showtell.models.kernels.plain import Activation
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 # Sums may be reordered only where the source says so, and NaN and infinity keep their meaning.
-FLAGS = (
-    "-O3",
-    "-std=c++17",
-    "-shared",
-    "-fPIC",
-    "-fopenmp",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-ffp-contract=fast",
-)
-TUNING = (
-    ("-march=native", "-mprefer-vector-width=512") if platform.machine() in ("x86_64", "AMD64") else ("-mcpu=native",)
-)
+FLAGS = ["-O3", "-std=c++17", "-shared", "-fPIC", "-fopenmp"]
+FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
+if platform.machine() in ("x86_64", "AMD64"):
+    FLAGS += ["-march=native", "-mprefer-vector-width=512"]
+else:
+    FLAGS += ["-mcpu=native"]
 SECONDS = 120  # that a compiler may take
 
 
@@ -53,40 +46,7 @@ def why_not() -> str | None:
     return library if isinstance(library, str) else None
 
 
-def additive_scores(p: Tensor, q: Tensor, w: Tensor, activation: Activation) -> Tensor:
-    """(B, R, A), (B, N, A) and A numbers to (B, N, R): `plain.additive_scores`."""
-    scores = p.new_empty(*q.shape[:2], p.shape[1])
-    _call("additive_scores", (p, q, w), (scores,), *q.shape[:2], *p.shape[1:], int(activation == "relu"))
-    return scores
-
-
-def additive_scores_backward(
-    p: Tensor, q: Tensor, w: Tensor, gradient: Tensor, activation: Activation
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of p, q and w from that of the scores, (B, N, R)."""
-    grad_p, grad_q, grad_w = p.new_zeros(p.shape), q.new_empty(q.shape), w.new_empty(len(q), w.numel())
-    sizes = (*q.shape[:2], *p.shape[1:], int(activation == "relu"))
-    _call("additive_scores_backward", (p, q, w, gradient), (grad_p, grad_q, grad_w), *sizes)
-    return grad_p.mul_(w.view(-1)), grad_q, grad_w.sum(0).view_as(w)
-
-
-def log_sum_exp(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """log sum_v exp s_v and sum_v s_v of each row: (M, V) to (M) and (M)."""
-    outputs = logsumexp, sums = scores.new_empty(len(scores)), scores.new_empty(len(scores))
-    _call("log_sum_exp", (scores,), outputs, *scores.shape)
-    return logsumexp, sums
-
-
-def log_likelihood_backward(
-    scores: Tensor, words: Tensor, logsumexp: Tensor, gradient: Tensor, smoothing: float
-) -> Tensor:
-    """The gradient of (M, V) scores from that of the (M) log-likelihoods of words."""
-    grad_scores, inputs = scores.new_empty(scores.shape), (scores, words, logsumexp, gradient)
-    _call("log_likelihood_backward", inputs, (grad_scores,), *scores.shape, smoothing=smoothing)
-    return grad_scores
-
-
-def _call(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *sizes: int, **numbers: float) -> None:
+def call(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *sizes: int, **numbers: float) -> None:
     """Run a function of `kernels.cpp`, which takes its arguments in this order, with torch's number of threads."""
     library = _library()
     assert isinstance(library, ctypes.CDLL) and all(x.is_contiguous() for x in outputs)
@@ -109,10 +69,8 @@ def _library() -> ctypes.CDLL | str:
         return "there is no C++ compiler; install g++ or clang++, or name one in CXX"
     kept = cache_folder() / f"kernels-{_key(compiler)}.so"
     if kept.is_file() and kept.stat().st_uid == os.geteuid():
-        try:
+        with contextlib.suppress(OSError):  # damaged: it is made again
             return ctypes.CDLL(str(kept))
-        except OSError:  # damaged: it is made again
-            return _compile(compiler, kept)
     return _compile(compiler, kept)
 
 
@@ -123,7 +81,7 @@ def _key(compiler: str) -> str:
         processor = "".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
     except OSError:
         processor = platform.processor()
-    parts = (SOURCE.read_text(encoding="utf-8"), *FLAGS, *TUNING, os.path.realpath(compiler), processor)
+    parts = (SOURCE.read_text(encoding="utf-8"), *FLAGS, os.path.realpath(compiler), processor)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -131,7 +89,7 @@ def _compile(compiler: str, kept: Path) -> ctypes.CDLL | str:
     """Compile and load the library, and keep it for the next time where that is possible."""
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / kept.name
-        command = [compiler, *FLAGS, *TUNING, str(SOURCE), "-o", str(built)]
+        command = [compiler, *FLAGS, str(SOURCE), "-o", str(built)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -139,11 +97,9 @@ def _compile(compiler: str, kept: Path) -> ctypes.CDLL | str:
         if done.returncode:
             message = (done.stderr.strip() or f"status {done.returncode}").splitlines()[0]
             return f"{compiler} does not compile them: {message}"
-        try:
+        with contextlib.suppress(DataError):  # a folder that cannot be written to: compiled again the next time
             write_bytes(kept, built.read_bytes())
             built = kept
-        except DataError:  # a folder that cannot be written to: they are compiled again the next time
-            pass
         try:
             return ctypes.CDLL(str(built))
         except OSError as error:
