@@ -10,7 +10,7 @@ import pytest
 
 import ablations
 from documents import markers_of
-from old_papers import PAIRS, ROWS, main, tables
+from old_papers import ROWS, main, tables
 from showtell.files import write_json
 from showtell.scenes import Item, Scene
 from showtell.scores import score
@@ -64,27 +64,6 @@ def test_tables_say_what_the_summary_says():
     ]
     columns = {text.count("|") for text in written.split("On `test_compositional`")[0].splitlines() if "|" in text}
     assert columns == {13}  # heads, rule and rows of the first table
-
-
-def test_tables_hold_pairs_and_stages_where_there_are_some():
-    stack = line("stack", 1.25, 0.75)
-    stack["pairs"] |= {"nic_gru": stack["pairs"]["sat_soft"], "not here": stack["pairs"]["sat_soft"]}
-    earlier = {"cider": {"mean": 0.75, "spread": None}}
-    stack["stages"] = {"test": [earlier, earlier], "test_compositional": [earlier, earlier]}
-    rows = [text for text in tables([*LINES, stack]).splitlines() if text.startswith("| the stack")]
-    missing = " | –" * 6
-    assert "| the stack - the nic_gru" + " | +0.250 [-0.750, -0.250], p 0.010" * 4 + " |" in rows
-    assert not any("not here" in row for row in rows)
-    assert [row for row in rows if "stage" in row] == [
-        *[f"| the stack: stage {n} of 0 to 2{missing} | 0.750 | – | – | – | – |" for n in (0, 1)],
-        f"| the stack: stage 2 of 0 to 2{missing} | 1.250 ± 0.250 | 0.750 | – | – | – |",
-    ]
-
-
-def test_every_pair_is_of_rows_and_every_row_goes_on_from_one():
-    assert {name for pair in PAIRS for name in pair} <= set(BY_NAME)
-    assert all(row.start is None or BY_NAME[row.start].start is None for row in ROWS)
-    assert all(row.tried_by is None or row.tried_by in BY_NAME for row in ROWS)
 
 
 def test_runs_are_pooled_image_by_image():

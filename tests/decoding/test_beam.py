@@ -105,14 +105,6 @@ def test_diverse_beam_is_that_of_the_plain_version(seed):
         check(captions, image, sorted(different[:wanted], key=lambda one: (-one.met, -one.score(penalty))), penalty)
 
 
-def test_a_high_penalty_makes_groups_begin_differently():
-    decoder, features = table_decoder(images=4, steps=7, size=9, seed=3)
-    alike = beam(decoder, features, 6, 4).words[:, :, 0]
-    apart = beam(decoder, features, 6, 4, groups=4, diversity=100.0).words[:, :, 0]
-    assert [len(set(row)) for row in apart.tolist()] == [4, 4, 4, 4]
-    assert min(len(set(row)) for row in alike.tolist()) < 4
-
-
 @settings(max_examples=30, deadline=None)
 @given(seeds)
 def test_required_words_occur_even_with_a_narrow_beam(seed):
@@ -145,19 +137,6 @@ def test_one_beam_is_greedy_whatever_the_rules():
         assert torch.equal(one.words, other.words)
         assert torch.allclose(one.logprob, other.logprob)
         assert torch.equal(one.is_finished, other.is_finished)
-
-
-@settings(max_examples=10, deadline=None)
-@given(seeds)
-def test_asking_for_fewer_captions_gives_the_first_of_them(seed):
-    decoder, features = table_decoder(images=4, steps=9, size=9, seed=seed)
-    for penalty in PENALTIES:
-        every = beam(decoder, features, 8, 4, length_penalty=penalty)
-        for wanted in (1, 2, 3):
-            fewer = beam(decoder, features, 8, 4, length_penalty=penalty, num_return=wanted)
-            for image in range(4):
-                for row in range(wanted):
-                    assert words_of(fewer, image, row) == words_of(every, image, row)
 
 
 def test_a_finished_caption_is_not_lost_to_an_extension_that_only_looks_better():

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from showtell import counter_rng
 from showtell.decoding import Captions, beam, greedy, teacher_forced
-from showtell.decoding.policy import _log_probability, beam_rollouts, policy_logprobs, rollouts
+from showtell.decoding.policy import beam_rollouts, policy_logprobs, rollouts
 from showtell.decoding.rollout import collect
 from showtell.errors import UsageError
 from showtell.models.contract import Decoder, Output
@@ -169,19 +169,3 @@ def test_regions_of_images_that_stay_do_not_depend_on_those_that_left():
             alone = rollouts(decoder, sight(), 9, 2)
         steps = alone.captions.words.shape[-1]
         assert torch.equal(batched.captions.words[image, :, :steps], alone.captions.words[0])
-
-
-@pytest.mark.parametrize(("kind", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6), (torch.bfloat16, 0.02)])
-def test_gradients_of_a_words_probability_are_those_of_the_softmax_over_what_may_be_said(kind, tolerance):
-    generator = torch.Generator().manual_seed(4)
-    given, weights = torch.randn(7, 9, generator=generator).to(kind), torch.randn(7, generator=generator)
-    words = torch.randint(2, 9, (7,), generator=generator)
-    scores = given.clone().requires_grad_()
-    logprobs = _log_probability(scores * 1, words)
-    expected_scores = given.double().requires_grad_()
-    expected = expected_scores[:, 2:].log_softmax(-1)[torch.arange(7), words - 2]
-    torch.testing.assert_close(logprobs.double(), expected, atol=tolerance, rtol=0)
-    ours = torch.autograd.grad((logprobs * weights).sum(), scores)[0]
-    theirs = torch.autograd.grad((expected * weights).sum(), expected_scores)[0]
-    assert ours.dtype == kind
-    torch.testing.assert_close(ours.double(), theirs, atol=tolerance, rtol=0)

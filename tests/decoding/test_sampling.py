@@ -88,13 +88,6 @@ def test_top_k_and_top_p_by_hand():
     assert chi_square(counts, expected) < 13.8  # 2 degrees of freedom, once in 1,000
 
 
-def test_of_equal_words_the_lower_ids_are_kept():
-    decoder, features = table_decoder(images=1, steps=2, size=9, seed=0)
-    decoder.table = torch.zeros(1, 2, 9, 9)
-    counts = frequencies(decoder, features, top_k=3)
-    assert counts.nonzero().flatten().tolist() == [2, 3, 4]
-
-
 def test_a_nucleus_of_many_words_is_found_too():
     generator = torch.Generator().manual_seed(0)
     decoder = TableDecoder(torch.randn(1, 2, 500, 500, generator=generator) * 0.1)  # far more words than are looked at

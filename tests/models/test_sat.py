@@ -87,18 +87,6 @@ def test_it_computes_the_equations_of_the_paper(tanh, gated, init_state):
             torch.testing.assert_close(forced.outputs.attention[image, row], torch.stack(attention))
 
 
-def test_attention_sums_to_one_and_leaves_out_what_is_no_region():
-    decoder, image_features = make(), features(regions=4)
-    is_region = torch.tensor([[True, True, True, True], [True, False, True, False]])
-    words = torch.randint(0, 9, (2, 3, 5), generator=torch.Generator().manual_seed(0))
-    masked = teacher_forced(decoder, Features(image_features.vectors, is_region), words)
-    attention = masked.outputs.attention
-    torch.testing.assert_close(attention.sum(-1), torch.ones(2, 3, 5, dtype=torch.float64))
-    assert float(attention[1, ..., [1, 3]].detach().abs().max()) == 0
-    without = Features(image_features.vectors[1:, [0, 2]], torch.ones(1, 2, dtype=torch.bool))
-    torch.testing.assert_close(masked.logits[1:], teacher_forced(decoder, without, words[1:]).logits)
-
-
 def test_gradients_are_those_of_finite_differences():
     decoder, image_features = make(hidden_size=3, embedding_size=2, attention_size=2), features(1, 2)
     words = torch.tensor([[[1, 4, 5]]])

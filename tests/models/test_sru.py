@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from showtell.models.kernels import gathered_gradients
 from showtell.models.sru import Sru, SruLayer, scan
 
 
@@ -54,25 +53,6 @@ def test_all_steps_at_once_are_the_steps_one_by_one(steps, layers, highway, seed
         hidden, cells = sru.step(products[:, :, step], cells)
         singly.append(hidden)
     torch.testing.assert_close(sru(products), torch.stack(singly, 2))
-
-
-def test_both_forms_have_the_same_gradients():
-    torch.manual_seed(0)
-    sru = Sru(3, 4, layers=2).double()
-    inputs = torch.randn(2, 3, 7, 3, dtype=torch.float64)
-    weight = torch.randn(2, 3, 7, 4, dtype=torch.float64)
-    (sru(sru.first.project_input(inputs)) * weight).sum().backward()
-    at_once = [parameter.grad.clone() for parameter in sru.parameters()]
-    sru.zero_grad()
-    with gathered_gradients():
-        cells = tuple(cell.expand(-1, 3, -1) for cell in sru.start(inputs))
-        total = torch.zeros((), dtype=torch.float64)
-        for step in range(7):
-            hidden, cells = sru.step(sru.first.project_input(inputs[:, :, step]), cells)
-            total = total + (hidden * weight[:, :, step]).sum()
-    total.backward()
-    for parameter, gradient in zip(sru.parameters(), at_once, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient)
 
 
 def test_a_scan_by_hand():

@@ -6,8 +6,6 @@ from torch import Tensor
 
 from showtell.decoding import StageView, greedy, teacher_forced
 from showtell.models.stack import StackConfig, StackDecoder, StackOutput
-from showtell.objectives.coarse_to_fine import CoarseToFineConfig
-from showtell.objectives.compatibility import contradictions
 from showtell.types import Features
 from tests.toys import random_decoder
 
@@ -121,11 +119,6 @@ def test_the_coarse_stage_alone_is_its_equation_without_attention():
     captions = greedy(decoder, image_features, 6, keep_outputs=True)
     assert torch.equal(captions.words, greedy(StageView(decoder, 0), image_features, 6).words)
     assert captions.attention is None
-
-
-def test_rewards_of_stages_need_a_fine_stage():
-    (sentence,) = contradictions(CoarseToFineConfig(), StackConfig(fine_stages=0))
-    assert sentence.startswith("objective.name=coarse_to_fine and model.fine_stages=0 contradict each other")
 
 
 def test_the_coarse_stage_hears_the_last_one_a_step_later():

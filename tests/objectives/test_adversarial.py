@@ -25,7 +25,6 @@ from showtell.objectives.adversarial import (
     rank_rewards,
     verdicts,
 )
-from showtell.objectives.contract import with_step_counts
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features
 from tests.toys import random_decoder
@@ -285,28 +284,6 @@ def test_pretraining_has_the_likelihood_and_the_transitions_of_real_captions():
     lengths = (batch().targets != PAD).sum(-1)
     cosines = horizon_cosines(decoder.discriminator.leaked_features(WORDS), forced.outputs.goal, lengths, 2)
     assert float(parts["manager"]) == pytest.approx(-float(cosines.sum().detach()) / 8, abs=1e-5)
-
-
-@pytest.mark.parametrize("make", [pretraining, adversarial])
-def test_batches_of_a_step_add_up(make):
-    """But for ranks and baselines, which are those of a batch, all terms are the same in one batch or in two."""
-    decoder = model(dropout=0.0)
-    loss = make(manager_weight=0.0) if make is pretraining else make(manager_weight=0.0, rollouts=2, baseline="none")
-    with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a", "b"])):
-        whole = loss(batch(), features(), decoder)
-    halves = [
-        Batch((name,), None, WORDS[[image]], IS_CAPTION[[image]]) for image, name in enumerate(("a", "b"))
-    ]  # fmt: skip
-    total: dict[str, float] = {}
-    for image, half in enumerate(with_step_counts(halves)):
-        one = Features(features().vectors[[image]], features().is_region[[image]])
-        with counter_rng.use(counter_rng.CounterRNG(0, 0, half.image_ids)):
-            terms = loss(half, one, decoder)
-        for name, value in {"total": terms.total, **terms.parts}.items():
-            total[name] = total.get(name, 0.0) + float(value.detach())
-    assert total["total"] == pytest.approx(float(whole.total.detach()), abs=1e-5)
-    for name in {"words", "discriminator", "worker", "verdict", "length", "sampled_known"} & set(whole.parts):
-        assert total[name] == pytest.approx(float(whole.parts[name]), abs=1e-5), name
 
 
 def test_epochs_of_imitation_come_in_between():

@@ -18,10 +18,9 @@ from showtell.models.sat import SatConfig
 from showtell.objectives import build_objective
 from showtell.objectives.attention_supervision import AttentionSupervisionConfig, attention_loss
 from showtell.objectives.compatibility import contradictions
-from showtell.objectives.contract import with_step_counts
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.training import train
-from showtell.types import Batch, Features, Mentions, map_tensors
+from showtell.types import Batch, Features, Mentions
 
 SUPERVISED = CrossEntropyConfig(attention_supervision=AttentionSupervisionConfig(weight=2.0))
 ATTENDING = sorted(name for name, (config, _) in MODELS.items() if Capability.ATTENTION in config().capabilities)
@@ -77,24 +76,6 @@ def test_the_total_is_the_likelihood_and_the_weighted_loss_of_the_named_words_ov
     plain = CrossEntropy(CrossEntropyConfig(), feature_size=6, vocabulary_size=8)(batch, features, decoder)
     assert set(plain.parts) == {"words"}
     assert float(terms.total.detach()) == pytest.approx(float(plain.total.detach()) + 2 * expected, rel=1e-5)
-
-
-def test_batches_of_a_step_add_up_to_the_whole():
-    batch, features, decoder = example()
-    objective = CrossEntropy(SUPERVISED, feature_size=6, vocabulary_size=8)
-    whole = objective(batch, features, decoder)
-
-    def one(record, at: int):
-        return map_tensors(record, lambda tensor: tensor[at : at + 1])
-
-    halves = [
-        Batch(batch.image_ids[at : at + 1], None, one(batch.words, at), one(batch.is_caption, at),
-              mentions=one(batch.mentions, at))
-        for at in (0, 1)
-    ]  # fmt: skip
-    terms = [objective(half, one(features, at), decoder) for at, half in enumerate(with_step_counts(halves))]
-    for name, value in whole.parts.items():
-        assert sum(float(half.parts[name]) for half in terms) == pytest.approx(float(value), rel=1e-5), name
 
 
 @pytest.mark.parametrize("name", ATTENDING)

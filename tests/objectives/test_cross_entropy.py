@@ -10,7 +10,6 @@ from showtell.decoding import scheduled, teacher_forced
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.models.updown import UpDownConfig, UpDownDecoder
 from showtell.objectives.compatibility import contradictions
-from showtell.objectives.contract import counts_of, with_step_counts
 from showtell.objectives.cross_entropy import (
     CrossEntropy,
     CrossEntropyConfig,
@@ -20,7 +19,7 @@ from showtell.objectives.cross_entropy import (
     multi_label_margin,
     word_presence,
 )
-from showtell.types import Batch, Counts, Features
+from showtell.types import Batch, Features
 
 TRUE = torch.ones(1, dtype=torch.bool)
 
@@ -36,28 +35,22 @@ def example() -> tuple[Batch, Features, SatDecoder]:
     return batch, Features(torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool)), decoder
 
 
-def test_words_is_the_mean_negative_log_likelihood_of_the_words_that_are_there():
+@pytest.mark.parametrize("epsilon", [0, 0.2])
+def test_words_is_the_mean_negative_log_likelihood_mixed_with_the_uniform_distribution(epsilon):
     batch, features, decoder = example()
-    terms = CrossEntropy(CrossEntropyConfig(), feature_size=6, vocabulary_size=8)(batch, features, decoder)
+    config = CrossEntropyConfig(label_smoothing=epsilon, doubly_stochastic=0.7, word_presence=0.3)
+    terms = CrossEntropy(config, feature_size=6, vocabulary_size=8)(batch, features, decoder)
     logprobs = teacher_forced(decoder, features, batch.inputs).logits.detach().log_softmax(-1)
     captions = [(0, 0, [4, 5, 2]), (0, 1, [6, 2]), (1, 0, [7, 7, 4, 2])]  # nine words, ends included, padding not
-    total = sum(float(logprobs[b, n, t, word]) for b, n, words in captions for t, word in enumerate(words))
-    assert float(terms.total.detach()) == pytest.approx(-total / 9, rel=1e-5)
-    assert float(terms.parts["words"]) == pytest.approx(-total / 9, rel=1e-5)
-    assert set(terms.parts) == {"words"}
-
-
-def test_label_smoothing_mixes_in_the_uniform_distribution():
-    batch, features, decoder = example()
-    smooth = CrossEntropy(CrossEntropyConfig(label_smoothing=0.2), feature_size=6, vocabulary_size=8)
-    logprobs = teacher_forced(decoder, features, batch.inputs).logits.detach().log_softmax(-1)
-    captions = [(0, 0, [4, 5, 2]), (0, 1, [6, 2]), (1, 0, [7, 7, 4, 2])]
     total = sum(
-        0.8 * float(logprobs[b, n, t, word]) + 0.2 * float(logprobs[b, n, t].mean())
+        (1 - epsilon) * float(logprobs[b, n, t, word]) + epsilon * float(logprobs[b, n, t].mean())
         for b, n, words in captions
         for t, word in enumerate(words)
     )
-    assert float(smooth(batch, features, decoder).total.detach()) == pytest.approx(-total / 9, rel=1e-5)
+    parts = {name: float(value) for name, value in terms.parts.items()}
+    assert parts["words"] == pytest.approx(-total / 9, rel=1e-5)
+    weighted = parts["words"] + 0.7 * parts["doubly_stochastic"] + 0.3 * parts["word_presence"]
+    assert float(terms.total.detach()) == pytest.approx(weighted, rel=1e-5) and len(parts) == 3
 
 
 def test_doubly_stochastic_by_hand():
@@ -161,40 +154,6 @@ def test_agreement_counts_images_by_their_own_number_of_captions_and_leaves_out_
     # Word 4: (k, n) = (2, 3) and (0, 3): observed ((2 + 0) / 6 + 1) / 2 = 2/3, share 1/3, by chance 5/9.
     assert float(agreement(three, 6)[4]) == pytest.approx((2 / 3 - 5 / 9) / (1 - 5 / 9), rel=1e-5)
     assert agreement([[[4]], [[5]]], 6).tolist() == [1.0] * 6
-
-
-def test_the_total_is_the_weighted_sum_of_the_parts():
-    batch, features, decoder = example()
-    config = CrossEntropyConfig(doubly_stochastic=0.7, word_presence=0.3)
-    terms = CrossEntropy(config, feature_size=6, vocabulary_size=8)(batch, features, decoder)
-    parts = {name: float(value) for name, value in terms.parts.items()}
-    assert set(parts) == {"words", "doubly_stochastic", "word_presence"}
-    expected = parts["words"] + 0.7 * parts["doubly_stochastic"] + 0.3 * parts["word_presence"]
-    assert float(terms.total.detach()) == pytest.approx(expected, rel=1e-5)
-
-
-def test_the_terms_of_parts_of_a_batch_add_up_to_those_of_the_whole():
-    """Images of two captions and of one, with five and four words: means of means would weigh them wrongly."""
-    batch, features, decoder = example()
-    config = CrossEntropyConfig(doubly_stochastic=0.7, word_presence=0.3, label_smoothing=0.1)
-    objective = CrossEntropy(config, feature_size=6, vocabulary_size=8)
-    whole = objective(batch, features, decoder)
-    assert counts_of(batch) == Counts(words=9, captions=3, images=2)
-    halves = [
-        (
-            Batch(batch.image_ids[at : at + 1], None, batch.words[at : at + 1], batch.is_caption[at : at + 1]),
-            Features(features.vectors[at : at + 1], features.is_region[at : at + 1]),
-        )
-        for at in (0, 1)
-    ]
-    shared = with_step_counts([half for half, _ in halves])
-    assert [counts_of(half) for half in shared] == [Counts(9, 3, 2)] * 2
-    halves_terms = [objective(half, features, decoder) for half, (_, features) in zip(shared, halves, strict=True)]
-    assert sum(float(terms.total.detach()) for terms in halves_terms) == pytest.approx(
-        float(whole.total.detach()), rel=1e-5
-    )
-    for name, value in whole.parts.items():
-        assert sum(float(terms.parts[name]) for terms in halves_terms) == pytest.approx(float(value), rel=1e-5)
 
 
 def test_the_schedule_of_the_papers():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -17,12 +16,11 @@ from showtell.decoding.policy import policy_logprobs, rollouts
 from showtell.decoding.rollout import collect
 from showtell.errors import RecipeError, TrainingError
 from showtell.models.contract import Decoder
-from showtell.models.sat import SatConfig, SatDecoder
-from showtell.objectives.contract import with_step_counts
+from showtell.models.sat import SatDecoder
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, prepare_reward
 from showtell.training.recipe_checks import make_recipe
-from showtell.types import Batch, Features
+from showtell.types import Batch
 from tests.decoding.plain import plain_beam
 from tests.decoding.test_policy import every_caption, fed, logprob_with_regions, sat, sight
 from tests.toys import TableDecoder, table_decoder
@@ -281,38 +279,6 @@ def test_drawn_places_are_part_of_what_is_rewarded():
 # ---- in a run
 
 
-def sums_are_those_of_the_whole(decoder: Decoder, loss: SelfCritical) -> None:
-    """Terms and gradients of five images are the sums of those of two and of three."""
-    whole = batch(5)
-    vectors = torch.randn(5, 2, 2, generator=torch.Generator().manual_seed(5)).double()
-
-    def terms(part: Batch, images: slice) -> tuple[dict[str, float], Tensor]:
-        features = Features(vectors[images], torch.ones(len(part.image_ids), 2, dtype=torch.bool))
-        with counter_rng.use(counter_rng.CounterRNG(3, 1, part.image_ids)):
-            result = loss(part, features, decoder)
-        numbers = {"loss": float(result.total.detach())} | {name: float(value) for name, value in result.parts.items()}
-        return numbers, gradient(decoder, result.total)
-
-    full_batch, expected = terms(whole, slice(None))
-    cuts = (slice(0, 2), slice(2, 5))
-    parts = [
-        dataclasses.replace(
-            whole, image_ids=whole.image_ids[cut], words=whole.words[cut], is_caption=whole.is_caption[cut]
-        )
-        for cut in cuts
-    ]
-    split = [terms(part, cut) for part, cut in zip(with_step_counts(parts), cuts, strict=True)]
-    assert full_batch["words"] > 0
-    for name, value in full_batch.items():
-        assert sum(numbers[name] for numbers, _ in split) == pytest.approx(value)
-    torch.testing.assert_close(split[0][1] + split[1][1], expected)
-
-
-def test_terms_and_gradients_of_parts_add_up_to_those_of_the_whole():
-    sums_are_those_of_the_whole(sat(), objective(5, samples=3, cross_entropy=0.5))
-    sums_are_those_of_the_whole(sat(), objective(5, samples=3, sampling="beam", baseline="mean", cross_entropy=0.5))
-
-
 def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():
     loss, plain, dropped = objective(4), sat(), sat(dropout=0.9)
     gradients = []
@@ -325,24 +291,6 @@ def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():
     theirs = CrossEntropy(CrossEntropyConfig(), feature_size=2, vocabulary_size=6)(batch(4), sight(4), plain)
     assert ours.parts.keys() == theirs.parts.keys() == {"words"}
     assert torch.equal(ours.total, theirs.total)
-
-
-def test_it_learns_to_say_what_is_rewarded():
-    torch.manual_seed(0)
-    config = SatConfig(embedding_size=8, hidden_size=16, attention_size=8, dropout=0.5)
-    decoder, loss = SatDecoder(config, feature_size=2, vocabulary_size=6), objective(8)
-    features = Features(sight(8).vectors.float(), sight(8).is_region)
-    adam, rewards = torch.optim.Adam(decoder.parameters(), lr=0.02), []
-    for step in range(100):
-        with counter_rng.use(counter_rng.CounterRNG(0, step, names(8))):
-            terms = loss(batch(8), features, decoder)
-        adam.zero_grad()
-        terms.total.backward()
-        adam.step()
-        rewards.append(float(terms.parts["reward"]))
-    best = float(rewards_of_all(loss).max())
-    assert rewards[0] < 0.4 * best
-    assert sum(rewards[-5:]) / 5 > 0.9 * best
 
 
 def test_settings_that_make_no_sense_are_refused(tiny_recipe: dict[str, Any]):

@@ -13,7 +13,6 @@ from torch.nn.functional import linear as torchs_linear
 
 from showtell.models.kernels import linear, onednn
 from showtell.models.layers import Linear
-from showtell.models.recurrent import LstmCell
 
 
 @pytest.fixture
@@ -42,17 +41,6 @@ def test_a_packed_layer_is_torchs_layer(calls):
         for first in (0, 3, 4, 3):
             close(linear(x, weight, bias, offset=first), x @ weight[:, first : first + 2].T + bias)
     assert calls[-4:] == [(0, 2), (3, 5), (4, 6), (3, 5)]
-
-
-def test_a_packed_cell_is_torchs_cell(calls):
-    torch.manual_seed(0)
-    cell = LstmCell(5, 7)
-    x, hidden, memory = torch.randn(2, 3, 5), torch.randn(2, 3, 7), torch.randn(2, 3, 7)
-    expected = nn.LSTMCell.forward(cell, x.flatten(0, 1), (hidden.flatten(0, 1), memory.flatten(0, 1)))
-    with torch.no_grad():
-        state = cell(cell.project_input(x), hidden, memory)
-        close([part.flatten(0, 1) for part in state], list(expected))
-    assert calls == [(0, 5), (0, 7)]
 
 
 def optimise(layer: Linear, fused: bool = False) -> None:
@@ -130,14 +118,6 @@ def test_with_gradients_under_autocast_and_for_small_or_double_weights_it_is_tor
     with torch.inference_mode():
         Linear(6, 9)(x)
     assert calls == []
-
-
-def test_16_bits_are_packed_where_the_processor_has_them(calls):
-    torch.manual_seed(0)
-    layer, x = Linear(64, 32).bfloat16(), torch.randn(4, 64).bfloat16()
-    with torch.no_grad():
-        torch.testing.assert_close(layer(x), torchs_linear(x, layer.weight, layer.bias), atol=0.02, rtol=0.02)
-    assert bool(calls) == torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def test_layers_can_be_copied_and_saved_and_a_copy_dies_with_its_weight():
