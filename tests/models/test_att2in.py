@@ -8,6 +8,7 @@ import torch
 from showtell.models import spread
 from showtell.models.att2in import Att2InConfig, Att2InDecoder
 from showtell.types import Features
+from tests.models import plain
 from tests.toys import random_decoder
 
 SIZES = {"embedding_size": 5, "hidden_size": 4, "attention_size": 3}
@@ -37,18 +38,7 @@ def test_three_steps_are_the_equations_written_out(settings):
         for row in range(2):
             h, c = torch.zeros(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
             for time, (attention, logits) in enumerate(steps):
-                scores = torch.stack(
-                    [
-                        w["attention.score.weight"][0]
-                        @ torch.tanh(
-                            w["attention.of_features.weight"] @ region
-                            + w["attention.of_query.weight"] @ h
-                            + w["attention.of_features.bias"]
-                        )
-                        for region in regions
-                    ]
-                )
-                alpha = scores.exp() / scores.exp().sum()
+                alpha = plain.attention(decoder.attention, regions, h)
                 attended = sum(a * region for a, region in zip(alpha, regions, strict=True))
                 x = w["embedding.weight"][words[image, row, time]]
                 if settings:

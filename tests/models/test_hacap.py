@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from showtell.decoding import teacher_forced
 from showtell.models.hacap import HacapConfig, HacapDecoder, HacapOutput
 from showtell.types import Features
+from tests.models.plain import attention
 from tests.toys import random_decoder
 
 VOCABULARY, FEATURES, REGIONS = 9, 6, 5
@@ -80,10 +81,7 @@ def plain(decoder: HacapDecoder, vectors: Tensor, words: list[int]) -> tuple[Ten
         if hidden is None:
             alpha, context = torch.full((len(vectors),), 1 / len(vectors), dtype=vectors.dtype), mean
         else:
-            asked = p["attention.of_query.weight"] @ hidden + p["attention.of_features.bias"]
-            hidden_layer = [(p["attention.of_features.weight"] @ a + asked).clamp(min=0) for a in vectors]
-            energy = [p["attention.score.weight"][0] @ layer for layer in hidden_layer]
-            alpha = torch.stack(energy).softmax(0)
+            alpha = attention(decoder.attention, vectors, hidden, torch.relu)
             beta = torch.sigmoid(p["beta.weight"][0] @ hidden + p["beta.bias"][0])
             context = beta * sum(weight * a for weight, a in zip(alpha, vectors, strict=True))
         alphas.append(alpha)

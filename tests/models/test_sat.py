@@ -9,6 +9,7 @@ from torch import Tensor
 from showtell.decoding import teacher_forced
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.types import Features
+from tests.models import plain
 from tests.toys import random_decoder
 
 SIZES = {"embedding_size": 5, "hidden_size": 6, "attention_size": 4, "dropout": 0.0}
@@ -35,38 +36,16 @@ def paper(
     if from_mean:
         h = torch.tanh(w["init_hidden.0.weight"] @ mean + w["init_hidden.0.bias"])
         c = torch.tanh(w["init_cell.0.weight"] @ mean + w["init_cell.0.bias"])
-    n = len(h)
     logits, attention = [], []
     for y in words:
-        e = torch.stack(
-            [
-                w["attention.score.weight"][0]
-                @ torch.tanh(
-                    w["attention.of_features.weight"] @ a_i
-                    + w["attention.of_features.bias"]
-                    + w["attention.of_query.weight"] @ h
-                )
-                for a_i in a
-            ]
-        )
-        alpha = torch.exp(e) / torch.exp(e).sum()
+        alpha = plain.attention(decoder.attention, a, h)
         z = sum(alpha[i] * a[i] for i in range(len(a)))
         if gated:
             z = torch.sigmoid(w["beta.weight"][0] @ h + w["beta.bias"][0]) * z
         word = w["embedding.weight"][y]
-        gates = (
-            w["lstm.weight_ih"] @ torch.cat([word, z]) + w["lstm.bias_ih"] + w["lstm.weight_hh"] @ h + w["lstm.bias_hh"]
-        )
-        i, f, g, o = (gates[k * n : (k + 1) * n] for k in range(4))
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        h = torch.sigmoid(o) * torch.tanh(c)
-        inner = (
-            word
-            + w["hidden_to_output.weight"] @ h
-            + w["hidden_to_output.bias"]
-            + w["context_to_output.weight"] @ z
-            + w["context_to_output.bias"]
-        )
+        h, c = plain.lstm(decoder.lstm, torch.cat([word, z]), h, c)
+        inner = word + w["hidden_to_output.weight"] @ h + w["hidden_to_output.bias"]
+        inner = inner + w["context_to_output.weight"] @ z + w["context_to_output.bias"]
         logits.append(w["output.weight"] @ (torch.tanh(inner) if tanh else inner) + w["output.bias"])
         attention.append(alpha)
     return logits, attention

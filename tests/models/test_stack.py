@@ -7,6 +7,7 @@ from torch import Tensor
 from showtell.decoding import StageView, greedy, teacher_forced
 from showtell.models.stack import StackConfig, StackDecoder, StackOutput
 from showtell.types import Features
+from tests.models import plain
 from tests.toys import random_decoder
 
 DOUBLE = torch.float64
@@ -28,19 +29,10 @@ def features() -> Features:
     return Features(vectors, torch.tensor([[region < count for region in range(3)] for count in PRESENT]))
 
 
-def plain_cell(cell: torch.nn.LSTMCell) -> torch.nn.LSTMCell:
-    """torch's own cell on the same numbers."""
-    other = torch.nn.LSTMCell(cell.input_size, cell.hidden_size, dtype=DOUBLE)
-    for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-        delattr(other, name)
-        setattr(other, name, getattr(cell, name))
-    return other
-
-
 def plainly(decoder: StackDecoder, regions: Tensor, words: Tensor, is_stacked: bool) -> tuple[Tensor, Tensor]:
     """Equations 1 to 8 as they are written, for one caption of one image: logits (T, S, V) and attention (T, N, R)."""
     n_f = len(decoder.fine)
-    cells = [plain_cell(decoder.coarse_lstm), *(plain_cell(stage.lstm) for stage in decoder.fine)]
+    cells = [decoder.coarse_lstm, *(stage.lstm for stage in decoder.fine)]
     h = [torch.zeros(HIDDEN, dtype=DOUBLE)] * (n_f + 1)
     c = list(h)
     logits, attention_weights = [], []
@@ -48,7 +40,7 @@ def plainly(decoder: StackDecoder, regions: Tensor, words: Tensor, is_stacked: b
         y = decoder.embedding.weight[word]
         before = h[n_f]
         # Our cells have the parts of eq. 2 in the order [h^N; f(V); y], of eq. 4 as the paper has them.
-        h[0], c[0] = cells[0](torch.cat([before, regions.mean(0), y]), (h[0], c[0]))  # eq. 1, 2
+        h[0], c[0] = plain.lstm(cells[0], torch.cat([before, regions.mean(0), y]), h[0], c[0])  # eq. 1, 2
         alpha = torch.zeros(len(regions), dtype=DOUBLE)  # a^0
         attention_weights.append([])
         for i in range(1, n_f + 1):
@@ -57,16 +49,10 @@ def plainly(decoder: StackDecoder, regions: Tensor, words: Tensor, is_stacked: b
             if is_stacked and i > 1:
                 last = decoder.fine[i - 2]
                 q = q + sum(a * (last.value.weight @ v + last.value.bias) for a, v in zip(alpha, regions, strict=True))
-            A = [
-                torch.tanh(stage.attention.of_features.weight @ v + stage.attention.of_query.weight @ q)
-                for v in regions
-            ]
-            b_alpha = 0.7  # any: the softmax does not see it
-            alpha = torch.stack([stage.attention.score.weight[0] @ one + b_alpha for one in A]).softmax(0)  # eq. 6, 7
-            g = sum(
-                a * (stage.value.weight @ v + stage.value.bias) for a, v in zip(alpha, regions, strict=True)
-            )  # eq. 5
-            h[i], c[i] = cells[i](torch.cat([g, h[i - 1], y]), (h[i], c[i]))  # eq. 3, 4
+            alpha = plain.attention(stage.attention, regions, q)  # eq. 6, 7
+            values = [stage.value.weight @ v + stage.value.bias for v in regions]
+            g = sum(a * value for a, value in zip(alpha, values, strict=True))  # eq. 5
+            h[i], c[i] = plain.lstm(cells[i], torch.cat([g, h[i - 1], y]), h[i], c[i])  # eq. 3, 4
             attention_weights[-1].append(alpha)
         logits.append(torch.stack([one.weight @ h[i] + one.bias for i, one in enumerate(decoder.outputs)]))
     return torch.stack(logits), torch.stack([torch.stack(row) for row in attention_weights if n_f] or [alpha])

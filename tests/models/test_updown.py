@@ -7,6 +7,7 @@ from showtell.decoding import teacher_forced
 from showtell.models import spread
 from showtell.models.updown import UpDownConfig, UpDownDecoder
 from showtell.types import Features
+from tests.models import plain
 
 
 def make(**settings: object) -> UpDownDecoder:
@@ -25,12 +26,6 @@ def rows_of(layer: torch.nn.Module) -> torch.Tensor:
         return weights["weight"]
     g, w = weights["parametrizations.weight.original0"], weights["parametrizations.weight.original1"]
     return torch.stack([length[0] * row / row.square().sum().sqrt() for length, row in zip(g, w, strict=True)])
-
-
-def lstm(cell: torch.nn.LSTMCell, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    i, f, g, o = (cell.weight_ih @ x + cell.bias_ih + cell.weight_hh @ h + cell.bias_hh).chunk(4)
-    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    return o.sigmoid() * c.tanh(), c
 
 
 @pytest.mark.parametrize(
@@ -64,10 +59,10 @@ def test_two_steps_are_the_equations_written_out(activation, squash, weight_norm
             h1 = c1 = h2 = c2 = torch.zeros(4)
             for time in range(2):
                 word = decoder.embedding.weight[words[image, row, time]]
-                h1, c1 = lstm(decoder.attention_lstm, torch.cat([h2, regions.mean(0), word]), h1, c1)  # eq. 1, 2
+                h1, c1 = plain.lstm(decoder.attention_lstm, torch.cat([h2, regions.mean(0), word]), h1, c1)  # eq. 1, 2
                 inner = regions @ of_features.T + of_query @ h1
                 alpha = (squash(inner) @ score[0]).softmax(0)  # eq. 3, 4
-                h2, c2 = lstm(decoder.language_lstm, torch.cat([alpha @ regions, h1]), h2, c2)  # eq. 5
+                h2, c2 = plain.lstm(decoder.language_lstm, torch.cat([alpha @ regions, h1]), h2, c2)  # eq. 5
                 torch.testing.assert_close(steps[time][0][image, row, : present[image]], alpha, atol=1e-6, rtol=1e-5)
                 expected = weight @ h2 + decoder.output.bias
                 torch.testing.assert_close(steps[time][1][image, row], expected, atol=1e-6, rtol=1e-5)

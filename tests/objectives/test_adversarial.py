@@ -111,14 +111,6 @@ def test_a_word_is_held_against_the_other_captions_words_at_its_step():
     assert means[is_word].tolist() == [4.0, 6.0, 0.0, 3.0, 4.0, 2.0]  # of the last word there is no other
 
 
-def test_whole_captions_are_judged_at_their_last_word():
-    decoder = model().eval()
-    logits = decoder.discriminator.logits(decoder.discriminator.leaked_features(WORDS))
-    assert torch.equal(verdicts(decoder.discriminator, WORDS, None)[IS_CAPTION], torch.stack(
-        [logits[0, 0, 3], logits[0, 1, 2], logits[1, 0, 3]]
-    ))  # fmt: skip
-
-
 @pytest.mark.parametrize("image", ["none", "mean", "attended"])
 def test_the_discriminator_learns_what_is_real(image):
     """- log D(real) - log(1 - D(sampled)), and of captions of the other image where it sees images."""

@@ -13,6 +13,7 @@ from showtell.decoding import scheduled, teacher_forced
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.objectives.hard_attention import HardAttention, HardAttentionConfig
 from showtell.types import Batch, Features
+from tests.objectives.test_self_critical import gradient
 from tests.toys import random_decoder
 
 REGIONS, STEPS = 3, 3
@@ -63,16 +64,6 @@ def logprobs_of_regions(
         chosen.append(alpha[region].log())
         entropy.append(-(alpha * alpha.log()).sum())
     return torch.stack(word_logprobs).sum(), torch.stack(chosen).sum(), torch.stack(entropy).sum()
-
-
-def gradient(decoder: SatDecoder, value: torch.Tensor) -> torch.Tensor:
-    gradients = torch.autograd.grad(value, list(decoder.parameters()), allow_unused=True)
-    return torch.cat(
-        [
-            (torch.zeros_like(p) if g is None else g).flatten()
-            for p, g in zip(decoder.parameters(), gradients, strict=True)
-        ]
-    )
 
 
 EVERY = list(itertools.product(range(REGIONS), repeat=STEPS))

@@ -47,10 +47,6 @@ MISTAKES: list[tuple[dict[str, object], str]] = [
     ({"model.hidden": 4}, 'model.hidden: no such key; did you mean "hidden_size"?'),
     ({"decoding.no_repeat_words": "maybe"}, "decoding.no_repeat_words: should be true or false, got 'maybe'"),
     (
-        {"model.name": "stack", "model.fine_stages": 0, "model.attention": "independent"},
-        "the coarse stage attends to nothing; leave out attention",
-    ),
-    (
         {"model.name": "updown", "model.fine_stages": 2},
         "model.fine_stages: no key of updown, but of stack; leave it out, or change model.name. Keys of updown: ",
     ),

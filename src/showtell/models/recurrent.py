@@ -143,7 +143,7 @@ def initialise(decoder: nn.Module, cells: Iterable[Cell]) -> None:
 def initialise_cell(cell: Cell) -> None:
     """The same for a recurrent cell by itself."""
     nn.init.xavier_uniform_(cell.weight_ih)
-    for gate in cell.weight_hh.data.split(cell.hidden_size):
+    for gate in torch.split(cell.weight_hh.data, cell.hidden_size):
         nn.init.orthogonal_(gate)
     nn.init.zeros_(cell.bias_ih)
     nn.init.zeros_(cell.bias_hh)

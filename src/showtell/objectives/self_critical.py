@@ -20,6 +20,13 @@ The reward is CIDEr-D against the image's captions, or a weighted sum with BLEU 
 word in samples, references and document frequencies, and gets a gradient: otherwise captions learn to end abruptly
 (Rennie et al., §5.2).
 
+`discriminability` adds, with its weight, how much better a caption fits its own photo than another one of the batch:
+
+    CIDEr-D(c, references of its photo) - max over the other photos of the batch CIDEr-D(c, references of that photo)
+
+after Luo et al. (Discriminability objective for training descriptive captions, CVPR 2018), who ask a retrieval model
+instead. A caption that fits another photo as well earns nothing by it, one that fits another photo better loses.
+
 The value of `loss` is that of eq. 10, minus the mean reward of the samples; its gradient is that of eq. 11. Both are
 means over images and samples; each caption counts once. `cross_entropy` is the weight of the per-word cross-entropy of
 the reference captions, which is added.
@@ -42,17 +49,21 @@ Where this differs from the papers or the authors' code, or they are silent:
     end, and a truncated caption has the probability of its words; ours has no rule in training, rewards the end, and
     treats truncation as in 3.
  8. In eval mode (validation) the terms are those of cross-entropy, so that the loss can be compared.
+ 9. The other photos of `discriminability` are those of a process's batch: it depends on how a step is cut into batches.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
+import torch
 from pydantic import Field, create_model, model_validator
 from torch import Tensor
 
 from showtell.config import Config, Size
+from showtell.decoding import Captions
 from showtell.decoding.policy import Rollouts, beam_rollouts, policy_logprobs, rollouts
 from showtell.errors import TrainingError
 from showtell.models.contract import Decoder, eval_mode
@@ -79,14 +90,19 @@ _Weights: Any = create_model("_Weights", __base__=Config, **_WEIGHTS)
 class RewardConfig(_Weights):  # type: ignore[misc, unused-ignore]
     """Weights of the scores in the reward."""
 
+    discriminability: float = Field(
+        0.0, ge=0, description="Weight of CIDEr-D minus the caption's highest against another photo of the batch."
+    )
+
     @property
     def weights(self) -> dict[str, float]:
-        """The weights other than 0, by name."""
-        return {name: weight for name, weight in self.model_dump().items() if weight}
+        """The weights of scores other than 0, by name."""
+        scores = self.model_dump(exclude={"discriminability"})
+        return {name: weight for name, weight in scores.items() if weight} or {"cider": 0.0}
 
     @model_validator(mode="after")
     def _rewards(self) -> Self:
-        if not self.weights:
+        if not any(self.model_dump().values()):
             raise ValueError("every weight is 0, so nothing would be rewarded; set cider to 1")
         return self
 
@@ -161,8 +177,11 @@ class SelfCritical(Objective):
             )
         else:
             drawn = beam_rollouts(decoder, features, self.max_length, self.config.samples)
-        captions = drawn.captions
-        return drawn, self.reward(captions.words, captions.is_word, batch.image_ids)
+        captions, weight = drawn.captions, self.config.reward.discriminability
+        rewards = self.reward(captions.words, captions.is_word, batch.image_ids)
+        if weight:
+            rewards = rewards + weight * discriminability(self.reward, captions, batch.image_ids)
+        return drawn, rewards
 
     def _advantage(self, rewards: Tensor) -> Tensor:
         """r(ws) - b: (B, N + 1), the greedy caption last, to (B, N)."""
@@ -212,6 +231,17 @@ def prepare_reward(
         for image, own in captions.items()
     }
     return Reward.prepare(references, vocabulary_size=vocabulary_size, weights=weights)
+
+
+def discriminability(reward: Reward, captions: Captions, image_ids: Sequence[str]) -> Tensor:
+    """CIDEr-D against the references of a caption's own photo minus its highest against another photo's: (B, N)."""
+    cider = copy.copy(reward)
+    cider.weights = {"cider": 1.0}
+    own, *others = (
+        cider(captions.words, captions.is_word, [*image_ids[shift:], *image_ids[:shift]])
+        for shift in range(len(image_ids))
+    )
+    return own - torch.stack(others).amax(0) if others else own
 
 
 def mean_of_others(rewards: Tensor) -> Tensor:

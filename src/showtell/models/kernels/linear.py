@@ -82,7 +82,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, offset: int
 def _table_gradient(table: Tensor, steps: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     """The gradient of a table from the ids that each step looks up and the gradients of their rows."""
     ids, gradients = (torch.cat(rows) for rows in zip(*steps, strict=True))
-    return torch.ops.aten.embedding_dense_backward(gradients, ids, len(table), -1, False)
+    return cast(Tensor, torch.ops.aten.embedding_dense_backward(gradients, ids, len(table), -1, False))
 
 
 class _EmbeddingStep(torch.autograd.Function):
