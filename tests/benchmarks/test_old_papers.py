@@ -146,15 +146,6 @@ def test_the_best_rate_on_validation_is_taken(tmp_path):
     assert missing_rates(bench, row) == []  # of six at most
 
 
-def test_rows_that_share_a_rate_have_it_of_one_row(tmp_path):
-    bench = Bench(tmp_path)
-    for rate, validation in zip(REWARD_RATES, (0.5, 1.0, 0.75), strict=True):
-        write_json(
-            bench.results / bench.trial_path(BY_NAME["stack_sc"], rate) / "result.json", {"validation": validation}
-        )
-    assert best_rate(bench, BY_NAME["stack_c2f"]) == REWARD_RATES[1]
-
-
 def test_every_ingredient_is_a_valid_recipe_that_differs_from_its_base_in_what_is_named(tmp_path):
     bench = Bench(tmp_path)
     for one in ablations.INGREDIENTS:

@@ -14,7 +14,7 @@ NEVER = (Vocabulary.pad, Vocabulary.begin)
 
 
 @dataclass(frozen=True)
-class Found:
+class Hypothesis:
     """A caption, with how much of what is required it has."""
 
     words: list[int]  # with end, if it came
@@ -44,7 +44,7 @@ def met(words: Sequence[int], required: Sequence[Sequence[int]]) -> int:
     return total
 
 
-def may_say(words: Sequence[int], word: int, rules: Rules, max_length: int) -> bool:
+def is_allowed(words: Sequence[int], word: int, rules: Rules, max_length: int) -> bool:
     after = [*words, word]
     if len(words) < len(rules.prefix):
         return word == rules.prefix[len(words)]
@@ -65,35 +65,35 @@ def may_say(words: Sequence[int], word: int, rules: Rules, max_length: int) -> b
 def options(decoder: TableDecoder, image: int, words: Sequence[int], rules: Rules, max_length: int) -> dict[int, float]:
     last = words[-1] if words else Vocabulary.begin
     logprobs = decoder.table[image, len(words), last].log_softmax(-1).tolist()
-    return {word: gain for word, gain in enumerate(logprobs) if may_say(words, word, rules, max_length)}
+    return {word: gain for word, gain in enumerate(logprobs) if is_allowed(words, word, rules, max_length)}
 
 
-def at_limit(words: list[int], total: float, logprobs: dict[int, float], rules: Rules) -> Found:
+def at_limit(words: list[int], total: float, logprobs: dict[int, float], rules: Rules) -> Hypothesis:
     if logprobs and max(logprobs, key=lambda word: (logprobs[word], -word)) == END:
-        return Found([*words, END], total + logprobs[END], met(words, rules.required))
-    return Found(words, total, met(words, rules.required))
+        return Hypothesis([*words, END], total + logprobs[END], met(words, rules.required))
+    return Hypothesis(words, total, met(words, rules.required))
 
 
 def every_caption(
     decoder: TableDecoder, image: int, max_length: int, rules: Rules, penalty: LengthPenalty
-) -> list[Found]:
+) -> list[Hypothesis]:
     """All captions that the rules allow, the best first."""
-    captions: list[Found] = []
+    captions: list[Hypothesis] = []
 
-    def go_on(words: list[int], total: float) -> None:
+    def extend(words: list[int], total: float) -> None:
         logprobs = options(decoder, image, words, rules, max_length)
         if len(words) == max_length:
             captions.append(at_limit(words, total, logprobs, rules))
         elif not logprobs:
-            captions.append(Found(words, total, -1))
+            captions.append(Hypothesis(words, total, -1))
         else:
             for word, gain in logprobs.items():
                 if word == END:
-                    captions.append(Found([*words, END], total + gain, met(words, rules.required)))
+                    captions.append(Hypothesis([*words, END], total + gain, met(words, rules.required)))
                 else:
-                    go_on([*words, word], total + gain)
+                    extend([*words, word], total + gain)
 
-    go_on([], 0.0)
+    extend([], 0.0)
     return sorted(captions, key=lambda one: (-one.met, -one.score(penalty)))
 
 
@@ -107,13 +107,13 @@ def plain_beam(
     penalty: LengthPenalty,
     groups: int = 1,
     diversity: float = 0.0,
-) -> list[list[Found]]:
+) -> list[list[Hypothesis]]:
     """The pool of each group, the best first. No search ends before its time."""
     width = num_beams // groups
     live: list[list[tuple[list[int], float]]] = [[([], 0.0)] for _ in range(groups)]
-    pools: list[list[Found]] = [[] for _ in range(groups)]
+    pools: list[list[Hypothesis]] = [[] for _ in range(groups)]
     for step in range(max_length + 1):
-        just_said: list[int] = []
+        chosen_words: list[int] = []
         for group in range(groups):
             candidates = []
             for row, (words, total) in enumerate(live[group]):
@@ -124,15 +124,15 @@ def plain_beam(
                 if not logprobs:
                     candidates.append((-total, row, 0, words, total))
                 for word, gain in logprobs.items():
-                    rank = total + gain - diversity * just_said.count(word)
+                    rank = total + gain - diversity * chosen_words.count(word)
                     candidates.append((-rank, row, word, words, total + gain))
             live[group] = []
             for _, _, word, words, total in sorted(candidates)[:width]:
-                just_said.append(word)
+                chosen_words.append(word)
                 if word == Vocabulary.pad:
-                    pools[group].append(Found(words, total, -1))
+                    pools[group].append(Hypothesis(words, total, -1))
                 elif word == END:
-                    pools[group].append(Found([*words, END], total, met(words, rules.required)))
+                    pools[group].append(Hypothesis([*words, END], total, met(words, rules.required)))
                 else:
                     live[group].append(([*words, word], total))
     return [sorted(pool, key=lambda one: (-one.met, -one.score(penalty)))[:width] for pool in pools]

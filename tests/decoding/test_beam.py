@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from showtell.decoding import LengthPenalty, Rules, beam, greedy
 from showtell.types import Features
-from tests.decoding.plain import Found, every_caption, plain_beam, words_of
+from tests.decoding.plain import Hypothesis, every_caption, plain_beam, words_of
 from tests.toys import table_decoder
 
 NO_RULES, NO_PENALTY = Rules(), LengthPenalty()
@@ -41,7 +41,7 @@ SIZE = 7  # four words to say
 seeds = st.integers(0, 1000)
 
 
-def check(captions, image: int, expected: list[Found], penalty: LengthPenalty) -> None:
+def check(captions, image: int, expected: list[Hypothesis], penalty: LengthPenalty) -> None:
     assert [words_of(captions, image, row) for row in range(len(expected))] == [one.words for one in expected]
     logprobs, scores = captions.logprob[image].tolist(), captions.score[image].tolist()
     assert logprobs[: len(expected)] == pytest.approx([one.logprob for one in expected], abs=1e-4)

@@ -47,10 +47,6 @@ REFUSED = {
     '"a red car" must occur and has "Red car" in it, which must not; leave one': {
         "prefix": "a red car", "bad_words": ["Red car"],
     },
-    "temperature: Input should be greater than or equal to 0.000001": {"search": "sample", "temperature": 9e-7},
-    "temperature: Input should be less than or equal to 1000000": {"search": "sample", "temperature": 1.1e6},
-    "top_p: Input should be greater than or equal to 0.000001": {"search": "sample", "top_p": 9e-7},
-    "top_p: Input should be less than or equal to 1": {"search": "sample", "top_p": 1.5},
 }  # fmt: skip
 
 

@@ -47,17 +47,12 @@ class Several(Decoder):
         return State(tuple(one.image for one in states), tuple(one.rows for one in states))
 
     def step(self, words: Tensor, state: State) -> tuple[SeveralOutput, State]:
-        outputs, states = zip(
-            *(
-                table.step(words, State(image, rows))
-                for table, image, rows in zip(self.tables, state.image, state.rows, strict=True)
-            ),
-            strict=True,
-        )
-        after = State(tuple(one.image for one in states), tuple(one.rows for one in states))
+        before = map(State, state.image, state.rows)
+        stepped = [table.step(words, own) for table, own in zip(self.tables, before, strict=True)]
+        after = State(tuple(own.image for _, own in stepped), tuple(own.rows for _, own in stepped))
         own = [  # a region that only this stage looks at
             TableOutput(logits=output.logits, attention=torch.zeros_like(output.attention).index_fill_(-1, at, 1.0))
-            for at, output in zip(torch.arange(len(outputs)), outputs, strict=True)
+            for at, (output, _) in zip(torch.arange(len(stepped)), stepped, strict=True)
         ]
         return SeveralOutput(attention=own[-1].attention, stages=tuple(own)), after
 

@@ -177,15 +177,6 @@ def test_gradients_flow_where_they_should_and_nowhere_else():
     assert gradients(decoder, outputs().gate.sum()) == {"beta"}
 
 
-def test_without_a_manager_nothing_learns_the_subgoals():
-    decoder = make("no manager")
-    outputs = teacher_forced(decoder, features(), WORDS).outputs
-    assert isinstance(outputs, HacapOutput) and outputs.goal is not None and outputs.leak is not None
-    assert not outputs.goal.requires_grad
-    torch.testing.assert_close(outputs.goal, F.normalize(outputs.leak, dim=-1))
-    assert not [name for name, _ in decoder.named_parameters() if name.startswith(("manager", "to_goal"))]
-
-
 def test_gradients_of_the_attention_may_flow_back_into_the_language_model():
     torch.testing.assert_close(
         *(teacher_forced(make(kind), features(), WORDS).logits for kind in ("as it comes", "attention gradient"))

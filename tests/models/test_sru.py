@@ -27,19 +27,6 @@ def test_a_step_is_the_formula_of_the_paper():
     assert hidden.item() == pytest.approx(reset * math.tanh(expected) + (1 - reset) * 0.4, abs=1e-6)
 
 
-def test_without_highway_only_the_cell_speaks():
-    torch.manual_seed(0)
-    with_it, without = SruLayer(3, 4), SruLayer(3, 4, highway=False)
-    with torch.no_grad():
-        without.weight.copy_(with_it.weight[:12])
-    inputs, cell = torch.randn(2, 5, 3), torch.randn(2, 5, 4)
-    hidden, after = without.step(without.project_input(inputs), cell)
-    other, same = with_it.step(with_it.project_input(inputs), cell)
-    reset = torch.sigmoid(inputs @ with_it.weight[4:8].T)
-    torch.testing.assert_close(after, same)
-    torch.testing.assert_close(hidden, other - (1 - reset) * (inputs @ with_it.weight[12:].T))
-
-
 @settings(deadline=None)
 @given(st.integers(1, 19), st.integers(1, 3), st.booleans(), st.integers(0, 1000))
 def test_all_steps_at_once_are_the_steps_one_by_one(steps, layers, highway, seed):

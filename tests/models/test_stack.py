@@ -105,27 +105,3 @@ def test_the_coarse_stage_alone_is_its_equation_without_attention():
     captions = greedy(decoder, image_features, 6, keep_outputs=True)
     assert torch.equal(captions.words, greedy(StageView(decoder, 0), image_features, 6).words)
     assert captions.attention is None
-
-
-def test_the_coarse_stage_hears_the_last_one_a_step_later():
-    """The weights of the last stage reach stage 0's words from the second step on."""
-    decoder = make()
-    forced = teacher_forced(decoder, features(), WORDS)
-    for step, is_reached in ((0, False), (1, True)):
-        loss = decoder.readout(forced.outputs, 0)[:, :, step].square().sum()
-        (gradient,) = torch.autograd.grad(loss, decoder.fine[-1].value.weight, retain_graph=True, allow_unused=True)
-        assert (gradient is not None and float(gradient.abs().sum()) > 0) == is_reached
-
-
-def test_dropout_acts_on_projected_features_and_before_every_output_matrix():
-    decoder, image_features = make(project_features=7, dropout=0.5).train(), features()
-    torch.manual_seed(4)
-    values = decoder.feature_projection(torch.ones(1, 500, SIZE, dtype=DOUBLE))
-    whole = torch.relu(decoder.feature_projection[0](torch.ones(SIZE, dtype=DOUBLE)))
-    kept = values[0, :, whole > 0] / whole[whole > 0]
-    assert set(kept.unique().round(decimals=9).tolist()) == {0.0, 2.0}
-    assert float((kept > 0).double().mean()) == pytest.approx(0.5, abs=0.05)
-    forced = teacher_forced(decoder.eval(), image_features, WORDS)
-    decoder.train()
-    for stage in range(3):
-        assert not torch.equal(decoder.readout(forced.outputs, stage), decoder.readout(forced.outputs, stage))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import product
 
 import pytest
 import torch
@@ -195,19 +195,6 @@ def test_every_search_finds_what_it_finds_without_a_cache(search):
     torch.testing.assert_close(cached.logprob, plain.logprob)
     if cached.outputs is not None:
         torch.testing.assert_close(cached.attention, plain.attention)
-
-
-def test_words_can_be_read_in_parts():
-    decoder, words, cuts = transformer(), captions(), (0, 1, 2, 6, 7)
-    state = spread(decoder.start(sight()), 2)
-    whole, _ = decoder.all_steps(words, state)
-    hidden, attention = [], []
-    for first, last in pairwise(cuts):
-        output, state = decoder.all_steps(words[..., first:last], state)
-        hidden.append(output.hidden)
-        attention.append(output.attention)
-    torch.testing.assert_close(torch.cat(hidden, 2), whole.hidden)
-    torch.testing.assert_close(torch.cat(attention, 2), whole.attention)
 
 
 def test_prefixes_are_completed_as_by_a_plain_loop():

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from showtell.decoding import teacher_forced
 from showtell.models import spread
 from showtell.models.updown import UpDownConfig, UpDownDecoder
 from showtell.types import Features
@@ -69,14 +68,3 @@ def test_two_steps_are_the_equations_written_out(activation, squash, weight_norm
                 if weight_norm:
                     expected = rows_of(decoder.labels) @ h1 + decoder.labels.bias
                     torch.testing.assert_close(steps[time][2][image, row], expected, atol=1e-6, rtol=1e-5)
-
-
-def test_normalised_weights_begin_as_the_others_and_have_a_length_to_learn():
-    plain, normalised = make(multi_label=True), make(multi_label=True, weight_norm=True)
-    features = Features(torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool))
-    words = torch.tensor([[[1, 5, 4]], [[1, 4, 8]]])
-    ours, theirs = (teacher_forced(one, features, words) for one in (plain, normalised))
-    torch.testing.assert_close(ours.logits, theirs.logits)
-    torch.testing.assert_close(plain.score_labels(ours.outputs), normalised.score_labels(theirs.outputs))
-    lengths = {name.split(".parametrizations")[0] for name, _ in normalised.named_parameters() if "original0" in name}
-    assert lengths == {"attention.of_features", "attention.of_query", "attention.score", "output", "labels"}

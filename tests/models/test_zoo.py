@@ -6,19 +6,19 @@ from its capabilities. A new one needs no edit here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from types import NoneType
 from typing import Any, get_args
 
 import pytest
 import torch
-from torch import Tensor
+from safetensors.torch import load, save
 
 from showtell import counter_rng
 from showtell.decoding import beam, greedy, teacher_forced
 from showtell.decoding.policy import policy_logprobs, rollouts
-from showtell.models import MODELS, Capability, Decoder, DecoderConfig, Output, spread, take_rows
+from showtell.models import MODELS, Capability, Decoder, DecoderConfig, spread, take_rows
 from showtell.objectives import OBJECTIVES, build_objective
 from showtell.objectives.compatibility import contradictions
 from showtell.objectives.contract import ObjectiveConfig
@@ -98,11 +98,15 @@ everyone = pytest.mark.parametrize("name", ZOO)
 
 
 @everyone
-def test_shapes_and_numbers(name):
-    decoder = make(name).eval()
+def test_shapes_and_numbers_saved_and_loaded(name):
+    decoder, other = make(name).eval(), make(name).eval()
     forced = teacher_forced(decoder, features(), captions())
     assert forced.logits.shape == (3, 2, 6, VOCABULARY)
     assert bool(torch.isfinite(forced.logits).all())
+    for parameter in other.parameters():
+        torch.nn.init.constant_(parameter, 0.3)
+    other.load_state_dict(load(save(decoder.state_dict())))
+    assert torch.equal(teacher_forced(other, features(), captions()).logits, forced.logits)
     state = decoder.start(features())
     map_tensors(state.rows, lambda x: x if x.shape[:2] == (3, 1) else pytest.fail(f"rows of shape {tuple(x.shape)}"))
     map_tensors(state.image, lambda x: x if x.shape[0] == 3 else pytest.fail(f"image half {tuple(x.shape)}"))
@@ -120,38 +124,20 @@ def objectives_of(model: DecoderConfig) -> list[str]:
     return [name for name in sorted(OBJECTIVES) if not contradictions(objective_config(name, model), model)]
 
 
-def read_by(decoder: Decoder, readout: Callable[[Output], Tensor]) -> set[str]:
-    """The names of the weights with which scores are read from the outputs of steps."""
-    outputs = map_tensors(teacher_forced(decoder, features(), captions()).outputs, torch.Tensor.detach)
-    scores, parameters = readout(outputs), dict(decoder.named_parameters())
-    gradients = torch.autograd.grad(scores.sum(), list(parameters.values()), allow_unused=True)
-    return {name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
-
-
-def without_gradient(decoder: Decoder, objective: str) -> set[str]:
-    """The names of the weights that an objective has no gradient for, by the capabilities of the model."""
-    needs, able = OBJECTIVES[objective][1].needs, decoder.capabilities
-    trains_goals = not needs.isdisjoint({Capability.GOALS, Capability.MANAGER})
-    if Capability.GOALS in able and not trains_goals:  # the words have none for what makes the goals
-        makers = ("discriminator.", "manager.", "to_goal.")
-        return {name for name, _ in decoder.named_parameters() if name.startswith(makers)}
-    if not OBJECTIVES[objective][1].optimises_reward or trains_goals:
-        return set()
-    silent = silent_stages(decoder, needs)
-    if Capability.SAMPLED_ATTENTION in able:  # the likeliest region is looked at, which no small change moves
-        silent |= {name for name, _ in decoder.named_parameters() if name.startswith("attention.")}
-    if Capability.LABELS in able:
-        silent |= read_by(decoder, decoder.score_labels)
-    return silent
-
-
-def silent_stages(decoder: Decoder, needs: frozenset[Capability]) -> set[str]:
-    """The names of the weights that only read out words without a reward: of all stages but the last, or the first."""
-    *earlier, last = (
-        read_by(decoder, lambda output, stage=stage: decoder.readout(output, stage)) for stage in range(decoder.stages)
-    )
-    silent = 1 if Capability.STAGES in needs else decoder.stages - 1
-    return {name for names in earlier[:silent] for name in names - last}
+def without_gradient(decoder: Decoder, objective: str) -> tuple[str, ...]:
+    """How the names of the weights begin that an objective has no gradient for, by the capabilities of the model."""
+    kind, able = OBJECTIVES[objective][1], decoder.capabilities
+    if not kind.needs.isdisjoint({Capability.GOALS, Capability.MANAGER}):
+        return ()
+    if Capability.GOALS in able:  # the words have none for what makes the goals
+        return ("discriminator.", "manager.", "to_goal.")
+    if not kind.optimises_reward:
+        return ()
+    # Stages before the last, or the first, have no reward; the most likely region is attended to, which no small change
+    # moves.
+    silent = [f"outputs.{stage}." for stage in range(1 if Capability.STAGES in kind.needs else decoder.stages - 1)]
+    by_capability = {Capability.SAMPLED_ATTENTION: "attention.", Capability.LABELS: "labels."}
+    return (*silent, *(prefix for capability, prefix in by_capability.items() if capability in able))
 
 
 def weights_without_gradient(model: DecoderConfig, objective: str) -> set[str]:
@@ -169,7 +155,7 @@ def weights_without_gradient(model: DecoderConfig, objective: str) -> set[str]:
     return {
         name
         for name, weight in decoder.named_parameters()
-        if (weight.grad is None or not float(weight.grad.abs().sum()) > 0) != (name in silent)
+        if (weight.grad is None or not float(weight.grad.abs().sum()) > 0) != name.startswith(silent)
     }
 
 

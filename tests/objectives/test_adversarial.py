@@ -254,18 +254,6 @@ def test_when_to_stop_is_no_matter_of_the_intrinsic_reward():
     assert gradient[END] == 0
 
 
-def test_likelihood_may_be_part_of_every_step():
-    decoder = model(dropout=0.0)
-    terms = {}
-    for weight in (0.0, 0.5):
-        loss = adversarial(rollouts=0, cross_entropy=weight)
-        with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
-            terms[weight] = loss(batch(), features(), decoder)
-    words = pretraining().eval()(batch(), features(), decoder).parts["words"]
-    assert "words" not in terms[0.0].parts
-    assert float(terms[0.5].total.detach()) == pytest.approx(float(terms[0.0].total.detach() + 0.5 * words), abs=1e-5)
-
-
 def test_pretraining_has_the_likelihood_and_the_transitions_of_real_captions():
     decoder, loss = model(dropout=0.0), pretraining()
     with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a", "b"])):

@@ -52,64 +52,48 @@ def stack(**settings: object) -> StackDecoder:
 # ---- by hand
 
 
-@pytest.mark.parametrize(("first", "second"), [(1, 1), (0.5, 2)])
-def test_the_gradient_of_the_scores_by_hand(first, second):
-    """D_i (p_i - onehot(ws_i)) / 3 for three captions of each of three stages, and nothing for stage 0 (eq. 14, 15)."""
+@pytest.mark.parametrize(
+    ("sampling", "baseline", "first", "second"),
+    [("multinomial", "greedy", 1, 1), ("multinomial", "greedy", 0.5, 2), ("beam", "mean", 1, 1)],
+)
+def test_the_gradient_of_the_scores_by_hand(sampling, baseline, first, second):
+    """D_i (p_i - onehot(ws_i)) / 3 for three captions of each of three stages, and nothing for stage 0 (eq. 14, 15).
+
+    Those of a beam are compared by rank.
+    """
     made = [table_decoder(images=1, steps=3, size=6, seed=seed) for seed in (8, 9, 10)]
     decoder, features = Several([table for table, _ in made]), made[0][1]
+    samples = [captions_of_plain_beam(table, 1, 3) for table, _ in made]
+    if sampling == "multinomial":
+        with counter_rng.use(counter_rng.CounterRNG(0, 0, names(1))), torch.no_grad():
+            samples = [rollouts(StageView(decoder, stage), features, LENGTH, 3).samples for stage in range(3)]
     tables = [table.table.requires_grad_() for table in decoder.tables]
-    rewards = [  # of three samples and the greedy caption
-        torch.tensor([[0.2, 0.5, 0.9, 0.4]]),
-        torch.tensor([[0.6, 0.1, 0.8, 0.3]]),
-        torch.tensor([[1.0, 0.7, 0.0, 0.5]]),
-    ]
-    advantages = [
-        first * torch.tensor([[0.6 - 0.3, 0.1 - 0.3, 0.8 - 0.3]])
-        + second * torch.tensor([[0.6 - 0.2, 0.1 - 0.5, 0.8 - 0.9]]),
-        first * torch.tensor([[1.0 - 0.5, 0.7 - 0.5, 0.0 - 0.5]])
-        + second * torch.tensor([[1.0 - 0.6, 0.7 - 0.1, 0.0 - 0.8]]),
-    ]
-    loss = objective(samples=3, baseline_weight=first, previous_stage_weight=second)
+    rewards = torch.tensor([[0.2, 0.5, 0.9, 0.4], [0.6, 0.1, 0.8, 0.3], [1.0, 0.7, 0.0, 0.5]])  # the last is greedy
+    held_against = [[], [0.3] * 3, [0.5] * 3] if baseline == "greedy" else [[], [0.5] * 3, [1.7 / 3] * 3]
+    loss = objective(
+        samples=3, sampling=sampling, baseline=baseline, baseline_weight=first, previous_stage_weight=second
+    )
     told = iter(rewards)
-    loss.reward = lambda words, is_word, image_ids: next(told)
+    loss.reward = lambda words, is_word, image_ids: next(told).unsqueeze(0)
     with counter_rng.use(counter_rng.CounterRNG(0, 0, names(1))):
         terms = loss(batch(1), features, decoder)
     gradients = torch.autograd.grad(terms.total, tables, allow_unused=True)
     assert gradients[0] is None
-    with counter_rng.use(counter_rng.CounterRNG(0, 0, names(1))), torch.no_grad():
-        samples = [rollouts(StageView(decoder, stage), features, LENGTH, 3).samples for stage in range(3)]
     for stage in (1, 2):
-        expected = gradient_of_scores(tables[stage].detach(), samples[stage], advantages[stage - 1])
+        own, before = rewards[stage, :3], rewards[stage - 1, :3]
+        advantage = first * (own - torch.tensor(held_against[stage])) + second * (own - before)
+        expected = gradient_of_scores(tables[stage].detach(), samples[stage], advantage.unsqueeze(0))
         torch.testing.assert_close(gradients[stage], expected)
     assert float(terms.total.detach()) == pytest.approx(-(0.6 + 0.1 + 0.8) / 3 - (1.0 + 0.7 + 0.0) / 3)
     parts = {name: float(value) for name, value in terms.parts.items()}
-    assert parts["reward_0"] == pytest.approx((0.2 + 0.5 + 0.9) / 3)
-    assert parts["reward_1"] == pytest.approx((0.6 + 0.1 + 0.8) / 3)
-    assert parts["reward_2"] == parts["reward"] == pytest.approx((1.0 + 0.7 + 0.0) / 3)
-    assert parts["greedy"] == pytest.approx(0.5)
-    assert parts["advantage"] == pytest.approx(float(advantages[1].abs().mean()))
+    assert [parts[f"reward_{stage}"] for stage in range(3)] == pytest.approx([1.6 / 3, 1.5 / 3, 1.7 / 3])
+    assert parts["reward"] == parts["reward_2"] and parts["greedy"] == pytest.approx(0.5)
+    assert parts["advantage"] == pytest.approx(float(advantage.abs().mean()))
 
 
 def test_eq_15_without_terms_is_refused():
     with pytest.raises(ValueError, match="are 0, so nothing would be learned; raise one"):
         CoarseToFineConfig(baseline_weight=0, previous_stage_weight=0)
-
-
-def test_the_gradient_of_each_stages_beam_by_hand():
-    """Ranks are compared: r(w_i of rank k) - mean of stage i, and - r(w_{i-1} of rank k)."""
-    made = [table_decoder(images=1, steps=3, size=6, seed=seed) for seed in (8, 9, 10)]
-    decoder, features = Several([table for table, _ in made]), made[0][1]
-    beams = [captions_of_plain_beam(table, 1, 3) for table, _ in made]
-    tables = [table.table.requires_grad_() for table in decoder.tables]
-    rewards = [torch.tensor([[0.2, 0.5, 0.9, 0]]), torch.tensor([[0.6, 0.1, 0.8, 0]]), torch.tensor([[1, 0.7, 0, 0]])]
-    loss, told = objective(samples=3, sampling="beam", baseline="mean"), iter(rewards)
-    loss.reward = lambda words, is_word, image_ids: next(told)
-    gradients = torch.autograd.grad(loss(batch(1), features, decoder).total, tables, allow_unused=True)
-    assert gradients[0] is None
-    for stage in (1, 2):
-        own, before = rewards[stage][:, :3], rewards[stage - 1][:, :3]
-        expected = gradient_of_scores(tables[stage].detach(), beams[stage], (own - own.mean()) + (own - before))
-        torch.testing.assert_close(gradients[stage], expected)
 
 
 def test_every_stage_draws_its_own_words():

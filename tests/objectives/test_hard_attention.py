@@ -96,9 +96,9 @@ def test_the_estimator_has_the_exact_gradient_as_its_mean():
     assert float(wanted.abs().max()) > 0.01
 
 
-def test_the_terms_by_hand():
-    decoder = model()
-    loss = objective(reinforce=0.3, entropy=0.2)
+@pytest.mark.parametrize(("baseline", "b"), [("moving_average", -4.0), ("none", 0.0)])
+def test_the_terms_by_hand(baseline, b):
+    decoder, loss = model(), objective(reinforce=0.3, entropy=0.2, baseline=baseline)
     torch.manual_seed(0)
     forced = teacher_forced(decoder, features(), batch().inputs)
     caption_logprob, chosen, entropy = logprobs_of_regions(
@@ -107,23 +107,12 @@ def test_the_terms_by_hand():
     loss.baseline.fill_(-4.0)
     loss.is_first.fill_(False)
     total, parts = loss._terms(batch(), features(), forced, decoder)
-    expected = -(caption_logprob + 0.3 * (caption_logprob - -4.0) * chosen + 0.2 * entropy) / STEPS
-    assert float(total.detach()) == pytest.approx(float(expected.detach()))
-    assert float(loss.baseline) == pytest.approx(0.9 * -4.0 + 0.1 * float(caption_logprob.detach()))
-    assert float(parts["words"].detach()) == pytest.approx(-float(caption_logprob.detach()) / STEPS)
-
-
-def test_without_baseline_the_reward_itself_weighs_the_sampled_regions():
-    decoder, loss = model(), objective(baseline="none", reinforce=0.3)
-    torch.manual_seed(0)
-    forced = teacher_forced(decoder, features(), batch().inputs)
-    regions = tuple(forced.outputs.sampled_regions[0, 0].tolist())
-    caption_logprob, chosen, _ = logprobs_of_regions(decoder, regions)
-    total, parts = loss._terms(batch(), features(), forced, decoder)
-    expected = -(caption_logprob + 0.3 * caption_logprob.detach() * chosen) / STEPS
+    expected = -(caption_logprob + 0.3 * (caption_logprob.detach() - b) * chosen + 0.2 * entropy) / STEPS
     assert float(total.detach()) == pytest.approx(float(expected.detach()))
     torch.testing.assert_close(gradient(decoder, total), gradient(decoder, expected))
-    assert float(parts["baseline"]) == 0 and bool(loss.is_first) and float(loss.baseline) == 0
+    after = -4.0 if baseline == "none" else 0.9 * -4.0 + 0.1 * float(caption_logprob.detach())
+    assert float(loss.baseline) == pytest.approx(after) and float(parts["baseline"]) == b
+    assert float(parts["words"].detach()) == pytest.approx(-float(caption_logprob.detach()) / STEPS)
 
 
 def test_the_baseline_begins_with_the_first_batch():

@@ -77,35 +77,6 @@ def gradient_of_scores(table: Tensor, captions: Captions, advantage: Tensor) -> 
     return expected
 
 
-@pytest.mark.parametrize("baseline", ["greedy", "leave_one_out"])
-def test_the_gradient_of_the_scores_by_hand(baseline):
-    """(r(ws) - b) (p - onehot(ws_t)) / (images x samples) (eq. 11), for three samples of two images."""
-    decoder, features = table_decoder(images=2, steps=3, size=6, seed=8)
-    decoder.table.requires_grad_()
-    loss = objective(2, samples=3, baseline=baseline)
-    numbers = torch.tensor([[1.0, 0.4, 0.1, 0.3], [0.0, 0.2, 0.9, 0.6]])  # of three samples and the greedy caption
-    loss.reward = lambda words, is_word, image_ids: numbers  # type: ignore[assignment]
-    with counter_rng.use(counter_rng.CounterRNG(0, 0, names(2))):
-        samples = rollouts(decoder, features, LENGTH, 3).samples
-    assert 0 < int(samples.is_finished.sum()) < 6  # both kinds
-    if baseline == "greedy":
-        held_against = [[0.3, 0.3, 0.3], [0.6, 0.6, 0.6]]
-    else:
-        held_against = [[0.25, 0.55, 0.7], [0.55, 0.45, 0.1]]
-    advantage = numbers[:, :3] - torch.tensor(held_against)
-    expected = gradient_of_scores(decoder.table.detach(), samples, advantage)
-    with counter_rng.use(counter_rng.CounterRNG(0, 0, names(2))):
-        terms = loss(batch(2), features, decoder)
-    torch.testing.assert_close(torch.autograd.grad(terms.total, decoder.table)[0], expected)
-    assert float(terms.total.detach()) == pytest.approx(-(1.0 + 0.4 + 0.1 + 0.0 + 0.2 + 0.9) / 6)
-    parts = {name: float(value) for name, value in terms.parts.items()}
-    assert parts["reward"] == pytest.approx(2.6 / 6)
-    assert parts["greedy"] == pytest.approx((0.3 + 0.6) / 2)
-    assert parts["length"] == pytest.approx(int(samples.is_word.sum()) / 6)
-    assert parts["unfinished"] == pytest.approx(1 - int(samples.is_finished.sum()) / 6)
-    assert parts["advantage"] == pytest.approx(float(advantage.abs().mean()))
-
-
 def captions_of_plain_beam(decoder: TableDecoder, images: int, width: int) -> Captions:
     """Of `tests/decoding/plain.py`: one hypothesis at a time."""
     found = [
@@ -116,36 +87,40 @@ def captions_of_plain_beam(decoder: TableDecoder, images: int, width: int) -> Ca
     return collect(padded, torch.zeros(padded.shape))
 
 
-@pytest.mark.parametrize(
-    ("baseline", "held_against"),
-    [
-        ("mean", [[0.5, 0.5, 0.5], [1.1 / 3, 1.1 / 3, 1.1 / 3]]),
-        ("greedy", [[0.3, 0.3, 0.3], [0.6, 0.6, 0.6]]),
-        ("leave_one_out", [[0.25, 0.55, 0.7], [0.55, 0.45, 0.1]]),
-    ],
-)
-def test_the_gradient_of_a_beam_by_hand(baseline, held_against):
-    """(r(w_n) - b) (p - onehot) / (images x 3) for the three captions that a plain beam search finds."""
+HELD_AGAINST = {  # of rewards 1.0, 0.4, 0.1 and 0.0, 0.2, 0.9 of samples, 0.3 and 0.6 of greedy captions
+    "greedy": [[0.3, 0.3, 0.3], [0.6, 0.6, 0.6]],
+    "leave_one_out": [[0.25, 0.55, 0.7], [0.55, 0.45, 0.1]],
+    "mean": [[0.5, 0.5, 0.5], [1.1 / 3, 1.1 / 3, 1.1 / 3]],
+}
+
+
+@pytest.mark.parametrize("baseline", HELD_AGAINST)
+@pytest.mark.parametrize("sampling", ["multinomial", "beam"])
+def test_the_gradient_of_the_scores_by_hand(sampling, baseline):
+    """(r(ws) - b) (p - onehot(ws_t)) / (images x samples) (eq. 11), for samples or a plain beam of two images."""
     decoder, features = table_decoder(images=2, steps=3, size=6, seed=8)
-    expected_captions = captions_of_plain_beam(decoder, 2, 3)
-    assert 0 < int(expected_captions.is_finished.sum()) < 6
+    samples = captions_of_plain_beam(decoder, 2, 3)
+    if sampling == "multinomial":
+        with counter_rng.use(counter_rng.CounterRNG(0, 0, names(2))):
+            samples = rollouts(decoder, features, LENGTH, 3).samples
+    assert 0 < int(samples.is_finished.sum()) < 6  # both kinds
     decoder.table.requires_grad_()
-    loss = objective(2, samples=3, sampling="beam", baseline=baseline)
-    numbers = torch.tensor([[1.0, 0.4, 0.1, 0.3], [0.0, 0.2, 0.9, 0.6]])  # of the beam and the greedy caption
-    heard = []
+    loss, heard = objective(2, samples=3, sampling=sampling, baseline=baseline), []
+    numbers = torch.tensor([[1.0, 0.4, 0.1, 0.3], [0.0, 0.2, 0.9, 0.6]])  # of three samples and the greedy caption
     loss.reward = lambda words, is_word, image_ids: heard.append(words) or numbers  # type: ignore[assignment, func-returns-value]
-    terms = loss(batch(2), features, decoder)
-    assert torch.equal(heard[0][:, :3], expected_captions.words[..., : heard[0].shape[-1]])
-    expected = gradient_of_scores(
-        decoder.table.detach(), expected_captions, numbers[:, :3] - torch.tensor(held_against)
-    )
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, names(2))):
+        terms = loss(batch(2), features, decoder)
+    assert torch.equal(heard[0][:, :3], samples.words[..., : heard[0].shape[-1]])
+    advantage = numbers[:, :3] - torch.tensor(HELD_AGAINST[baseline])
+    expected = gradient_of_scores(decoder.table.detach(), samples, advantage)
     torch.testing.assert_close(torch.autograd.grad(terms.total, decoder.table)[0], expected)
     assert float(terms.total.detach()) == pytest.approx(-2.6 / 6)
     parts = {name: float(value) for name, value in terms.parts.items()}
-    assert parts["reward"] == pytest.approx(2.6 / 6)
-    assert parts["greedy"] == pytest.approx((0.3 + 0.6) / 2)
-    assert parts["length"] == pytest.approx(int(expected_captions.is_word.sum()) / 6)
-    assert "entropy" not in parts  # beam captions do not estimate it
+    assert parts["reward"] == pytest.approx(2.6 / 6) and parts["greedy"] == pytest.approx((0.3 + 0.6) / 2)
+    assert parts["length"] == pytest.approx(int(samples.is_word.sum()) / 6)
+    assert parts["unfinished"] == pytest.approx(1 - int(samples.is_finished.sum()) / 6)
+    assert parts["advantage"] == pytest.approx(float(advantage.abs().mean()))
+    assert ("entropy" in parts) == (sampling == "multinomial")  # beam captions do not estimate it
 
 
 def plain_logprob(decoder: Decoder, words: Sequence[int]) -> float:
