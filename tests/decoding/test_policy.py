@@ -113,19 +113,6 @@ def test_a_beam_of_more_captions_than_there_are_is_refused():
         beam_rollouts(decoder, features, 1, 9)
 
 
-def test_draws_depend_on_seed_step_and_image_alone():
-    decoder, features = table_decoder(images=3, steps=9, size=8, seed=7)
-    with counter_rng.use(counter_rng.CounterRNG(4, 1, ["a", "b", "c"])):
-        batched = rollouts(decoder, features, 8, 4).samples.words
-    alone = Features(features.vectors[1:2], features.is_region[1:2])
-    with counter_rng.use(counter_rng.CounterRNG(4, 1, ["b"])):
-        again = rollouts(decoder, alone, 8, 2).samples.words
-    assert torch.equal(batched[1:2, :2, : again.shape[-1]], again)
-    with counter_rng.use(counter_rng.CounterRNG(4, 2, ["b"])):
-        other = rollouts(decoder, alone, 8, 2).samples.words
-    assert other.shape != again.shape or not torch.equal(other, again)
-
-
 def logprob_with_regions(decoder: SatDecoder, captions: Captions, regions: tuple[int, ...]) -> Tensor:
     """log p(captions, regions) where the regions of the steps are chosen by hand."""
     steps = iter(regions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from itertools import product
 
 import pytest
@@ -12,10 +11,9 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from showtell import counter_rng
-from showtell.decoding import Ensemble, LengthPenalty, Rules, beam, greedy, sample, teacher_forced
+from showtell.decoding import teacher_forced
 from showtell.decoding.continuation import continuations
 from showtell.decoding.sampling import inverse_cdf
-from showtell.models.contract import Decoder, Output, State, spread
 from showtell.models.transformer import (
     MultiHeadAttention,
     Residual,
@@ -145,56 +143,6 @@ def test_attention_is_the_mean_over_the_heads_of_the_last_layer():
 
 
 # ---- the cache
-
-
-@dataclass(frozen=True)
-class Prefix:
-    words: Tensor  # (B, N, T) all that was read
-
-
-class Rereading(Decoder):
-    """The same decoder without a cache: every step reads the whole prefix."""
-
-    def __init__(self, decoder: TransformerDecoder) -> None:
-        super().__init__()
-        self.config, self.decoder = decoder.config, decoder
-
-    def start(self, features: Features) -> State:
-        state = self.decoder.start(features)
-        return State(state, Prefix(torch.empty(len(features.vectors), 1, 0, dtype=torch.long)))
-
-    def step(self, words: Tensor, state: State) -> tuple[Output, State]:
-        prefix = torch.cat([state.rows.words, words.unsqueeze(-1)], -1)
-        before = spread(State(state.image.image, state.image.rows), words.shape[1])
-        output, _ = self.decoder.all_steps(prefix, before)
-        last = replace(output, hidden=output.hidden[:, :, -1], attention=output.attention[:, :, -1])
-        return last, State(state.image, Prefix(prefix))
-
-    def readout(self, output: Output, stage: int = -1) -> Tensor:
-        return self.decoder.readout(output)
-
-
-@pytest.mark.parametrize(
-    "search",
-    [
-        lambda decoder, features: greedy(decoder, features, 9, keep_outputs=True),
-        lambda decoder, features: sample(decoder, features, 9, samples=4, keep_outputs=True),
-        lambda decoder, features: beam(decoder, features, 9, 5, keep_outputs=True),
-        lambda decoder, features: beam(decoder, features, 9, 4, length_penalty=LengthPenalty("wu", 0.7)),
-        lambda decoder, features: beam(decoder, features, 9, 6, groups=3, diversity=0.7, keep_outputs=True),
-        lambda decoder, features: beam(decoder, features, 9, 3, rules=Rules(required=((5,), (7, 8)))),
-        lambda decoder, features: beam(Ensemble([decoder, decoder]), features, 9, 3),
-    ],
-    ids=["greedy", "sample", "beam", "length penalty", "diverse beam", "required words", "ensemble"],
-)
-def test_every_search_finds_what_it_finds_without_a_cache(search):
-    decoder, features = transformer(seed=7), sight(6)
-    cached, plain = search(decoder, features), search(Rereading(decoder), features)
-    assert torch.equal(cached.words, plain.words)
-    assert len({tuple(words) for words in cached.words[:, 0].tolist()}) > 2  # the images differ
-    torch.testing.assert_close(cached.logprob, plain.logprob)
-    if cached.outputs is not None:
-        torch.testing.assert_close(cached.attention, plain.attention)
 
 
 def test_prefixes_are_completed_as_by_a_plain_loop():

@@ -53,12 +53,12 @@ class Ensemble(Decoder):
 
     def start(self, features: Features) -> State:
         """The members' states. With plain features all look at the same."""
-        own = (features,) * len(self.members)
+        encoded = (features,) * len(self.members)
         if isinstance(features, EnsembleFeatures):
-            own = (Features(features.vectors, features.is_region, features.regions), *features.others)
-            if len(own) != len(self.members):
-                raise UsageError(f"An ensemble of {len(self.members)} got the features of {len(own)} encoders.")
-        states = [member.start(seen) for member, seen in zip(self._decoders, own, strict=True)]
+            encoded = (Features(features.vectors, features.is_region, features.regions), *features.others)
+            if len(encoded) != len(self.members):
+                raise UsageError(f"An ensemble of {len(self.members)} got the features of {len(encoded)} encoders.")
+        states = [member.start(own) for member, own in zip(self._decoders, encoded, strict=True)]
         return State(tuple(state.image for state in states), tuple(state.rows for state in states))
 
     def step(self, words: Tensor, state: State) -> tuple[EnsembleOutput, State]:

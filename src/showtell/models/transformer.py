@@ -336,8 +336,8 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
         is_visible = torch.cat([is_past, (steps <= steps.unsqueeze(-1)).expand(*words.shape, -1)], -1)
         read = []
         for layer, past, memory in zip(self._decoder_layers, rows.words, image.memory, strict=True):
-            x, seen, weights = layer(x, past, is_visible, memory, image.is_region)
-            read.append(seen)
+            x, keys_values, weights = layer(x, past, is_visible, memory, image.is_region)
+            read.append(keys_values)
         is_key = torch.cat([rows.is_key, torch.ones_like(words, dtype=torch.bool)], -1)
         output = TransformerOutput(hidden=self.decoder_norm(x), attention=weights.mean(1))
         return output, State(image, TransformerRows(tuple(read), is_key))

@@ -187,12 +187,12 @@ class AdversarialPretraining(CrossEntropy):
         fakes = [("sampled", sampled, image, all_captions, counts.images * sampled.shape[1])]
         next_features = _features_of_next_image(features, batch.is_dummy) if image is not None else None
         if next_features is not None:
-            encoded = decoder.discriminator.encode_image(next_features.vectors, next_features.is_region)
-            fakes.append(("mismatched", batch.words, encoded, real, counts.captions))
+            next_image = decoder.discriminator.encode_image(next_features.vectors, next_features.is_region)
+            fakes.append(("mismatched", batch.words, next_image, real, counts.captions))
         total, parts = sampled.new_zeros((), dtype=torch.float32), {}
-        for name, words, seen, is_caption, count in (("real", batch.words, image, real, counts.captions), *fakes):
+        for name, words, encoded, is_caption, count in (("real", batch.words, image, real, counts.captions), *fakes):
             sign, weight = (1, 1.0) if name == "real" else (-1, 1 / len(fakes))
-            logits = sign * verdicts(decoder.discriminator, words, seen)  # above 0: classified correctly
+            logits = sign * verdicts(decoder.discriminator, words, encoded)  # above 0: classified correctly
             # papers/000 LeakGAN: discriminator
             total = total + weight * (F.softplus(-logits) * is_caption).sum() / count
             parts[f"{name}_known"] = ((logits > 0) & is_caption).sum() / count
