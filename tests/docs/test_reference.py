@@ -120,4 +120,3 @@ def test_the_page_of_commands_has_every_option_of_every_verb():
     assert (
         "| `--batch-size` | whole number ≥ 1, ≤ 100000 | `32` | Number of photos in a batch. |" in sections["caption"]
     )
-    assert "| `--seed` | whole number ≥ 0 | `0` | Random seed of the sampler. |" in sections["sweep"]

@@ -1,67 +1,55 @@
-"""A sweep: one recipe trained with many values of chosen keys, and one table. Resumable, and open to several processes.
+"""A sweep: one recipe trained with many values of chosen keys, and one table. The same command resumes it.
 
-    sweep folder/
-      sweep.json                       the table: each trial with its values, scores and, if it failed, the sentence
-      sweep.db                         Optuna's studies, one for each search space and metric
-      hidden_size=256,dropout=0.3/     a run folder like any other, named after the trial's values
-
-Optuna chooses the trials and keeps how they ended. A trial is held by a lock file, which the system frees when its
-process dies: the next process that asks for work resumes such a trial.
+sweep folder/
+  sweep.json                       the table: each trial with its values, and its scores or its error
+  sweep.db                         Optuna's study of each search space: which trials, and how they ended
+  hidden_size=256,dropout=0.3/     a run folder like any other, named after the trial's values
 """
 
 from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import yaml
-from filelock import FileLock, Timeout
 
 from showtell.counter_rng import key_of
 from showtell.errors import MissingDependencyError, RecipeError, TrainingError, UsageError, WeightsError, nearest
 from showtell.files import read_log, write_json
-from showtell.scores import numbers, selection_metrics, validation_numbers
+from showtell.processes import lock_folder
 from showtell.training.console import TrainingConsole
 from showtell.training.loop import train
 from showtell.training.recipe import Recipe
-from showtell.training.recipe_checks import refuse
 from showtell.training.recipe_loading import load_recipe, parse_yaml
 
 try:
     import optuna
     from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-    from optuna.trial import FrozenTrial, TrialState
+    from optuna.trial import TrialState
 except ImportError as error:
     raise MissingDependencyError(
         'A sweep needs Optuna, which is not installed; install it with pip install "showtell[sweep]".'
     ) from error
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
-SAMPLERS = ("grid", "random", "tpe", "gp")
-LEARNING_SAMPLERS = ("tpe", "gp")  # choose a trial by those that ended
+SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
 # What is wrong with a trial's own values. Any other error, such as a missing dataset, would stop every trial alike.
 TRIAL_ERRORS = (RecipeError, TrainingError, WeightsError, torch.OutOfMemoryError)
-Space = Mapping[str, BaseDistribution]  # of the keys of a recipe; the values of a list are YAML text
-_RANGE = re.compile(r"(log|uniform)\((.*)\.\.(.*)\)")
-Status = Literal["waiting", "finished", "failed"]
-_STATUS: dict[TrialState, Status] = {TrialState.COMPLETE: "finished", TrialState.FAIL: "failed"}
+Space = dict[str, BaseDistribution]  # of the keys of a recipe; the values of a list are YAML text
 
 
 @dataclass(frozen=True)
 class Row:
-    """A trial in the table: how it ended, or that it has not yet."""
+    """A trial in the table; without scores and error it has not ended."""
 
     run: str  # its folder within the sweep's
     values: dict[str, Any]
-    status: Status = "waiting"
     epoch: int | None = None  # that `best/` is from
     scores: dict[str, float] | None = None  # validation at that epoch
     error: str | None = None  # why it failed
@@ -69,7 +57,7 @@ class Row:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """All trials, the best first, then those that failed or wait."""
+    """All trials, the best first, then those that failed, then those that have not ended."""
 
     folder: Path
     metric: str
@@ -78,7 +66,7 @@ class SweepResult:
 
     def to_json(self) -> dict[str, Any]:
         """The content of `sweep.json`."""
-        return {"metric": self.metric, "trials": [vars(row) for row in self.rows]}
+        return {"metric": self.metric, "trials": [asdict(row) for row in self.rows]}
 
 
 def sweep(
@@ -86,62 +74,68 @@ def sweep(
     axes: Sequence[str],
     out: Path | None = None,
     *,
-    sampler: str | None = None,
     trials: int | None = None,
-    seed: int = 0,
-    metric: str = "cider",
-    retry: bool = False,
+    sampler: str = "random",
     quiet: bool = False,
 ) -> SweepResult:
-    """Train a recipe once for each trial; what has ended is not trained again.
+    """Train a recipe once for each trial; trials are ordered by its `training.selection_metric`.
 
     Args:
         recipe: a YAML file, or the name of a recipe of showtell.
         axes: "section.key=v1,v2" each, the values in YAML, or a range, "section.key=log(1e-4..1e-2)" or with uniform.
         out: the folder; None is runs/ and the recipe's name with -sweep.
-        sampler: one of `SAMPLERS`; None is "random" with `trials` and "grid" without.
-        trials: number of trials, for all samplers but "grid".
-        seed: of the sampler.
-        metric: the validation score by which trials are ordered and chosen: "loss", or one that can select `best/`.
-        retry: train again what failed.
+        trials: number of trials; None trains every combination.
+        sampler: how that many are chosen, one of `SAMPLERS`.
         quiet: show nothing.
 
     Raises:
-        UsageError: an axis that cannot be read, a range in a grid, or an unknown metric or sampler.
+        UsageError: an axis that cannot be read, a range without `trials`, or an unknown sampler.
         RecipeError: a trial's recipe has a problem. No trial starts.
     """
-    if metric not in (metrics := ("loss", *selection_metrics())):
-        raise UsageError(f'A sweep cannot order trials by "{metric}"; {nearest(metric, metrics)}.')
-    sampler = sampler or ("grid" if trials is None else "random")
     if sampler not in SAMPLERS:
-        raise UsageError(f'There is no sampler "{sampler}"; {nearest(sampler, SAMPLERS)}.')
-    if (sampler == "grid") != (trials is None):
-        advice = "needs a number of trials: add" if trials is None else "trains every combination: leave out"
-        raise UsageError(f"--sampler {sampler} {advice} --trials.")
+        raise UsageError(f'There is no sampler "{sampler}"; {nearest(sampler, (*SAMPLERS,))}.')
     space = parse_space(axes)
     folder = out or Path("runs") / f"{recipe.parent.name}-{recipe.stem}-sweep"
     if (folder / "recipe.yaml").exists():
         raise UsageError(f"{folder} holds a run; choose another --out for the sweep.")
-    planned = [] if sampler in LEARNING_SAMPLERS else grid(space) if trials is None else _draw(space, trials, seed)
-    _check_recipes(recipe, space, planned or _extremes(space), metric)
-    folder.mkdir(parents=True, exist_ok=True)
-    work = _Sweep(recipe, folder, space, metric)
-    work.enqueue(planned, retry=retry)
-    console, count = TrainingConsole(quiet), len(planned) if trials is None else trials
-    while claim := work.claim(sampler, seed, count):
-        trial, lock = claim
-        console.say(f"trial {trial.number + 1}, {count} in all: {work.name_of(trial)}")
-        with lock:
-            if not work.train(trial, console, quiet=quiet):
-                return work.table(interrupted=True)
-        write_json(folder / "sweep.json", work.table().to_json(), indent=2)
-    return work.table()
+    combinations = _grid(space) if trials is None else []
+    metric = _check_recipes(recipe, combinations or _extremes(space))
+    console, count = TrainingConsole(quiet), trials or len(combinations)
+    with lock_folder(folder, "sweeping in", "another --out"):
+        study = optuna.create_study(
+            storage=f"sqlite:///{folder / 'sweep.db'}",
+            study_name=f"{key_of(*(f'{key}={distribution!r}' for key, distribution in space.items())):016x}",
+            direction="maximize",
+            load_if_exists=True,
+        )
+        for parameters in combinations:
+            study.enqueue_trial(parameters, skip_if_exists=True)
+        for number in range(count):
+            if number == len(study.trials) or study.trials[number].state == TrialState.WAITING:
+                study.sampler = SAMPLERS[sampler](seed=key_of(number) % 2**32)  # what it draws depends on no other call
+                study.ask(space)  # the first that waits, or a new one
+            trial = study.trials[number]
+            if trial.state.is_finished():
+                continue
+            values = _values(trial.params)
+            console.say(f"trial {number + 1} of {count}: {trial_name(values)}")
+            row = _train(recipe, folder, values, quiet=quiet)
+            if row is None:
+                return _table(study, folder, metric, interrupted=True)
+            if row.error:
+                console.say(f"failed: {row.error}")
+            for name in ("epoch", "scores", "error"):
+                study._storage.set_trial_user_attr(trial._trial_id, name, getattr(row, name))
+            state = TrialState.FAIL if row.scores is None else TrialState.COMPLETE
+            study.tell(number, row.scores and row.scores[metric], state=state)
+            write_json(folder / "sweep.json", _table(study, folder, metric).to_json(), indent=2)
+        return _table(study, folder, metric)
 
 
 # ---- the search space
 
 
-def parse_space(axes: Sequence[str]) -> dict[str, BaseDistribution]:
+def parse_space(axes: Sequence[str]) -> Space:
     """The search space of a command line.
 
     Raises:
@@ -149,53 +143,42 @@ def parse_space(axes: Sequence[str]) -> dict[str, BaseDistribution]:
     """
     if not axes:
         raise UsageError("A sweep needs a key with values, such as model.hidden_size=256,512.")
-    space: dict[str, BaseDistribution] = {}
+    space: Space = {}
     for axis in axes:
-        key, equals, given = axis.partition("=")
-        if not equals or "." not in key or not given.strip():
-            raise UsageError(f'"{axis}" is no key with values; write section.key=v1,v2 or section.key=log(1e-4..1e-2).')
+        key, _, given = axis.partition("=")
         if key in space:
             raise UsageError(f"{key} is given twice; list all its values in one place.")
-        space[key] = _distribution(axis, given.strip())
+        try:
+            if "." not in key or not given.strip():
+                raise ValueError("no key with values")
+            space[key] = _distribution(given)
+        except ValueError as error:
+            raise UsageError(
+                f'"{axis}" cannot be read ({error}); write section.key=v1,v2 with YAML values, or a range from a '
+                "number to a greater one, section.key=log(1e-4..1e-2) or section.key=uniform(0..1)."
+            ) from error
     return space
 
 
-def _distribution(axis: str, given: str) -> BaseDistribution:
-    if given.startswith(("log(", "uniform(")):
-        return _range(axis, given)
-    try:
-        values = parse_yaml(f"[{given}]")
-    except ValueError as error:
-        raise UsageError(f'The values in "{axis}" are not valid YAML ({error}); put each in quotes.') from error
-    return CategoricalDistribution(list(dict.fromkeys(in_yaml(value) for value in values)))
+def _distribution(given: str) -> BaseDistribution:
+    """Values with commas, or a range: of whole numbers if both its ends are."""
+    if match := re.fullmatch(r"(log|uniform)\((.*)\.\.(.*)\)", given):
+        kind, *ends = match.groups()
+        if all(end.strip().isdigit() for end in ends):
+            return IntDistribution(*map(int, ends), log=kind == "log")
+        return FloatDistribution(*map(float, ends), log=kind == "log")
+    return CategoricalDistribution(list(dict.fromkeys(map(in_yaml, parse_yaml(f"[{given}]")))))
 
 
-def _range(axis: str, given: str) -> BaseDistribution:
-    with suppress(ValueError):
-        kind, *ends = match.groups() if (match := _RANGE.fullmatch(given)) else ("",)
-        low, high = map(float, ends)
-        if low < high and math.isfinite(high - low) and (low > 0 or kind == "uniform"):
-            if all(re.fullmatch(r"\s*[+-]?\d+\s*", end) for end in ends):
-                return IntDistribution(int(low), int(high), log=kind == "log")
-            return FloatDistribution(low, high, log=kind == "log")
-    raise UsageError(
-        f'The range in "{axis}" has to go from a number to a greater one, with log from a number above 0: '
-        "log(1e-4..1e-2)."
-    )
+def _values(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a recipe's keys that a trial's parameters stand for; those of a range have three digits."""
+    return {
+        key: float(f"{value:.3g}") if isinstance(value, float) else parse_yaml(str(value))
+        for key, value in parameters.items()
+    }
 
 
-def values_of(space: Space, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a recipe's keys that a trial's parameters stand for; of a range with three digits."""
-
-    def value_of(distribution: BaseDistribution, parameter: Any) -> Any:
-        if isinstance(distribution, FloatDistribution):
-            return min(max(float(f"{parameter:.3g}"), distribution.low), distribution.high)
-        return parse_yaml(parameter) if isinstance(distribution, CategoricalDistribution) else parameter
-
-    return {key: value_of(distribution, parameters[key]) for key, distribution in space.items()}
-
-
-def grid(space: Space) -> list[dict[str, Any]]:
+def _grid(space: Space) -> list[dict[str, Any]]:
     """Parameters of every combination, the last key changing fastest.
 
     Raises:
@@ -206,37 +189,20 @@ def grid(space: Space) -> list[dict[str, Any]]:
             raise UsageError(
                 f"{key} is a range, from which --trials N takes values; without it, list values with commas."
             )
-    choices = [distribution.choices for distribution in space.values()]  # type: ignore[attr-defined]
-    return [dict(zip(space, combination, strict=True)) for combination in product(*choices)]
-
-
-def _draw(space: Space, trials: int, seed: int) -> list[dict[str, Any]]:
-    """Parameters of that many different random combinations. A larger number begins with the same ones.
-
-    Raises:
-        UsageError: there are fewer combinations.
-    """
-    if all(isinstance(distribution, CategoricalDistribution) for distribution in space.values()):
-        combinations = len(grid(space))
-        if trials > combinations:
-            raise UsageError(
-                f"--trials {trials} is more than the {combinations} combinations; leave it out to train them all."
-            )
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
-    drawn: dict[str, dict[str, Any]] = {}
-    while len(drawn) < trials:
-        parameters = study.ask(dict(space)).params
-        drawn.setdefault(trial_name(values_of(space, parameters)), parameters)
-    return list(drawn.values())
+    return [dict(zip(space, combination, strict=True)) for combination in product(*map(_ends, space.values()))]
 
 
 def _extremes(space: Space) -> list[dict[str, Any]]:
     """A few trials in which each value of a list and both ends of each range occur."""
-    ends = [getattr(axis, "choices", None) or (axis.low, axis.high) for axis in space.values()]  # type: ignore[attr-defined]
+    ends = list(map(_ends, space.values()))
     return [
         {key: values[min(number, len(values) - 1)] for key, values in zip(space, ends, strict=True)}
         for number in range(max(map(len, ends)))
     ]
+
+
+def _ends(distribution: Any) -> tuple[Any, ...]:
+    return distribution.choices if hasattr(distribution, "choices") else (distribution.low, distribution.high)
 
 
 def in_yaml(value: Any) -> str:
@@ -250,9 +216,7 @@ def trial_name(values: Mapping[str, Any]) -> str:
     names = ends if len(set(ends)) == len(ends) else list(values)
     text = ",".join(f"{name}={in_yaml(value)}" for name, value in zip(names, values.values(), strict=True))
     plain = re.sub(r"[^\w.=,+-]+", "_", text)
-    if plain == text and len(text) <= 100:
-        return text
-    return f"{plain[:90]}-{key_of(text):016x}"[:110]
+    return text if plain == text and len(text) <= 100 else f"{plain[:90]}-{key_of(text):016x}"
 
 
 # ---- trials
@@ -262,130 +226,44 @@ def _load(recipe: Path, values: Mapping[str, Any]) -> Recipe:
     return load_recipe(recipe, [f"{key}={in_yaml(value)}" for key, value in values.items()])
 
 
-def _check_recipes(recipe: Path, space: Space, trials: Sequence[Mapping[str, Any]], metric: str) -> None:
-    """Make sure that every trial can begin and that its validation has the metric.
+def _check_recipes(recipe: Path, trials: Sequence[Mapping[str, Any]]) -> str:
+    """Make sure that every trial can begin; returns the score by which they are ordered.
 
     Raises:
-        RecipeError: with the problems of all trials together.
-        UsageError: the metric is not computed in validation.
+        RecipeError: the recipe of a trial is wrong, or has no validation split.
     """
-    problems: dict[str, None] = {}
     for parameters in trials:
+        values = _values(parameters)
         try:
-            loaded = _load(recipe, values_of(space, parameters))
+            loaded = _load(recipe, values)
         except RecipeError as error:
-            first, *listed = str(error).split("\n  ")
-            problems |= dict.fromkeys(listed or [first])
-            continue
+            raise RecipeError(f"No trial was started: with {trial_name(values)}, {error}") from error
         if loaded.data.validation_split is None:
             raise RecipeError("data.validation_split is null, so trials would have no score; name a split.")
-        if metric not in ("loss", *validation_numbers(loaded.training.selection_metric)):
-            raise UsageError(
-                f"{numbers()[metric].title} is counted in validation only where it selects; add "
-                f"training.selection_metric={metric}."
-            )
-    refuse(problems, str(recipe), " in this sweep, so no trial was started")
+    return loaded.training.selection_metric
 
 
-class _Sweep:
-    """The trials of a search space in a folder; every change of the study is made under a lock."""
-
-    def __init__(self, recipe: Path, folder: Path, space: Space, metric: str) -> None:
-        self.recipe, self.folder, self.space, self.metric = recipe, folder, dict(space), metric
-        self.lock = FileLock(folder / ".sweep.lock")
-        axes = (f"{key}={distribution!r}" for key, distribution in space.items())
-        with self.lock:
-            self.study = optuna.create_study(
-                storage=f"sqlite:///{folder / 'sweep.db'}",
-                study_name=f"{metric} {key_of(*axes):016x}",
-                direction="minimize" if metric == "loss" else "maximize",
-                load_if_exists=True,
-            )
-
-    def values_of(self, trial: FrozenTrial) -> dict[str, Any]:
-        """What a trial changes of the recipe."""
-        return values_of(self.space, trial.params or trial.system_attrs["fixed_params"])
-
-    def name_of(self, trial: FrozenTrial) -> str:
-        """The name of a trial's folder."""
-        return trial_name(self.values_of(trial))
-
-    def trials(self) -> dict[str, FrozenTrial]:
-        """The trials by name, of those with equal values the last one, in the order in which they were chosen."""
-        return {self.name_of(trial): trial for trial in self.study.get_trials(deepcopy=False)}
-
-    def enqueue(self, planned: Sequence[dict[str, Any]], *, retry: bool) -> None:
-        """Let the planned trials wait that do not exist yet, and with `retry` those that failed."""
-        with self.lock:
-            known = self.trials()
-            failed = [trial.params for trial in known.values() if retry and trial.state == TrialState.FAIL]
-            new = [parameters for parameters in planned if trial_name(values_of(self.space, parameters)) not in known]
-            for parameters in [*new, *failed]:
-                self.study.enqueue_trial(parameters)
-
-    def claim(self, sampler: str, seed: int, count: int) -> tuple[FrozenTrial, FileLock] | None:
-        """A trial to train, with its lock held: one whose process died, one that waits, or one that a sampler chooses.
-
-        Returns:
-            None if there are no more, of a sampler that learns `count` in all.
-        """
-        with self.lock:
-            while True:
-                trials = self.trials()
-                for name, trial in trials.items():
-                    lock = FileLock(self.folder / f".{name}.lock")
-                    with suppress(Timeout):
-                        if trial.state == TrialState.RUNNING:
-                            lock.acquire(timeout=0)
-                            return trial, lock
-                is_any_waiting = any(trial.state == TrialState.WAITING for trial in trials.values())
-                if not is_any_waiting and (sampler not in LEARNING_SAMPLERS or len(trials) >= count):
-                    return None
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # of Optuna's experimental parts, and of scipy
-                    self.study.sampler = _make_sampler(sampler, key_of(seed, len(self.study.trials)) % 2**32)
-                    self.study.ask(self.space)
-
-    def train(self, trial: FrozenTrial, console: TrainingConsole, *, quiet: bool) -> bool:
-        """Train a claimed trial to its end, from where it was, and keep how it ended; false if a person stopped it."""
-        try:
-            run = self.folder / self.name_of(trial)
-            result = train(_load(self.recipe, self.values_of(trial)), run, resume=True, quiet=quiet)
-        except TRIAL_ERRORS as error:
-            console.say(f"trial {trial.number + 1} failed: {error}")
-            return self._end(trial, TrialState.FAIL, error=str(error))
-        if result.interrupted:
-            return False
-        log, epoch = read_log(run / "log.jsonl"), result.best_epoch
-        scores = next(line["validation"] for line in log if "validation" in line and line["epoch"] == epoch)
-        return self._end(trial, TrialState.COMPLETE, scores[self.metric], epoch=epoch, scores=scores)
-
-    def _end(self, trial: FrozenTrial, state: TrialState, score: float | None = None, **row: Any) -> bool:
-        with self.lock:
-            for name, value in row.items():
-                self.study._storage.set_trial_user_attr(trial._trial_id, name, value)
-            self.study.tell(trial.number, score, state=state)
-        return True
-
-    def table(self, *, interrupted: bool = False) -> SweepResult:
-        """Finished trials by their score, then failed ones, then those that wait; equal ones in the order of choice."""
-        sign = 1 if self.metric == "loss" else -1
-
-        def position(trial: FrozenTrial) -> tuple[int, float]:
-            if trial.value is not None:
-                return 0, sign * trial.value
-            return (1 if trial.state == TrialState.FAIL else 2), 0.0
-
-        rows = [
-            Row(name, self.values_of(trial), _STATUS.get(trial.state, "waiting"), **trial.user_attrs)
-            for name, trial in sorted(self.trials().items(), key=lambda item: position(item[1]))
-        ]
-        return SweepResult(self.folder, self.metric, tuple(rows), interrupted)
+def _train(recipe: Path, folder: Path, values: dict[str, Any], *, quiet: bool) -> Row | None:
+    """Train a trial to its end, from where it was; None if a person stopped it."""
+    name = trial_name(values)
+    try:
+        result = train(_load(recipe, values), folder / name, resume=True, quiet=quiet)
+    except TRIAL_ERRORS as error:
+        return Row(name, values, error=str(error))
+    if result.interrupted:
+        return None
+    log, epoch = read_log(folder / name / "log.jsonl"), result.best_epoch
+    scores = next(line["validation"] for line in log if "validation" in line and line["epoch"] == epoch)
+    return Row(name, values, epoch, scores)
 
 
-def _make_sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
-    if name == "gp":
-        return optuna.samplers.GPSampler(seed=seed)
-    if name == "tpe":
-        return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-    return optuna.samplers.RandomSampler(seed=seed)
+def _table(study: optuna.Study, folder: Path, metric: str, *, interrupted: bool = False) -> SweepResult:
+    rows: dict[str, Row] = {}  # by name, since a sampler may draw the same values twice; they are trained once
+    for trial in study.get_trials(deepcopy=False):
+        values = _values(trial.params or trial.system_attrs["fixed_params"])
+        rows[trial_name(values)] = Row(trial_name(values), values, **trial.user_attrs)
+
+    def position(row: Row) -> tuple[int, float]:
+        return (0, -row.scores[metric]) if row.scores else (1 if row.error else 2, 0.0)
+
+    return SweepResult(folder, metric, tuple(sorted(rows.values(), key=position)), interrupted)
