@@ -15,40 +15,31 @@ import yaml
 
 import showtell.recipes
 from showtell import counter_rng
-from showtell.captioners import Captioner
 from showtell.config import flat
-from showtell.datasets import read_dataset
 from showtell.errors import RecipeError
 from showtell.features import EncoderConfig, build_encoder
-from showtell.features.store import FeatureStore
 from showtell.models import MODELS, build_decoder
 from showtell.models.skeleton import skeleton
 from showtell.objectives import OBJECTIVES, build_objective
 from showtell.recipes import find_recipe, published_for, recipe_name, recipe_names
-from showtell.text.tokenizer import tokenize
-from showtell.text.vocabulary import SPECIAL, Vocabulary
-from showtell.training import load_recipe, train
+from showtell.training import load_recipe
 from showtell.types import Batch, Features
-from tests.training.test_loop import log_of
 
 RECIPES = showtell.recipes.FOLDER
 SMALL = 16  # sizes of the models that take a step
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "recipes.md"
 PUBLISHED = DOCUMENT.with_name("published.md")
 FILES = sorted(RECIPES.rglob("*.yaml"))
+NAMES = {file: recipe_name(file) or "" for file in FILES}
 NEEDED = (
     "data.path", "encoder.name", "model.name", "objective.name", "training.epochs", "training.batch_size",
     "training.learning_rate", "training.seed", "decoding.num_beams",
 )  # fmt: skip
 
 
-def name_of(file: Path) -> str:
-    return recipe_name(file) or ""
-
-
 def test_every_recipe_says_what_it_is_and_what_to_expect():
     for file in FILES:
-        text, name = file.read_text(), name_of(file)
+        text, name = file.read_text(), NAMES[file]
         content = yaml.safe_load(text)
         written = {f"{section}.{key}" for section, keys in content.items() for key in keys}
         needed = {key for key in NEEDED if not ("start_from" in content["training"] and key.endswith(".name"))}
@@ -65,24 +56,19 @@ def test_every_recipe_says_what_it_is_and_what_to_expect():
 def test_every_recipe_can_be_built_and_trained(tiny_checkpoint: Path):
     """The encoder without its numbers, which is quick; decoder and objective for one step on random features."""
     for file in FILES:
-        check_one_step(file, tiny_checkpoint)
-
-
-def check_one_step(file: Path, tiny_checkpoint: Path) -> None:
-    of_checkpoint = "name" not in yaml.safe_load(file.read_text())["model"]
-    recipe = load_recipe(file, [f"training.start_from={tiny_checkpoint}"] if of_checkpoint else [])
-    assert not (recipe.data.features and recipe.encoder.trained), "features on disk do not learn"
-    sizes = {"feature_size": feature_size(recipe.encoder), "vocabulary_size": 50}
-    assert skeleton(lambda: build_decoder(recipe.model, **sizes)) is not None, file
-    assert skeleton(lambda: build_objective(recipe.objective, **sizes)) is not None, file
-    model = {key: SMALL if key.endswith("_size") else value for key, value in recipe.model.model_dump().items()}
-    likelihood, without_gradient = one_step(json.dumps(model), recipe.objective.model_dump_json())
-    assert 2 < likelihood < 8, file  # log 50 is 3.9
-    rewarded = OBJECTIVES[recipe.objective.name][1].optimises_reward and recipe.model.name == "stack"
-    silent = (0,) if recipe.objective.name == "coarse_to_fine" else (0, 1)  # stages whose words are not rewarded
-    assert set(without_gradient) == {
-        f"outputs.{stage}.{part}" for stage in silent for part in ("weight", "bias") if rewarded
-    }, file
+        of_checkpoint = "name" not in yaml.safe_load(file.read_text())["model"]
+        recipe = load_recipe(file, [f"training.start_from={tiny_checkpoint}"] if of_checkpoint else [])
+        sizes = {"feature_size": feature_size(recipe.encoder), "vocabulary_size": 50}
+        assert skeleton(lambda recipe=recipe, sizes=sizes: build_decoder(recipe.model, **sizes)) is not None, file
+        assert skeleton(lambda recipe=recipe, sizes=sizes: build_objective(recipe.objective, **sizes)) is not None, file
+        model = {key: SMALL if key.endswith("_size") else value for key, value in recipe.model.model_dump().items()}
+        likelihood, without_gradient = one_step(json.dumps(model), recipe.objective.model_dump_json())
+        assert 2 < likelihood < 8, file  # log 50 is 3.9
+        rewarded = OBJECTIVES[recipe.objective.name][1].optimises_reward and recipe.model.name == "stack"
+        silent = (0,) if recipe.objective.name == "coarse_to_fine" else (0, 1)  # stages whose words are not rewarded
+        assert set(without_gradient) == {
+            f"outputs.{stage}.{part}" for stage in silent for part in ("weight", "bias") if rewarded
+        }, file
 
 
 @cache
@@ -127,11 +113,6 @@ def table_rows(defaults: bool = False) -> list[tuple[str, str, Any, str]]:
 
 OF_PAPERS = [file for file in FILES if file.parent.name in ("coco", "flickr8k", "flickr30k")]
 NO_SETTING = {"data.path", "data.features", "training.seed", "training.start_from"}
-MACHINE = re.compile(
-    r"data\.(memory_megabytes|workers|train_split|validation_split)|.*\.seed|decoding\.num_return_sequences|"
-    r"training\.(log_every|recipe|save_every|sample_captions|trackers|mixed_precision|gradient_accumulation|start_from|"
-    r"reward_watchdog\..*)"
-)  # the machine, the log and the reward watchdog: docs/recipes.md leaves them out
 
 
 @cache
@@ -142,27 +123,7 @@ def settings(file: Path) -> dict[str, Any]:
 
 def fits(file: Path, names: str) -> bool:
     """Whether a recipe is one of those that a row is about: patterns with spaces between them."""
-    return any(fnmatch(name_of(file), name) for name in names.split())
-
-
-def without_effect(key: str, all_keys: dict[str, Any]) -> bool:
-    """Whether a key says nothing in this recipe, because another one turns off what it is about."""
-    optimizer, group = all_keys["training.optimizer.name"], key.rpartition(".")[0]
-    return {
-        "training.optimizer.betas": not optimizer.startswith("adam"),
-        "training.optimizer.momentum": optimizer.startswith("adam"),
-        "training.optimizer.decay": not optimizer.startswith("rmsprop"),
-        "training.optimizer.epsilon": optimizer == "sgd",
-        "training.decay_epochs": all_keys["training.schedule"] != "step",
-        "training.decay_factor": all_keys["training.schedule"] != "step",
-        "decoding.diversity_penalty": all_keys["decoding.num_beam_groups"] is None,
-        "decoding.temperature": all_keys["decoding.search"] != "sample",
-        "decoding.top_p": all_keys["decoding.search"] != "sample",
-        "model.expectation_probability": all_keys.get("model.attention") != "hard",
-        "model.expectation_per": all_keys.get("model.attention") != "hard",
-        "model.eval_attention": all_keys.get("model.attention") != "hard",
-        "model.readout_tanh": all_keys.get("model.readout") == "hidden",
-    }.get(key, not all_keys.get(f"{group}.weight", all_keys.get(f"{group}.max_probability", True)))
+    return any(fnmatch(NAMES[file], name) for name in names.split())
 
 
 def test_the_table_of_sources_is_what_the_recipes_say():
@@ -174,7 +135,7 @@ def test_the_table_of_sources_is_what_the_recipes_say():
         assert source or key == "all others", f"{names}: {key} has no source"
         for file in fitting:
             if key != "all others":
-                assert settings(file).get(key) == value, f"{name_of(file)} has another {key} than docs/recipes.md"
+                assert settings(file).get(key) == value, f"{NAMES[file]} has another {key} than docs/recipes.md"
 
 
 def test_every_setting_of_a_papers_recipe_has_a_source():
@@ -192,21 +153,18 @@ def test_every_setting_of_a_papers_recipe_has_a_source():
         assert {key for key in mine | other if mine.get(key) != other.get(key)} == sourced, file
 
 
-def test_the_defaults_that_papers_recipes_rely_on_are_stated_and_are_defaults():
-    """What a file leaves out and is neither off nor about the machine is in the table of defaults, last row first."""
-    rows, relied_on = table_rows(defaults=True), set()
+def test_the_defaults_that_papers_recipes_rely_on_are_those_that_are_stated():
+    """A later row of the table of defaults holds against an earlier one, which is about more recipes."""
+    stated: dict[tuple[Path, str], Any] = {}
+    for names, key, value, source in table_rows(defaults=True):
+        new = [(file, key) for file in OF_PAPERS if fits(file, names) and key not in settings(file)]
+        assert source and new, f"no recipe has {key} = {value} by default"
+        stated |= dict.fromkeys(new, value)
     for file in OF_PAPERS:
         content = flat(load_recipe(file).model_dump(mode="json"))
-        written = set(flat(yaml.safe_load(file.read_text()))) | NO_SETTING
-        stated = {key: value for names, key, value, _ in rows if fits(file, names)}
-        for key, value in content.items():
-            if key in written:
-                continue
-            relied_on |= {(names, key, str(value)) for names, *_ in rows if fits(file, names)}
-            if value and not MACHINE.fullmatch(key) and not without_effect(key, content):
-                assert stated.get(key) == value, f"docs/recipes.md does not state that {name_of(file)} has {key}"
-    for names, key, value, source in rows:
-        assert source and (names, key, str(value)) in relied_on, f"no recipe has {key} = {value} by default"
+        for (of, key), value in stated.items():
+            if of == file and key in content:
+                assert content[key] == value, f"{NAMES[file]} has another {key} than docs/recipes.md"
 
 
 LIKE_OTHERS = ("nic_lstm", "updown", "stack", "stack_coarse_to_fine")  # flickr*: no paper's own
@@ -218,7 +176,7 @@ def test_each_set_up_of_a_paper_has_a_recipe():
     named = [name for *_, cell in rows for name in re.findall(r"`([^`]+)`", cell)]
     assert len(rows) > 15 and set(named) <= set(recipe_names())
     ours = {f"{data}/{name}" for data in ("flickr8k", "flickr30k") for name in (*LIKE_OTHERS, "updown_self_critical")}
-    assert set(named) | ours == {name_of(file) for file in OF_PAPERS}
+    assert set(named) | ours == {NAMES[file] for file in OF_PAPERS}
     for paper, *_, cell in rows:
         for name in re.findall(r"`([^`]+)`", cell):
             text = (RECIPES / f"{name}.yaml").read_text()
@@ -252,7 +210,7 @@ def test_published_scores_are_those_that_the_papers_print(shared_data: Path):
 
 
 def test_the_published_scores_of_the_heads_are_those_of_the_page():
-    heads = {name_of(file): " ".join(file.read_text().split("data:")[0].replace("#", " ").split()) for file in FILES}
+    heads = {NAMES[file]: " ".join(file.read_text().split("data:")[0].replace("#", " ").split()) for file in FILES}
     seen = set()
     for paper, numbers, recipe in published():
         if recipe and recipe not in seen:  # a row of a later table repeats the first one's, with more columns
@@ -269,46 +227,10 @@ def test_the_published_scores_of_the_heads_are_those_of_the_page():
     assert len(unpenalised) == 6 and all("no brevity penalty" in heads[name] for name in unpenalised)
 
 
-@pytest.mark.shared
-def test_the_papers_limits_on_the_words_of_flickr8k(shared_data: Path):
-    """10,000 words (papers/003) are more than there are; at least twice occur about the 5,156 of papers/000."""
-    captions = [tokenize(text) for record in read_dataset(shared_data / "flickr8k").records for text in record.captions]
-    assert len(captions) == 40455
-    sizes = {count: len(Vocabulary.build(captions, count, 10000)) - len(SPECIAL) for count in (1, 2, 5)}
-    assert sizes == {1: 8909, 2: 5227, 5: 2994}
-    assert sizes[2] == pytest.approx(5156, rel=0.02)
-
-
-# ---- a recipe of COCO on real photos
-
-
-@pytest.mark.slow
-@pytest.mark.shared
-def test_recipes_of_coco_train_on_real_photos(shared_data: Path, tmp_path: Path):
-    """A whole run on coco-mini: store, two recipes that share it, evaluation on photos. Weights are random."""
-    store = tmp_path / "store"
-    for name in ("sat_soft_xu2015", "sat_hard_xu2015"):
-        result = train(
-            RECIPES / "coco" / f"{name}.yaml", tmp_path / name, quiet=True,
-            overrides=[
-                f"data.path={shared_data / 'coco-mini'}", f"data.features={store}", "data.limit=12", "encoder.seed=0",
-                "encoder.weights=random", "training.epochs=1", "training.batch_size=6", "model.hidden_size=64",
-                "training.trackers=[]", "training.log_every=1",
-            ],
-        )  # fmt: skip
-        assert result.epochs == 1 and result.best is not None
-        words = [line["words"] for line in log_of(result.folder) if "words" in line]
-        assert len(words) == 2 and all(0 < value < 10 for value in words)
-    assert len(FeatureStore(store)) == 24  # 12 of train, 12 of val, once
-    photo = next((shared_data / "coco-mini" / "images").glob("*.jpg"))
-    (captions,) = Captioner.from_pretrained(result.folder / "best", device="cpu").caption([photo])
-    assert captions
-
-
 def test_recipes_are_found_by_name_and_a_path_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     file = RECIPES / "folder" / "sat_soft.yaml"
-    assert recipe_names() == sorted(name_of(path) for path in FILES)
+    assert recipe_names() == sorted(NAMES[path] for path in FILES)
     for given in ("folder/sat_soft", "folder/sat_soft.yaml", "recipes/folder/sat_soft.yaml", Path("folder/sat_soft")):
         assert find_recipe(given) == file
     (tmp_path / "folder" / "sat_soft").mkdir(parents=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import platform
+import re
 import shutil
 import statistics
 from pathlib import Path
@@ -51,33 +53,24 @@ def inspect_machine() -> dict[str, Any]:
 
 
 def _version(name: str) -> str | None:
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return None
 
 
 def _missing_packages() -> list[str]:
     """A sentence for each extra of the package, and for the package itself, whose requirements are not met."""
-    metadata = importlib.metadata.metadata("showtell")
-    requirements = [Requirement(line) for line in importlib.metadata.requires("showtell") or ()]
-    sentences = []
-    for extra in ("", *(metadata.get_all("Provides-Extra") or ())):
-        lacking = [
-            str(one).partition(";")[0].strip()
-            for one in requirements
-            if _is_of(one, extra) and not one.specifier.contains(_version(one.name) or "0", prereleases=True)
-        ]
-        if lacking and extra not in ("dev", "docs"):
-            command = f'pip install "showtell{f"[{extra}]" if extra else ""}"'
-            sentences.append(f"{extra or 'showtell'} needs {', '.join(lacking)}: {command}")
-    return sentences
-
-
-def _is_of(requirement: Requirement, extra: str) -> bool:
-    """Whether a requirement is of an extra, or of the package itself for the extra ""."""
-    is_needed_always = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-    return not extra if is_needed_always else bool(requirement.marker and requirement.marker.evaluate({"extra": extra}))
+    lacking: dict[str, list[str]] = {}
+    for requirement in map(Requirement, importlib.metadata.requires("showtell") or ()):
+        extra = next(iter(re.findall(r'extra == "([^"]+)"', str(requirement.marker))), "showtell")
+        is_here = requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+        if is_here and not requirement.specifier.contains(_version(requirement.name) or "0", prereleases=True):
+            lacking.setdefault(extra, []).append(f"{requirement.name}{requirement.specifier}")
+    return [
+        f'{extra} needs {", ".join(names)}: pip install "showtell{"" if extra == "showtell" else f"[{extra}]"}"'
+        for extra, names in lacking.items()
+        if extra not in ("dev", "docs")
+    ]
 
 
 def describe_captioner(captioner: Captioner) -> dict[str, Any]:
@@ -96,7 +89,7 @@ def checkpoint_causes(captioner: Captioner) -> list[str]:
     """What of a checkpoint may keep its scores low, a sentence each with what to do."""
     if not isinstance(captioner, EncoderDecoderCaptioner) or captioner.about.folder is None:
         return []
-    folder = captioner.about.folder
+    folder, encoder = captioner.about.folder, captioner.encoder.config
     settings = read_json(folder / SETTINGS)
     causes = []
     tokenizer = settings["vocabulary"].get("tokenizer")
@@ -105,15 +98,6 @@ def checkpoint_causes(captioner: Captioner) -> list[str]:
             f"The vocabulary was made with the tokenizer {tokenizer}, and this showtell has {TOKENIZER_VERSION}: words "
             f"are split differently now; use showtell {settings.get('showtell')}, or train again."
         )
-    now = captioner.encoder.preprocessing.model_dump(mode="json")
-    then = settings.get("preprocessing", now)
-    changed = [f"{name} {then.get(name)} then and {now[name]} now" for name in now if then.get(name) != now[name]]
-    if changed:
-        causes.append(
-            f"Photos are not prepared as they were in training: {'; '.join(changed)}; install the version of timm that "
-            "the checkpoint was trained with, or train again."
-        )
-    encoder = captioner.encoder.config
     if getattr(encoder, "weights", None) == "random" and not encoder.trained:
         causes.append("The encoder has random weights and never learned: it sees next to nothing; use pretrained ones.")
     if captioner.decoding.kind == "greedy":
@@ -121,10 +105,9 @@ def checkpoint_causes(captioner: Captioner) -> list[str]:
     images = captioner.origin.get("train_images")
     if isinstance(images, int) and "start_from" not in captioner.origin and (few := health.few_photos(images, encoder)):
         causes.append(f"The checkpoint learned from {images} photos, which are {few}.")
-    if folder.name == "last" and (folder.parent / "best" / SETTINGS).is_file():
-        causes.append(
-            f"This is the last checkpoint of a run; {folder.parent / 'best'} has the highest validation score."
-        )
+    best = folder.parent / "best"
+    if folder.name == "last" and (best / SETTINGS).is_file():
+        causes.append(f"This is the last checkpoint of a run; {best} has the highest validation score.")
     return causes
 
 
@@ -137,7 +120,7 @@ def dataset_causes(
         captioner: the model.
         dataset: from `read_dataset`, including its problems.
         split: on which it is scored.
-        store: features of the images by the captioner's encoder, read instead of the photos.
+        store: features of the images by the captioner's encoder.
 
     Raises:
         DataError: there is no such split.
@@ -159,20 +142,17 @@ def dataset_causes(
         )
     if references < USUAL_REFERENCES - 0.5:
         causes.append(
-            f"{split} has {references:.1f} captions per image and published scores are from {USUAL_REFERENCES}: with "
-            "fewer references fewer words match, so the scores are lower and not comparable."
+            f"{split} has {references:.1f} captions per image, published ones {USUAL_REFERENCES}: with fewer "
+            "references fewer words match, so the scores are lower and not comparable."
         )
     trained, images = captioner.about.origin.get("data"), captioner.about.origin.get("train_images")
     here = dataset.splits.get("train", 0)
     if trained is not None and images not in (None, here) and Path(trained).resolve() != dataset.root.resolve():
         causes.append(
-            f"The checkpoint learned from {images} photos of {trained}, and this is {dataset.root} with {here} of them "
-            "in train: it knows only the objects and words of its own data; train on some of these, or start from it "
-            "(training.start_from)."
+            f"The checkpoint learned from {images} photos of {trained}, and knows only their objects and words; "
+            f"{dataset.root} has {here} in train: train on these, or start from it (training.start_from)."
         )
-    lacking = [] if store is None else store.missing([record.image_id for record in records])
-    if store is not None and lacking:
-        names = summarise(sorted(lacking))
-        add = "add them with showtell features"
-        causes.append(f"{store.path} lacks {len(lacking)} of {len(records)} images: {names}; {add}.")
+    if store is not None and (lacking := store.missing([record.image_id for record in records])):
+        count = f"{len(lacking)} of {len(records)} images"
+        causes.append(f"{store.path} lacks {count}: {summarise(sorted(lacking))}; add them with showtell features.")
     return facts, causes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 import torch
 
 from showtell.training import train
@@ -17,6 +16,7 @@ def test_a_log_has_threads_steps_and_validations(capsys, monkeypatch, tiny_recip
     train(tiny_recipe, tmp_path / "run")
     lines = capsys.readouterr().err.splitlines()
     first = next(line for line in lines if "weights to train" in line)
+    assert lines[lines.index(first) + 1].startswith("warning: 50 photos are too few to learn from scratch")
     assert re.search(rf" steps on \w+, {torch.get_num_threads()} threads? \(\d+ cores?\)$", first)
     steps = [line for line in lines if line.startswith("showtell: training: ")]
     assert any(
@@ -25,8 +25,8 @@ def test_a_log_has_threads_steps_and_validations(capsys, monkeypatch, tiny_recip
     assert any(line.startswith("showtell: validating: ") for line in lines)
 
 
-@pytest.mark.parametrize(("width", "has_speed"), [(100, True), (60, False)])
-def test_the_bar_says_what_is_left_and_fits(capsys, monkeypatch, width, has_speed):
+def test_the_bar_says_what_is_left_and_fits(capsys, monkeypatch):
+    width = 60  # without room for the speed
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": str(width), "LINES": "30"}.items():
         monkeypatch.setenv(name, value)
     console = TrainingConsole()
@@ -42,4 +42,4 @@ def test_the_bar_says_what_is_left_and_fits(capsys, monkeypatch, width, has_spee
     assert any(re.match(r"validating .*3/8", frame) for frame in frames)
     bar = next(frame for frame in reversed(frames) if "3/320" in frame)
     assert "loss 2.500" in bar and re.search(r" (--|\d?\d):(--|\d\d) ", bar)
-    assert ("81 captions/s" in bar) == has_speed
+    assert "81 captions/s" not in bar

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import re
@@ -20,13 +21,14 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from showtell.counter_rng import key_of
 from showtell.errors import TrainingError
 from showtell.training import make_recipe, train
 from showtell.training.loop import Trainer
 from showtell.training.runtime_errors import translate_errors
 from showtell.types import PreparedBatch
 from tests.objectives.test_caption_loss import loss_of_captions
-from tests.training import many_processes, process_group
+from tests.training import process_group
 from tests.training.test_loop import fingerprints, log_of
 
 # Means over the captions of a process, which add up to those of a batch only as far as these are alike.
@@ -75,6 +77,39 @@ RUNS: dict[str, dict[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
+def train_and_record(recipe: dict[str, Any], folder: Path) -> None:
+    """A run; each process writes what it ended with beside it, as RUN.0.json, RUN.1.json ..."""
+    trainer = Trainer(make_recipe(recipe), folder, resume=False, quiet=True)
+    process = trainer.accelerator.process_index
+    decisions: list[Any] = []
+    captions: dict[str, str] = {}
+    judge = trainer._judge
+
+    def recorded_judge(epoch: int, validation: Any, decision: Any) -> None:
+        decisions.append([decision.rolls_back, decision.is_harmful, [kind for kind, _ in decision.messages]])
+        captions.update({image: caption.text for image, caption in validation.captions.items()})
+        judge(epoch, validation, decision)
+
+    trainer._judge = recorded_judge  # type: ignore[method-assign]
+    result = trainer.fit()
+    weights = b"".join(tensor.numpy().tobytes() for tensor in trainer.raw_model.decoder.state_dict().values())
+    content = {
+        "weights": hashlib.sha256(weights).hexdigest(),
+        "best": result.best,
+        "best_epoch": result.best_epoch,
+        "captions": captions,
+        "decisions": decisions,
+        "is_half": trainer.rounds_products or trainer.accelerator.mixed_precision == "bf16",
+        "data": f"{key_of(*trainer.data.contents())}",
+    }
+    folder.with_name(f"{folder.name}.{process}.json").write_text(json.dumps(content))
+
+
+def run_all(jobs: list[tuple[dict[str, Any], Path]]) -> None:
+    for recipe, folder in jobs:
+        train_and_record(recipe, folder)
+
+
 def recipe_of(name: str, tiny_recipe: dict[str, Any], start: Path) -> dict[str, Any]:
     """Batches of 8, 8 and 2 images: of the last one, two processes of four have none.
 
@@ -96,38 +131,27 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], start: Path) -> dict[str, 
 
 
 def launch(processes: int, jobs: list[tuple[dict[str, Any], Path]], folder: Path) -> None:
-    output = folder / f"said{processes}"
-    statuses = process_group.end(process_group.start(processes, output, many_processes.run_all, jobs))
+    output = folder / "output"
+    statuses = process_group.end(process_group.start(processes, output, run_all, jobs))
     assert statuses == [0] * processes, output.read_text()[-6000:]
-
-
-class Runs:
-    """The runs of one process, and of several."""
-
-    def __init__(self, folder: Path, tiny_recipe: dict[str, Any]) -> None:
-        self.folder = folder
-        self.recipe = tiny_recipe
-        self.launched: dict[int, list[str]] = {}
-
-    def of_one(self, name: str) -> Path:
-        run = self.folder / f"one-{name}"
-        if not run.exists():
-            if name == "self_critical":
-                self.of_one("cross_entropy")
-            many_processes.run(recipe_of(name, self.recipe, self.folder / "one-cross_entropy" / "best"), run)
-        return run
-
-    def of_many(self, processes: int, names: list[str]) -> dict[str, Path]:
-        runs = {name: self.folder / f"{processes}-{name}" for name in names}
-        self.of_one("cross_entropy")
-        start = self.folder / "one-cross_entropy" / "best"
-        launch(processes, [(recipe_of(name, self.recipe, start), run) for name, run in runs.items()], self.folder)
-        return runs
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("distributed")
+    return tmp_path_factory.mktemp("alone")
+
+
+@pytest.fixture
+def alone(folder: Path, tiny_recipe: dict[str, Any]) -> Callable[[str], Path]:
+    """The run of one process by a recipe of `RUNS`; each is made once."""
+
+    def run_of(name: str) -> Path:
+        start = run_of("cross_entropy") / "best" if name == "self_critical" else folder
+        if not (folder / name).exists():
+            train_and_record(recipe_of(name, tiny_recipe, start), folder / name)
+        return folder / name
+
+    return run_of
 
 
 @pytest.mark.parametrize(
@@ -138,14 +162,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(4, list(RUNS), id="four-all", marks=pytest.mark.slow),
     ],
 )
-def test_processes_find_together_what_one_finds(processes, names, folder, tiny_recipe, tmp_path):
+def test_processes_find_together_what_one_finds(processes, names, alone, tiny_recipe, tmp_path):
     """The losses and parts of all steps, the validations and the captions; weights and decisions alike on all."""
-    alone = Runs(folder, tiny_recipe)
-    many = Runs(tmp_path, tiny_recipe)
-    many.of_one = alone.of_one  # type: ignore[method-assign]
-    (tmp_path / "one-cross_entropy").symlink_to(alone.of_one("cross_entropy"))
-    for name, run in many.of_many(processes, names).items():
-        reference = alone.of_one(name)
+    start = alone("cross_entropy") / "best"
+    launch(processes, [(recipe_of(name, tiny_recipe, start), tmp_path / name) for name in names], tmp_path)
+    for name in names:
+        run, reference = tmp_path / name, alone(name)
         for expected, actual in zip(log_of(reference), log_of(run), strict=True):
             assert set(actual) == set(expected), name
             if "validation" in expected:
@@ -155,11 +177,10 @@ def test_processes_find_together_what_one_finds(processes, names, folder, tiny_r
                 close = 2e-4 if expected["step"] == 1 else 1e-3  # cosines of small differences magnify the last bits
                 # abs: rewards of about 2 minus their baseline, in float32 (`reinforce`)
                 assert {part: actual[part] for part in kept} == pytest.approx(kept, rel=close, abs=5e-6), name
-        expected = json.loads(reference.with_name(f"{reference.name}.0.json").read_text())
-        ends = [json.loads(run.with_name(f"{run.name}.{rank}.json").read_text()) for rank in range(processes)]
+        expected = json.loads(reference.with_name(f"{name}.0.json").read_text())
+        ends = [json.loads((tmp_path / f"{name}.{rank}.json").read_text()) for rank in range(processes)]
         assert all(end == ends[0] for end in ends), name
-        assert ends[0]["captions"] == expected["captions"], name
-        assert ends[0]["decisions"] == expected["decisions"], name
+        assert ends[0]["captions"] == expected["captions"] and ends[0]["decisions"] == expected["decisions"], name
 
 
 PENALTY = 0.7
@@ -194,7 +215,7 @@ def test_the_total_of_a_step_is_that_of_its_captions_by_hand(tiny_recipe, tmp_pa
         jobs.append((recipe, tmp_path / name))
         accumulated = copy.deepcopy(recipe)
         accumulated["training"] |= {"batch_size": 2, "gradient_accumulation": 3}
-        many_processes.run(accumulated, tmp_path / f"accumulated-{name}")
+        train_and_record(accumulated, tmp_path / f"accumulated-{name}")
     launch(2, jobs, tmp_path)
     for name in PENALISED:
         for run in (name, f"accumulated-{name}"):
@@ -207,7 +228,7 @@ def test_bf16_in_two_processes_is_near_single_precision(tiny_recipe, tmp_path):
     tiny_recipe["training"] |= {"epochs": 1, "mixed_precision": "bf16"}
     precise = copy.deepcopy(tiny_recipe)
     precise["training"]["mixed_precision"] = "no"
-    many_processes.run(precise, tmp_path / "precise")
+    train_and_record(precise, tmp_path / "precise")
     launch(2, [(tiny_recipe, tmp_path / "half")], tmp_path)
     expected, actual = (
         [line["loss"] for line in log_of(tmp_path / name) if "loss" in line] for name in ("precise", "half")
@@ -233,7 +254,7 @@ def test_what_a_launcher_passes_on_saves_a_run_and_a_lost_process_loses_nothing(
     file.write_text(yaml.safe_dump(tiny_recipe))
     assert process_group.end(process_group.start(2, tmp_path / "undisturbed", train, file, whole)) == [0, 0]
 
-    output = tmp_path / "said"
+    output = tmp_path / "output"
 
     def start() -> subprocess.Popen[bytes]:
         command = [*LAUNCHERS[launcher], "-m", "showtell", "train", str(file), "--out", str(broken), "--resume"]
@@ -274,16 +295,18 @@ def test_what_a_launcher_passes_on_saves_a_run_and_a_lost_process_loses_nothing(
 
 def test_errors_of_the_machinery_become_sentences_and_others_stay(tmp_path):
     gloo = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:1: Connection reset. Th"
-    for message, sentence in (
+    lost = (
+        r"lost or no longer answers \(Read error \[127.0.0.1\]:1: Connection reset\): its last .*Nothing was kept yet"
+    )
+    for message, error, sentence in (
+        (gloo, TrainingError, lost),
         (
-            gloo,
-            r"Another process of this run was lost or no longer answers \(Read error \[127.0.0.1\]:1: Connection "
-            r"reset\): its last message tells why. Nothing was kept yet",
+            "DataLoader worker (pid 7) is killed by signal: Killed. ",
+            TrainingError,
+            "Reading photos has failed .DataLoad",
         ),
-        ("DataLoader worker (pid 7) is killed by signal: Killed. ", r"Reading photos has failed \(DataLoader worker"),
-        ("DataLoader timed out after 600 seconds", "set data.workers=0"),
+        ("DataLoader timed out after 600 seconds", TrainingError, "set data.workers=0"),
+        ("a defect", RuntimeError, "a defect"),
     ):
-        with pytest.raises(TrainingError, match=sentence), translate_errors(tmp_path):
+        with pytest.raises(error, match=sentence), translate_errors(tmp_path):
             raise RuntimeError(message)
-    with pytest.raises(RuntimeError, match="a defect"), translate_errors(tmp_path):
-        raise RuntimeError("a defect")

@@ -103,7 +103,7 @@ def lines_are(folder: Path, count: int) -> Callable[[], bool]:
 def test_two_processes_that_are_killed_end_with_the_same_bits(tiny_recipe, tmp_path):
     """SIGKILL to the second in the first epoch, then to both in the second, and to the first within a checkpoint."""
     recipe = recipe_of("cross_entropy", tiny_recipe, tmp_path)
-    whole, broken, output = tmp_path / "whole", tmp_path / "broken", tmp_path / "said"
+    whole, broken, output = tmp_path / "whole", tmp_path / "broken", tmp_path / "output"
     undisturbed(2, recipe, whole)
 
     def both_killed() -> bool:
@@ -125,7 +125,7 @@ def test_a_run_may_go_on_with_another_number_of_processes(tiny_recipe, tmp_path)
     recipe = recipe_of("cross_entropy", tiny_recipe, tmp_path)
     recipe["encoder"]["norm"] = "none"
     recipe["training"] |= {"learning_rate": 0.05, "optimizer": {"name": "sgd", "momentum": 0.0}}
-    whole, broken, output = tmp_path / "whole", tmp_path / "broken", tmp_path / "said"
+    whole, broken, output = tmp_path / "whole", tmp_path / "broken", tmp_path / "output"
     undisturbed(1, recipe, whole)
     assert killed(2, recipe, broken, output, victims=[1], when=lines_are(broken, 4))
     assert killed(4, recipe, broken, output, victims=[3], when=lines_are(broken, 8))
@@ -154,7 +154,7 @@ def test_a_run_may_go_on_with_another_number_of_processes(tiny_recipe, tmp_path)
 def test_killed_at_random_moments_it_ends_with_the_same_bits(name, processes, times, tiny_recipe, tmp_path):
     """By the clock, one process or all, and before random operations on files, which are those of checkpoints."""
     recipe = recipe_of(name, tiny_recipe, tmp_path)
-    whole, output = tmp_path / "whole", tmp_path / "said"
+    whole, output = tmp_path / "whole", tmp_path / "output"
     seconds = undisturbed(processes, recipe, whole)
     if name == "adversarial":
         assert any(line.get("reward_watchdog") == "rollback" for line in log_of(whole))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,21 @@ from showtell.scenes import read_scenes
 from showtell.scenes.annotations import box_id
 from showtell.scenes.lexicon import SHAPE_WORDS
 from showtell.scenes.parser import parse_caption
-from showtell.scores.chair import COCO_WORDS
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 from showtell.training import train
 from showtell.training.batches import TrainingSet, collate
 from showtell.training.mentions import ImageMentions, collate_mentions, find_mentions, locate
 from showtell.types import Features, Mentions, NamingWords, Regions
+from tests.training.test_loop import log_of
 
 
 def boxes_of(record: CaptionRecord) -> dict[tuple[float, ...], Box]:
-    return {(box.x, box.y, box.x + box.width, box.y + box.height): box for box in record.boxes or ()}
+    """The boxes by their corners, as tensors have them."""
+    return {
+        tuple(torch.tensor([box.x, box.y, box.x + box.width, box.y + box.height]).tolist()): box
+        for box in record.boxes or ()
+    }
 
 
 def test_phrases_of_scenes_name_the_items_that_they_describe(tiny_scenes: Path):
@@ -44,14 +47,14 @@ def test_phrases_of_scenes_name_the_items_that_they_describe(tiny_scenes: Path):
     seen = 0
     for record in records:
         items = {box_id(int(record.image_id), index): item for index, item in enumerate(scenes[record.image_id].items)}
-        by_corners = {tuple(torch.tensor(key).tolist()): box for key, box in boxes_of(record).items()}
+        boxes = boxes_of(record)
         for caption, text in enumerate(record.captions):
             words = tokenize(text)
             nouns = named_boxes(record, caption, phrases, naming="nouns")
             for phrase in named_boxes(record, caption, phrases, naming="phrases"):
                 parsed = parse_caption(" ".join(words[phrase.first : phrase.end]))
                 assert parsed is not None, words[phrase.first : phrase.end]
-                named = [items[by_corners[tuple(corners)].id] for corners in phrase.boxes.tolist()]
+                named = [items[boxes[tuple(corners)].id] for corners in phrase.boxes.tolist()]
                 if parsed.total is not None:  # "three shapes" names them all, and has no noun of a category
                     assert len(named) == parsed.total == len(items)
                     continue
@@ -70,61 +73,45 @@ def test_phrases_of_scenes_name_the_items_that_they_describe(tiny_scenes: Path):
     assert seen > 300
 
 
-def test_captions_of_coco_name_boxes_by_their_categories(shared_data: Path):
-    """Of the photos with boxes every box that a caption names has a category that these words name."""
-    records = [record for record in open_dataset(shared_data / "coco-mini").records if record.boxes is not None]
-    phrases = category_phrases(records)
-    named_captions = 0
-    for record in records:
-        by_corners = {tuple(torch.tensor(key).tolist()): box.category for key, box in boxes_of(record).items()}
-        count = {category: list(by_corners.values()).count(category) for category in set(by_corners.values())}
-        for caption, text in enumerate(record.captions):
-            words = tokenize(text)
-            for one in named_boxes(record, caption, phrases, naming="phrases"):
-                named_captions += 1
-                (category,) = {by_corners[tuple(corners)] for corners in one.boxes.tolist()}
-                said = " ".join(words[one.first : one.end])
-                forms = (category, *COCO_WORDS.get(category, ()))
-                assert any(said in (form, form + "s", form + "es", form[:-1] + "ies") for form in forms), said
-                assert len({tuple(corners) for corners in one.boxes.tolist()}) == count[category]
-    assert named_captions > 100
+DOG = Box(1, 0, 0, 4, 4, "dog")
+
+
+def record_of(caption: str, boxes: tuple[Box, ...] | None, groundings: Any = None) -> CaptionRecord:
+    return CaptionRecord("1", Path("1.png"), "train", (caption,), boxes, groundings)
 
 
 def test_words_between_two_phrases_look_at_the_second():
     boxes = (Box(1, 0, 0, 4, 4, "star"), Box(2, 9, 0, 4, 4, "moon"))
-    groundings = ((Grounding(2, 5, (1,)), Grounding(8, 10, (2,))),)
-    record = CaptionRecord(
-        "1", Path("1.png"), "train", ("there is a red star that is above a moon today",), boxes, groundings
-    )
+    text = "there is a red star that is above a moon today"
+    record = record_of(text, boxes, ((Grounding(2, 5, (1,)), Grounding(8, 10, (2,))),))
+    unannotated = record_of(text, boxes)
     phrases = category_phrases([record])
-
-    def spans(naming: NamingWords) -> list[tuple[int, int, float]]:
-        return [(one.first, one.end, float(one.boxes[0, 0])) for one in named_boxes(record, 0, phrases, naming)]
-
-    assert spans("nouns") == [(4, 5, 0), (9, 10, 9)]
-    assert spans("phrases") == [(2, 5, 0), (8, 10, 9)]
-    assert spans("links") == [(2, 5, 0), (5, 10, 9)]
-    (found,) = find_mentions([record], [[12]], naming="links")
-    assert found.indices[0].tolist() == [-1, -1, 0, 0, 0, 1, 1, 1, 1, 1, -1, -1]
-    unannotated = CaptionRecord("1", Path("1.png"), "train", record.captions, boxes)
-    assert [(one.first, one.end) for one in named_boxes(unannotated, 0, phrases, "links")] == [(4, 5), (5, 10)]
-
-
-def made(record: CaptionRecord, **changes: Any) -> CaptionRecord:
-    return CaptionRecord(record.image_id, record.path, record.split, **{"captions": record.captions, **changes})
+    cases: list[tuple[CaptionRecord, NamingWords, list[tuple[int, int, float]]]] = [
+        (record, "nouns", [(4, 5, 0), (9, 10, 9)]),
+        (record, "phrases", [(2, 5, 0), (8, 10, 9)]),
+        (record, "links", [(2, 5, 0), (5, 10, 9)]),
+        (unannotated, "links", [(4, 5, 0), (5, 10, 9)]),
+    ]
+    for of, naming, spans in cases:
+        named = named_boxes(of, 0, phrases, naming)
+        assert [(phrase.first, phrase.end, float(phrase.boxes[0, 0])) for phrase in named] == spans
+    (mentions,) = find_mentions([record], [[12]], naming="links")
+    assert mentions.indices[0].tolist() == [-1, -1, 0, 0, 0, 1, 1, 1, 1, 1, -1, -1]
 
 
-def test_datasets_without_boxes_or_names_are_refused(tmp_path):
-    box = Box(1, 0, 0, 4, 4, "dog")
-    bare = CaptionRecord("1", tmp_path / "1.png", "train", ("a dog",))
-    with pytest.raises(DataError, match="needs the boxes of objects, and the dataset has none"):
-        find_mentions([bare], [[3]], naming="phrases")
-    with pytest.raises(DataError, match="no training caption names any of the objects that have boxes"):
-        find_mentions([made(bare, captions=("a tree",), boxes=(box,))], [[3]], naming="phrases")
-    (found,) = find_mentions([made(bare, boxes=(box,))], [[3]], naming="phrases")
-    assert [indices.tolist() for indices in found.indices] == [[-1, 0, -1]]
-    (cut,) = find_mentions([made(bare, captions=("the brown old dog",), boxes=(box,))], [[4]], naming="phrases")
-    assert [indices.tolist() for indices in cut.indices] == [[-1, -1, -1, -1]]  # cut before "dog"; the end names none
+def test_datasets_without_boxes_or_names_are_refused():
+    for record, message in (
+        (record_of("a dog", None), "needs the boxes of objects, and the dataset has none"),
+        (record_of("a tree", (DOG,)), "no training caption names any of the objects that have boxes"),
+    ):
+        with pytest.raises(DataError, match=message):
+            find_mentions([record], [[3]], naming="phrases")
+    for text, length, indices in (
+        ("a dog", 3, [-1, 0, -1]),
+        ("the brown old dog", 4, [-1, -1, -1, -1]),  # cut before "dog"; the end names none
+    ):
+        (mentions,) = find_mentions([record_of(text, (DOG,))], [[length]], naming="phrases")
+        assert [own.tolist() for own in mentions.indices] == [indices]
 
 
 def test_a_batch_has_the_mentions_of_its_own_captions(tiny_scenes: Path):
@@ -140,22 +127,21 @@ def test_a_batch_has_the_mentions_of_its_own_captions(tiny_scenes: Path):
     checked = 0
     for epoch in (0, 1):
         batch, without = (collate([of[epoch, index] for index in range(len(of))]) for of in (data, plain))
-        assert torch.equal(batch.words, without.words)
+        assert torch.equal(batch.words, without.words) and counts_of(batch) == counts_of(without)
         assert without.mentions is None and batch.mentions is not None
         assert batch.mentions.indices.shape == batch.targets.shape
         assert batch.mentions.windows.tolist() == [[0, 0, 48, 48]] * len(records)
         for image, record in enumerate(records):
-            categories = {tuple(torch.tensor(key).tolist()): box.category for key, box in boxes_of(record).items()}
-            for row, indices in zip(batch.targets[image].tolist(), batch.mentions.indices[image].tolist(), strict=True):
-                for word, index in zip(row, indices, strict=True):
-                    shape = nouns.get(vocabulary.words[word])
-                    assert (index >= 0) == (shape is not None)
-                    if index >= 0:
-                        sets = batch.mentions.boxes[image, index].tolist()
-                        assert {categories[tuple(corners)] for corners in sets} == {shape}
-                        checked += 1
+            boxes = boxes_of(record)
+            targets, indices = batch.targets[image].flatten().tolist(), batch.mentions.indices[image].flatten().tolist()
+            for word, index in zip(targets, indices, strict=True):
+                shape = nouns.get(vocabulary.words[word])
+                assert (index >= 0) == (shape is not None)
+                if index >= 0:
+                    named = batch.mentions.boxes[image, index].tolist()
+                    assert {boxes[tuple(corners)].category for corners in named} == {shape}
+                    checked += 1
     assert checked > 100
-    assert counts_of(batch) == counts_of(without)
 
 
 class Cells(GridEncoder):
@@ -212,19 +198,10 @@ def test_the_targets_of_detected_regions_are_those_that_overlap_by_half():
     assert located[1, 0].tolist() == [1, 0, 0, 0]
 
 
-def log_of(run: Path) -> list[dict[str, Any]]:
-    return [line for line in map(json.loads, (run / "log.jsonl").read_text().splitlines()) if "loss" in line]
-
-
-@pytest.fixture
-def supervised(tiny_recipe: dict[str, Any]) -> dict[str, Any]:
+def test_a_run_learns_to_look(tiny_recipe, tmp_path):
     del tiny_recipe["objective"]["doubly_stochastic"]  # it asks for the opposite
     tiny_recipe["objective"]["attention_supervision"] = {"weight": 2}
     tiny_recipe["training"]["epochs"] = 2
-    return tiny_recipe
-
-
-def test_a_run_learns_to_look(supervised, tmp_path):
-    whole = train(supervised, tmp_path / "whole", quiet=True).folder
-    losses = [line["attention_supervision"] for line in log_of(whole)]
+    log = log_of(train(tiny_recipe, tmp_path / "run", quiet=True).folder)
+    losses = [line["attention_supervision"] for line in log if "loss" in line]
     assert len(losses) == 14 and sum(losses[-5:]) < sum(losses[:5])

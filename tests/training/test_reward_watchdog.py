@@ -17,54 +17,40 @@ from showtell.objectives import OBJECTIVES
 from showtell.objectives.contract import HealthRange
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.training import loop, train
+from showtell.training.checkpoints import RunCheckpoints
 from showtell.training.recipe import RewardWatchdogConfig
 from showtell.training.reward_watchdog import RewardWatchdog
-from showtell.training.validation import Validation, Validator
+from showtell.training.validation import Validation
 from showtell.types import Terms
 from tests.training.test_loop import fingerprints, log_of
+from tests.training.test_options import KilledError
+from tests.training.test_start import base_recipe
 
 NAMES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 RANGES = (
     HealthRange("spread", "the goals are alike ({value:.2f})", "lower the rate", minimum=0.1, is_collapse=True),
     HealthRange("known", "it knows {value:.0%}", "rewards say little", maximum=0.9),
 )
+ALIKE = ("10 of 10 images have the same",)
 
 
-def captions(count: int = 10, words: int = 5, **others: int) -> dict[str, Caption]:
-    """Captions of so many words, all different; the first few of them bad in a way: endings=2, cut=3."""
-    by_image = {}
-    for number in range(count):
-        text = " ".join([NAMES[number], "dog", "runs", "far", "away", *NAMES[:9]][:words])
-        if number < others.get("endings", 0):
-            text += " with"
-        if number < others.get("repeats", 0):
-            text += " red red"
-        by_image[str(number)] = Caption(text, 0.0, number >= others.get("cut", 0), ())
-    return by_image
-
-
-def validation(score: float, warnings: tuple[str, ...] = (), **shape: int) -> Validation:
-    return Validation({"cider": score, "bleu_4": score / 10}, captions(**shape), warnings)
+def validation(score: float, warnings: tuple[str, ...] = (), words: int = 5, **bad: int) -> Validation:
+    """Ten captions of so many words, all different; the first few of them bad in a way: endings=2, cut=3."""
+    captions = {}
+    for number, name in enumerate(NAMES):
+        text = " ".join([name, "dog", "runs", "far", "away", *NAMES[:9]][:words])
+        text += " with" * (number < bad.get("endings", 0)) + " red red" * (number < bad.get("repeats", 0))
+        captions[str(number)] = Caption(text, 0.0, number >= bad.get("cut", 0), ())
+    return Validation({"cider": score, "bleu_4": score / 10}, captions, warnings)
 
 
 def make_watchdog(start: Validation | None = None, **settings: float) -> RewardWatchdog:
-    config = RewardWatchdogConfig(**settings)  # type: ignore[arg-type]
     watchdog = RewardWatchdog(
-        config, selection_metric="cider", reference_words=5.0, best="runs/x/best", health_ranges=RANGES
-    )
+        RewardWatchdogConfig(**settings),  # type: ignore[arg-type]
+        selection_metric="cider", reference_words=5.0, best=Path("runs/x/best"), health_ranges=RANGES,
+    )  # fmt: skip
     watchdog.record_start(start or validation(0.5), "runs/a/best")
     return watchdog
-
-
-def test_a_start_that_has_learned_nothing_is_refused():
-    with pytest.raises(CheckpointError) as caught:
-        make_watchdog(validation(0.049))
-    assert str(caught.value) == (
-        "training.start_from=runs/a/best has CIDEr-D 0.049 on the validation split and a reward needs a start of at "
-        "least 0.05 (training.reward_watchdog.min_cider): it has learned nothing yet that a reward could tell apart; "
-        "train it longer with objective.name=cross_entropy first."
-    )
-    make_watchdog(validation(0.05))
 
 
 SIGNS = [
@@ -83,7 +69,7 @@ def test_each_sign_of_harm_has_its_sentence_and_two_in_a_row_roll_back():
         first = watchdog.check_validation(worse, 0.5)
         ((kind, message),) = first.messages
         assert kind == "harm" and message.startswith(sentence)
-        assert first.is_harmful and not first.rolls_back and watchdog.lr_factor == 1
+        assert first.is_harmful and not first.rolls_back and watchdog.state.lr_factor == 1
         second = watchdog.check_validation(worse, 0.5)
         assert second.rolls_back and not second.stops
         assert second.messages[-1] == (
@@ -91,24 +77,21 @@ def test_each_sign_of_harm_has_its_sentence_and_two_in_a_row_roll_back():
             "because of 2 validations in a row: back to the best weights, cider 0.500, with 0.5 times the learning "
             "rate and a fresh optimiser (1 of 3)",
         )
-        assert watchdog.lr_factor == second.metrics["lr_factor"] == 0.5
+        assert watchdog.state.lr_factor == second.metrics["lr_factor"] == 0.5
 
 
 def test_what_lies_within_the_tolerances_passes():
-    for fine in (
-        validation(0.48), validation(0.9, words=6), validation(0.9, words=4), validation(0.9, endings=2),
-        validation(0.9, repeats=2, cut=2),
+    short = validation(0.5, words=3)  # may grow to the 5 words of people, and on to 1.3 times as many
+    for start, fine in (
+        (None, validation(0.48)), (None, validation(0.9, words=6)), (None, validation(0.9, words=4)),
+        (None, validation(0.9, endings=2)), (None, validation(0.9, repeats=2, cut=2)),
+        (short, validation(0.6, words=6)),
+        (validation(0.1, ALIKE), validation(0.5, ALIKE)),  # alike from the start, which is not blamed on the steps
     ):  # fmt: skip
-        watchdog = make_watchdog()
+        watchdog = make_watchdog(start)
         assert not any(watchdog.check_validation(fine, 0.5).messages for _ in range(3)), fine
-    # A start of 3 words may grow to the 5 of people, and on to 1.3 times as many.
-    watchdog = make_watchdog(validation(0.5, words=3))
-    assert not watchdog.check_validation(validation(0.6, words=6), 0.5).is_harmful
-    assert watchdog.check_validation(validation(0.6, words=7), 0.5).is_harmful
-
-
-def test_a_good_validation_between_two_bad_ones_starts_the_count_again():
-    watchdog = make_watchdog()
+    assert make_watchdog(short).check_validation(validation(0.6, words=7), 0.5).is_harmful
+    watchdog = make_watchdog()  # a good validation between two bad ones starts the count again
     decisions = [watchdog.check_validation(validation(score), 0.5) for score in (0.4, 0.5, 0.4, 0.4)]
     assert [decision.rolls_back for decision in decisions] == [False, False, False, True]
 
@@ -126,17 +109,12 @@ def test_a_reward_that_rises_while_the_score_falls_is_named():
     assert "the steps lead away" in watchdog.check_validation(validation(0.4), 0.5).messages[0][1]
 
 
-@pytest.mark.parametrize(
-    ("collapsed", "tolerance"),
-    [(validation(0.24), 0.05), (validation(0.24), 0.9), (validation(0.5, ("10 of 10 images have the same",)), 0.05)],
-)
-def test_a_collapse_rolls_back_at_once(collapsed, tolerance):
-    decision = make_watchdog(max_score_drop=tolerance).check_validation(collapsed, 0.5)
-    assert decision.is_harmful and decision.rolls_back
-    assert [kind for kind, _ in decision.messages] == ["harm", "rollback"]
-    assert "because of this validation: back to the best weights" in decision.messages[-1][1]
-    at_start = make_watchdog(validation(0.1, ("the same",)))  # which is not blamed on the steps
-    assert not at_start.check_validation(validation(0.1, ("the same",)), 0.1).is_harmful
+def test_a_collapse_rolls_back_at_once():
+    for collapsed, tolerance in ((validation(0.24), 0.05), (validation(0.24), 0.9), (validation(0.5, ALIKE), 0.05)):
+        decision = make_watchdog(max_score_drop=tolerance).check_validation(collapsed, 0.5)
+        assert decision.is_harmful and decision.rolls_back
+        assert [kind for kind, _ in decision.messages] == ["harm", "rollback"]
+        assert "because of this validation: back to the best weights" in decision.messages[-1][1]
 
 
 def test_parts_outside_of_their_ranges_are_warned_of_and_a_collapse_rolls_back():
@@ -158,16 +136,15 @@ def test_parts_outside_of_their_ranges_are_warned_of_and_a_collapse_rolls_back()
 
 
 def test_after_its_rollbacks_it_stops_with_the_best_weights_and_after_the_last_step_does_neither():
-    watchdog = make_watchdog(max_rollbacks=2, patience=1, rollback_lr_factor=0.5)
+    watchdog = make_watchdog(max_rollbacks=2, patience=1)
     decisions = [watchdog.check_validation(validation(0.4), 0.5) for _ in range(3)]
-    assert [decision.rolls_back for decision in decisions] == [True, True, True]
-    assert [decision.stops for decision in decisions] == [False, False, True]
+    assert [(decision.rolls_back, decision.stops) for decision in decisions] == [(True, False)] * 2 + [(True, True)]
     assert decisions[-1].messages[-1] == (
         "stop",
         "because of this validation, after 2 rollbacks (training.reward_watchdog.max_rollbacks): stopping; runs/x/best "
         "has the best weights; try a lower training.learning_rate or another reward",
     )
-    assert watchdog.lr_factor == 0.25
+    assert watchdog.state.lr_factor == 0.25
     last = make_watchdog(patience=1).check_validation(validation(0.1), 0.5, is_last=True)
     assert last.is_harmful and not last.rolls_back
 
@@ -203,32 +180,28 @@ def _spoiler(monkeypatch):
     monkeypatch.setitem(OBJECTIVES.builtin, "spoiler", (SpoilerConfig, Spoiler))
 
 
-def base_recipe(data: Path) -> dict[str, Any]:
-    return {
-        "data": {"path": str(data), "captions_per_image": 5},
-        "vocabulary": {"min_count": 1},
-        "encoder": {"name": "small_cnn", "image_size": 48, "widths": [8, 16]},
-        "model": {"name": "sat", "embedding_size": 12, "hidden_size": 24, "attention_size": 8},
-        "objective": {"name": "cross_entropy"},
-        "training": {"epochs": 12, "batch_size": 10, "learning_rate": 0.01, "trackers": [], "log_every": 2},
-        "decoding": {"num_beams": 2, "max_length": 12},
-    }
+def small_recipe(data: Path, **training: Any) -> dict[str, Any]:
+    recipe = base_recipe(data)
+    recipe["data"] = {"path": str(data), "captions_per_image": 5}
+    recipe["model"]["hidden_size"] = 24
+    recipe["training"] |= {"epochs": 12, "learning_rate": 0.01, "log_every": 2, **training}
+    return recipe
 
 
 @pytest.fixture(scope="module")
 def first_run(tiny_scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of cross-entropy."""
-    return train(base_recipe(tiny_scenes), tmp_path_factory.mktemp("first") / "run", quiet=True).folder
+    return train(small_recipe(tiny_scenes), tmp_path_factory.mktemp("first") / "run", quiet=True).folder
 
 
 @pytest.fixture
 def spoiled(tiny_scenes: Path, first_run: Path) -> dict[str, Any]:
     """A recipe whose captions get worse from the first step on."""
-    recipe = base_recipe(tiny_scenes)
-    recipe["objective"] = {"name": "spoiler"}
-    recipe["training"] |= {"start_from": str(first_run / "best"), "epochs": 5, "batch_size": 25, "learning_rate": 0.05}
-    recipe["training"]["reward_watchdog"] = {"patience": 1, "max_rollbacks": 2, "min_cider": 0}
-    return recipe
+    recipe = small_recipe(
+        tiny_scenes, start_from=str(first_run / "best"), epochs=5, batch_size=25, learning_rate=0.05,
+        reward_watchdog={"patience": 1, "max_rollbacks": 2, "min_cider": 0},
+    )  # fmt: skip
+    return recipe | {"objective": {"name": "spoiler"}}
 
 
 def decisions(run: Path) -> list[tuple[int, str]]:
@@ -239,64 +212,46 @@ def decisions(run: Path) -> list[tuple[int, str]]:
     ]
 
 
-def weights(checkpoint: Path) -> bytes:
-    return (checkpoint / "model.safetensors").read_bytes()
-
-
-def test_best_remembers_its_validation(first_run):
-    lines = {line["epoch"]: line["validation"] for line in log_of(first_run) if "validation" in line}
-    best = max(lines, key=lambda epoch: lines[epoch]["cider"])
-    kept = Captioner.from_pretrained(first_run / "best").origin["validation"]
-    assert (kept["split"], kept["scores"]) == ("val", lines[best])
-    assert "validation" not in Captioner.from_pretrained(first_run / "last").origin
-
-
 def test_a_run_that_only_gets_worse_ends_with_what_it_began_with(spoiled, first_run, tmp_path, capsys):
     result = train(spoiled, tmp_path / "run")
     output = capsys.readouterr().err
     log = log_of(result.folder)
     remembered = Captioner.from_pretrained(first_run / "best").origin["validation"]["scores"]
+    validations = [line["validation"] for line in log_of(first_run) if "validation" in line]
+    assert remembered == max(validations, key=lambda scores: scores["cider"])
     assert log[0]["validation"] == remembered and (log[0]["epoch"], log[0]["step"]) == (0, 0)
     assert decisions(result.folder) == [(1, "rollback"), (2, "rollback"), (3, "stop")]
     assert (result.epochs, result.best, result.best_epoch) == (3, remembered["cider"], 0)
     for name in ("best", "last"):
-        assert weights(result.folder / name) == weights(first_run / "best")
+        files = (result.folder / name / "model.safetensors", first_run / "best" / "model.safetensors")
+        assert files[0].read_bytes() == files[1].read_bytes()
     state = json.loads((result.folder / "last" / "training" / "state.json").read_text())
-    assert state["optimizer"]["plain"] == {} and state["reward_watchdog"]["lr_factor"] == 0.25
+    assert state["optimizer"]["plain"] == {} and state["progress"]["reward_watchdog"]["lr_factor"] == 0.25
     assert [line["learning_rate"] for line in log if "learning_rate" in line] == [0.05, 0.025, 0.0125]
-    sentences = [
-        f"  reward watchdog {line['reward_watchdog']}: {line['sentence']}" for line in log if "reward_watchdog" in line
-    ]
-    assert all(sentence in output.splitlines() for sentence in sentences)
+    shown = [line for line in log if "reward_watchdog" in line]
+    assert all(f"  reward watchdog {line['reward_watchdog']}: {line['sentence']}" in output for line in shown)
     assert "a reward watchdog supervises this run (training.reward_watchdog; null turns it off)" in output
-    assert [sentence.split(":")[0].strip() for sentence in sentences].count("reward watchdog harm") >= 3
+    assert sum(line["reward_watchdog"] == "harm" for line in shown) >= 3
     assert f"stopping; {tmp_path / 'run' / 'best'} has the best weights" in output
 
 
 def test_weights_that_win_a_score_with_harm_are_not_kept(spoiled, tmp_path, monkeypatch):
     """Captions that grow by half are never the best, whatever they score."""
     spoiled["objective"]["spoils_from"] = 9
-    real, calls = Validator.validate, 0
+    real, calls = loop.validate, 0
 
-    def longer(self, progress):
+    def longer(*arguments):
         nonlocal calls
-        validated = real(self, progress)
+        validated = real(*arguments)
         if (calls := calls + 1) == 1:
             return validated
         texts = {image: kept.text + " near the very big old house" * 3 for image, kept in validated.captions.items()}
-        return Validation(
-            {**validated.scores, "cider": 9.0},
-            {image: Caption(text, 0.0, True, ()) for image, text in texts.items()},
-            (),
-        )
+        captions = {image: Caption(text, 0.0, True, ()) for image, text in texts.items()}
+        return Validation({**validated.scores, "cider": 9.0}, captions, ())
 
-    monkeypatch.setattr(Validator, "validate", longer)
+    monkeypatch.setattr(loop, "validate", longer)
     result = train(spoiled, tmp_path / "run", quiet=True)
     assert result.best_epoch == 0 and result.best < 9
-
-
-class KilledError(Exception):
-    pass
 
 
 @pytest.mark.parametrize(
@@ -313,18 +268,16 @@ def test_killed_before_and_after_going_back_it_ends_with_the_same_bits(objective
     spoiled["training"]["reward_watchdog"] |= {"max_rollbacks": 9, "max_score_drop": 0.0}
     train(copy.deepcopy(spoiled), tmp_path / "whole", quiet=True)
     assert [kind for _, kind in decisions(tmp_path / "whole")].count("rollback") >= 2
+    real, saved, kills = RunCheckpoints.save_last, -1, 0
 
-    real, saved = loop.Trainer._save, -1
-
-    def save(self):
+    def save(self, progress):
         nonlocal saved
-        if self.progress.step > saved:  # the first time at this step
-            saved = self.progress.step
+        if progress.step > saved:  # the first time at this step
+            saved = progress.step
             raise KilledError
-        real(self)
+        real(self, progress)
 
-    monkeypatch.setattr(loop.Trainer, "_save", save)
-    kills = 0
+    monkeypatch.setattr(RunCheckpoints, "save_last", save)
     while True:
         try:
             train(copy.deepcopy(spoiled), tmp_path / "broken", resume=True, quiet=True)
@@ -335,8 +288,13 @@ def test_killed_before_and_after_going_back_it_ends_with_the_same_bits(objective
     assert fingerprints(tmp_path / "broken") == fingerprints(tmp_path / "whole")
 
 
-def test_a_start_that_says_nothing_leaves_no_trace(spoiled, tmp_path):
+def test_a_start_that_has_learned_nothing_is_refused_and_leaves_no_trace(spoiled, tmp_path):
+    make_watchdog(validation(0.05))
+    with pytest.raises(CheckpointError, match=r"has CIDEr-D 0\.049 on the validation split and a reward needs"):
+        make_watchdog(validation(0.049))
     spoiled["training"]["reward_watchdog"]["min_cider"] = 9.9
-    with pytest.raises(CheckpointError, match="it has learned nothing yet"):
+    with pytest.raises(
+        CheckpointError, match=r"9.9 \(training.reward_watchdog.min_cider\): it has learned nothing yet"
+    ):
         train(spoiled, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()

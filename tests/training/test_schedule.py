@@ -7,19 +7,13 @@ import pytest
 from showtell.training.schedule import learning_rate_factor
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
+def test_eight_steps_of_which_four_warm_up_and_none():
+    for kind, expected in (
         ("constant", [0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0]),
         ("linear", [0.25, 0.5, 0.75, 1.0, 1.0, 0.75, 0.5, 0.25]),
         ("cosine", [0.25, 0.5, 0.75, 1.0, 1.0, *[0.5 + 0.5 * math.cos(math.pi * k / 4) for k in (1, 2, 3)]]),
-    ],
-)
-def test_eight_steps_of_which_four_warm_up(kind, expected):
-    assert [learning_rate_factor(step, 8, 4, kind) for step in range(8)] == pytest.approx(expected)
-
-
-def test_without_warm_up_it_begins_at_the_top():
+    ):
+        assert [learning_rate_factor(step, 8, 4, kind) for step in range(8)] == pytest.approx(expected), kind
     assert learning_rate_factor(0, 10, 0, "cosine") == 1.0
 
 

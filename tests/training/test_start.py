@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.checkpoint import load_checkpoint
@@ -19,7 +17,8 @@ from showtell.models import MODELS, build_decoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.training import make_recipe, train
 from showtell.training.start import _take_weights, start
-from tests.training.test_loop import command, fingerprints, stop_at
+from tests.training.test_loop import fingerprints
+from tests.training.test_options import KilledError, kill_after
 
 
 @pytest.fixture(scope="module")
@@ -106,28 +105,33 @@ def test_every_model_keeps_its_old_rows(name):
     assert grown >= 2  # what words are read with, and what they are said with
 
 
-def test_other_settings_are_named_with_the_values_to_give(going_on, tmp_path):
-    other = copy.deepcopy(going_on)
-    other["model"] |= {"hidden_size": 20, "dropout": 0.1}  # dropout may differ
-    other["encoder"] |= {"widths": [8, 8], "trained": False, "learning_rate": 0.1}  # how it learns, too
-    with pytest.raises(RecipeError) as caught:
-        train(other, tmp_path / "run", quiet=True)
-    assert str(caught.value).endswith(
-        "has another encoder or model than the recipe; to start from it, set encoder.widths=[8, 16] (the recipe has "
-        "[8, 8]), model.hidden_size=16 (the recipe has 20). On the command line: 'encoder.widths=[8, 16]' "
-        "model.hidden_size=16"
-    )
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_recipe_of_another_model_names_those_of_the_checkpoint(going_on, tmp_path):
-    other = copy.deepcopy(going_on)
-    other["model"]["name"] = "updown"
-    with pytest.raises(
-        RecipeError,
-        match=r"has the model sat and .* updown; leave model\.name out, or choose a recipe of sat\.",
-    ):
-        train(other, tmp_path / "run", quiet=True)
+def test_what_cannot_be_started_from_is_refused(going_on, tmp_path):
+    training, nowhere = going_on["training"], str(tmp_path / "none")
+    differing = {
+        "model": going_on["model"] | {"hidden_size": 20, "dropout": 0.1},  # dropout may differ
+        "encoder": going_on["encoder"]
+        | {"widths": [8, 8], "trained": False, "learning_rate": 0.1},  # how it learns, too
+    }
+    fresh = {name: value for name, value in training.items() if name != "start_from"}
+    for change, error, message in (
+        (
+            differing, RecipeError,
+            r"has another encoder or model than the recipe; to start from it, add 'encoder\.widths=\[8, 16\]' "
+            r"model\.hidden_size=16$",
+        ),
+        (
+            {"model": going_on["model"] | {"name": "updown"}}, RecipeError,
+            r"has the model sat and .* updown; leave model\.name out, or choose a recipe of sat\.",
+        ),
+        ({"training": training | {"start_from": nowhere}}, CheckpointError, "There is no checkpoint folder"),
+        (
+            {"training": fresh, "vocabulary": {"extend": True}}, RecipeError,
+            r"vocabulary\.extend adds words to those of a checkpoint; name it in training",
+        ),
+    ):  # fmt: skip
+        with pytest.raises(error, match=message):
+            train(going_on | change, tmp_path / "run", quiet=True)
+        assert not (tmp_path / "run").exists()
 
 
 def test_settings_without_a_name_are_those_of_the_checkpoint(going_on, first_run):
@@ -158,19 +162,7 @@ def test_settings_without_a_name_are_those_of_the_checkpoint(going_on, first_run
         make_recipe(left)
 
 
-def test_what_cannot_be_started_from_is_refused(going_on, tmp_path):
-    going_on["training"]["start_from"] = str(tmp_path / "none")
-    with pytest.raises(CheckpointError, match="There is no checkpoint folder"):
-        train(going_on, tmp_path / "run", quiet=True)
-    del going_on["training"]["start_from"]
-    going_on["vocabulary"]["extend"] = True
-    with pytest.raises(
-        RecipeError, match=r"vocabulary\.extend adds words to those of a checkpoint; name it in training"
-    ):
-        train(going_on, tmp_path / "run", quiet=True)
-
-
-def test_killed_and_resumed_it_ends_with_the_same_bits(going_on, tmp_path, capsys):
+def test_killed_and_resumed_it_ends_with_the_same_bits(going_on, tmp_path, capsys, monkeypatch):
     """With words added, and the checkpoint it started from gone in between."""
     mine = tmp_path / "checkpoint"
     shutil.copytree(going_on["training"]["start_from"], mine)
@@ -182,14 +174,12 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(going_on, tmp_path, capsy
     ).save_pretrained(mine)
     going_on["training"] |= {"start_from": str(mine), "epochs": 3}
     going_on["vocabulary"]["extend"] = True
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(yaml.safe_dump(going_on))
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    train(recipe, whole)
+    whole = train(going_on, tmp_path / "whole").folder
     assert " and 3 new: " in capsys.readouterr().err
-    stop_at(command(recipe, broken), broken / "log.jsonl", 7, 9)
-    assert (broken / "last").exists()
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        kill_after(patch, 7)
+        train(going_on, tmp_path / "broken")
     shutil.rmtree(mine)
-    train(recipe, broken, resume=True)
+    broken = train(going_on, tmp_path / "broken", resume=True).folder
     assert "resuming at step" in capsys.readouterr().err
     assert fingerprints(broken) == fingerprints(whole)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from showtell.training.optimizers import OPTIMIZERS
+from showtell.training.optimizers import OPTIMIZERS, make_optimizer
 from showtell.training.recipe import OptimizerConfig
 from showtell.training.state import load_state, save_state
 
@@ -16,7 +16,6 @@ from showtell.training.state import load_state, save_state
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_an_optimiser_goes_on_with_the_same_bits(name: str, tmp_path: Path):
     """A weight whose channels come last in memory, as those of convolutions do, and a plain one."""
-    make, arguments = OPTIMIZERS[name]
 
     def weights() -> list[nn.Parameter]:
         generator = torch.Generator().manual_seed(0)
@@ -24,7 +23,7 @@ def test_an_optimiser_goes_on_with_the_same_bits(name: str, tmp_path: Path):
         return [nn.Parameter(kernel), nn.Parameter(torch.randn(7, generator=generator))]
 
     def optimizer(of: list[nn.Parameter]) -> torch.optim.Optimizer:
-        return make(of, lr=0.01, **arguments(OptimizerConfig(name=name, weight_decay=0.1)))
+        return make_optimizer(of, OptimizerConfig(name=name, weight_decay=0.1), 0.01)
 
     def walk(of: list[nn.Parameter], by: torch.optim.Optimizer, steps: range) -> None:
         for step in steps:
@@ -37,11 +36,11 @@ def test_an_optimiser_goes_on_with_the_same_bits(name: str, tmp_path: Path):
     walk(whole, optimizer(whole), range(6))
     before = optimizer(broken)
     walk(broken, before, range(3))
-    save_state(tmp_path, before, {"more": torch.arange(3)}, {"count": 4})
+    save_state(tmp_path, before, {"part": {"more": torch.arange(3)}}, {"count": 4})
     after = optimizer(broken)
     extra, numbers = load_state(tmp_path, after)
     walk(broken, after, range(3, 6))
-    assert extra["more"].tolist() == [0, 1, 2]
+    assert extra["part"]["more"].tolist() == [0, 1, 2]
     assert numbers["count"] == 4
     for one, other in zip(whole, broken, strict=True):
         assert torch.equal(one, other)

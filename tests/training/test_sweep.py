@@ -17,13 +17,13 @@ import yaml
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from typer.testing import CliRunner
 
-from showtell.cli.app import app
+from showtell.cli.app import make_app
 from showtell.cli.sweep import table
 from showtell.errors import DataError, MissingDependencyError, RecipeError, TrainingError, UsageError
 from showtell.training.loop import TrainingResult
 from showtell.training.recipe import Recipe
 from showtell.training.sweep import Row, SweepResult, parse_space, sweep
-from tests.training.test_loop import fingerprints, stop_at
+from tests.training.test_loop import fingerprints, log_of, stop_at
 
 RATE, DROPOUT = "training.learning_rate=log(1e-5..1e-1)", "model.dropout=0.1,0.2,0.3"
 
@@ -91,8 +91,7 @@ def test_trials_are_runs_and_one_table_orders_them(tiny_recipe, recipe_file, tmp
     for row in good:
         recipe = yaml.safe_load((out / row.run / "recipe.yaml").read_text())
         assert recipe["training"]["learning_rate"] == float(row.values["training.learning_rate"])
-        log = [json.loads(line) for line in (out / row.run / "log.jsonl").read_text().splitlines()]
-        assert row.scores == next(line["validation"] for line in log if "validation" in line)
+        assert row.scores == next(line["validation"] for line in log_of(out / row.run) if "validation" in line)
     # Asked again, nothing is trained; with more values only what is new.
     before = {path: path.stat().st_mtime_ns for path in out.glob("*/*")}
     assert sweep(recipe_file, axes, out, quiet=True) == result
@@ -104,10 +103,10 @@ def test_trials_are_runs_and_one_table_orders_them(tiny_recipe, recipe_file, tmp
 
 def test_a_value_that_fails_when_built_is_a_row_and_a_missing_dataset_ends_the_sweep(recipe_file, tmp_path):
     call = ["sweep", str(recipe_file), "encoder.weights=none.safetensors", "--out", str(tmp_path / "out")]
-    shown = CliRunner().invoke(app, call)
+    shown = CliRunner().invoke(make_app(call), call)
     assert shown.exit_code == 2
     assert shown.stdout.startswith("encoder.weights   cider  epoch  run\nnone.safetensors  -      -      failed: ")
-    content = json.loads(CliRunner().invoke(app, [*call, "--json"]).stdout)
+    content = json.loads(CliRunner().invoke(make_app(call), [*call, "--json"]).stdout)
     assert (content["sweep"], content["metric"]) == (str(tmp_path / "out"), "cider")
     assert "none.safetensors" in content["trials"][0]["error"]
     with pytest.raises(DataError):

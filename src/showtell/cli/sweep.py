@@ -57,7 +57,7 @@ def sweep(
 
 def table(result: SweepResult) -> str:
     """A line for each trial: its values, its validation scores at its best epoch, and its folder or its error."""
-    from showtell.training.sweep import in_yaml
+    from showtell.training.recipe_loading import as_yaml
 
     keys = list(result.rows[0].values)
     scores = list(dict.fromkeys([result.metric, *(result.rows[0].scores or {})]))  # the best trial is the first
@@ -66,6 +66,6 @@ def table(result: SweepResult) -> str:
         numbers = [f"{row.scores[name]:.4f}" if row.scores else "-" for name in scores]
         end = f"failed: {row.error}" if row.error else row.run if row.scores else "waiting"
         epoch = "-" if row.epoch is None else str(row.epoch)
-        lines.append([*[in_yaml(row.values[key]) for key in keys], *numbers, epoch, end])
+        lines.append([*[as_yaml(row.values[key]) for key in keys], *numbers, epoch, end])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join([*map(str.ljust, line[:-1], widths), line[-1]]) for line in lines)

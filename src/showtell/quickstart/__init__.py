@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,10 @@ from showtell.training import Recipe, load_recipe, train
 __all__ = ["next_steps", "run_quickstart"]
 
 METRICS = ("bleu", "cider", "truth")
-# The model is only trained once; these are a few test pictures for the screen and for the page.
-ON_SCREEN, ON_PAGE = 5, 24
+COLUMNS = (  # of the page's table
+    "truth", "truth_statements", "truth_whole", "truth_relations", "truth_compositional", "bleu_4", "cider",
+)  # fmt: skip
+ON_SCREEN, ON_PAGE = 5, 24  # test pictures that are shown
 
 
 def run_quickstart(
@@ -61,23 +63,28 @@ def _run(recipe: Recipe, out: Path, images: int, quiet: bool) -> dict[str, Any]:
     result = train(recipe, run, resume=True, quiet=quiet)
     if result.interrupted:
         raise KeyboardInterrupt
-    checkpoint = run / "best"
-    captioner = EncoderDecoderCaptioner.from_pretrained(checkpoint)
+    captioner = EncoderDecoderCaptioner.from_pretrained(run / "best")
     dataset = open_dataset(data)
-    training, test = dataset.split("train"), dataset.split("test")
-    unseen = dataset.split("test_compositional")
+    training, test, unseen = map(dataset.split, ("train", "test", "test_compositional"))
     facts = image_facts(dataset)
     with counting("captioning", len(test) + len(unseen), quiet) as progress:
-        on_test = evaluate(captioner, test, facts=facts, metrics=METRICS, progress=progress)
-        on_unseen = evaluate(captioner, unseen, facts=facts, metrics=METRICS, progress=progress)
+        on_test, on_unseen = (
+            evaluate(captioner, records, facts=facts, metrics=METRICS, progress=progress) for records in (test, unseen)
+        )
     with counting("encoding for the baselines", sum(map(len, (training, test, unseen))), quiet) as progress:
-        baselines = _baselines(captioner, training, test, unseen, facts, progress)
+        captions = {
+            "most frequent caption": most_frequent(training, [*test, *unseen]),
+            "nearest neighbour": nearest_neighbour(captioner, training, [*test, *unseen], progress=progress),
+        }
     scores = _numbers(on_test.report, on_unseen.report)
+    baselines = {
+        name: _numbers(*(_score(made, records, facts) for records in (test, unseen))) for name, made in captions.items()
+    }
     seconds = time.perf_counter() - began
     write_report(
         page,
         rows={name: _columns(values) for name, values in {"this model": scores, **baselines}.items()},
-        examples=_examples(test[:ON_PAGE], on_test, facts),
+        examples=[_example(record, on_test, facts) for record in test[:ON_PAGE]],
         signatures=on_test.report.signatures,
         log=run / "log.jsonl",
         facts={
@@ -88,16 +95,14 @@ def _run(recipe: Recipe, out: Path, images: int, quiet: bool) -> dict[str, Any]:
         },
         next_steps=next_steps(out),
     )
+    shown = [{"image": str(image.path), "caption": on_test.captions[image.image_id].text} for image in test[:ON_SCREEN]]
     return {
         "seconds": round(seconds, 1),
         "scores": scores,
         "baselines": baselines,
-        "checkpoint": str(checkpoint),
+        "checkpoint": str(run / "best"),
         "report": str(page),
-        "examples": [
-            {"image": str(record.path), "caption": on_test.captions[record.image_id].text}
-            for record in test[:ON_SCREEN]
-        ],
+        "examples": shown,
     }
 
 
@@ -105,58 +110,32 @@ def _numbers(test: ScoreReport, unseen: ScoreReport) -> dict[str, float | None]:
     return {**test.scores, "truth_compositional": unseen.scores["truth"], "cider_compositional": unseen.scores["cider"]}
 
 
-def _baselines(
-    captioner: EncoderDecoderCaptioner,
-    training: Sequence[CaptionRecord],
-    test: Sequence[CaptionRecord],
-    unseen: Sequence[CaptionRecord],
-    facts: Mapping[str, ImageFacts],
-    progress: Callable[[int], None],
-) -> dict[str, dict[str, float | None]]:
-    asked = [*test, *unseen]
-    captions = {
-        "most frequent caption": most_frequent(training, asked),
-        "nearest neighbour": nearest_neighbour(captioner, training, asked, progress=progress),
-    }
-
-    def scored(made: Mapping[str, str], records: Sequence[CaptionRecord]) -> ScoreReport:
-        ids = [record.image_id for record in records]
-        return score({image: made[image] for image in ids}, {image: facts[image] for image in ids}, METRICS)
-
-    return {name: _numbers(scored(made, test), scored(made, unseen)) for name, made in captions.items()}
+def _score(
+    captions: Mapping[str, str], records: Sequence[CaptionRecord], facts: Mapping[str, ImageFacts]
+) -> ScoreReport:
+    ids = [record.image_id for record in records]
+    return score({image: captions[image] for image in ids}, {image: facts[image] for image in ids}, METRICS)
 
 
 def _columns(scores: dict[str, float | None]) -> dict[str, float | None]:
     """The numbers of the page's table, by the name that they have there."""
-    columns = (
-        *("truth", "truth_statements", "truth_whole", "truth_relations", "truth_compositional"),
-        *("bleu_4", "cider"),
-    )
     titles = {name: number.title for name, number in numbers().items()} | {"truth_compositional": "compositional"}
-    return {titles[name]: scores[name] for name in columns}
+    return {titles[name]: scores[name] for name in COLUMNS}
 
 
-def _examples(
-    records: Sequence[CaptionRecord], evaluation: Evaluation, facts: Mapping[str, ImageFacts]
-) -> list[Example]:
-    examples = []
-    for record in records:
-        caption, scene = evaluation.captions[record.image_id], facts[record.image_id].scene
-        assert scene is not None, "every picture of the dataset was drawn"
-        examples.append(Example(record, caption, judge(caption.text, scene)))
-    return examples
+def _example(record: CaptionRecord, evaluation: Evaluation, facts: Mapping[str, ImageFacts]) -> Example:
+    caption, scene = evaluation.captions[record.image_id], facts[record.image_id].scene
+    assert scene is not None, "every picture of the dataset was drawn"
+    return Example(record, caption, judge(caption.text, scene))
 
 
 def next_steps(out: Path) -> str:
     """Commands to try next."""
-    return "\n".join(
-        [
-            "# caption pictures of your own (it only knows drawn shapes)",
-            f"showtell caption {out}/run/best {out}/data/images",
-            "# see where the model looked for each word, worst captions first",
-            f"showtell explain {out}/run/best {out}/data --limit 20 --out why.html",
-            "# train on photos of your own: a folder with images and a captions.csv (columns image, caption)",
-            "showtell data check my-photos",
-            "showtell train folder/sat_soft data.path=my-photos",
-        ]
-    )
+    return f"""\
+# caption pictures of your own (it only knows drawn shapes)
+showtell caption {out}/run/best {out}/data/images
+# see where the model looked for each word, worst captions first
+showtell explain {out}/run/best {out}/data --limit 20 --out why.html
+# train on photos of your own: a folder with images and a captions.csv (columns image, caption)
+showtell data check my-photos
+showtell train folder/sat_soft data.path=my-photos"""

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.datasets.records import CaptionRecord
 from showtell.models.attention import masked_mean
+
+BATCH_SIZE = 128  # images that are encoded at once
 
 
 def most_frequent(training: Sequence[CaptionRecord], records: Sequence[CaptionRecord]) -> dict[str, str]:
@@ -25,34 +26,20 @@ def nearest_neighbour(
     captioner: EncoderDecoderCaptioner,
     training: Sequence[CaptionRecord],
     records: Sequence[CaptionRecord],
-    batch_size: int = 128,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None],
 ) -> dict[str, str]:
     """The first caption of the training image whose mean feature vector has the highest cosine with the image's.
 
     Args:
-        captioner: whose encoder is asked.
+        captioner: its encoder makes the features.
         training: the images whose captions are taken.
-        records: the images that get one.
-        batch_size: images that are encoded at once.
+        records: the images to caption.
         progress: called with the number of images encoded, of both, since the last call.
     """
-    pooled = _pooled(captioner, [*training, *records], batch_size, progress)
-    known, asked = pooled[: len(training)], pooled[len(training) :]
-    nearest = (asked @ known.T).argmax(-1).tolist()
-    return {record.image_id: training[index].captions[0] for record, index in zip(records, nearest, strict=True)}
-
-
-def _pooled(
-    captioner: EncoderDecoderCaptioner,
-    records: Sequence[CaptionRecord],
-    batch_size: int,
-    progress: Callable[[int], None] | None,
-) -> Tensor:
-    """Mean feature vectors of unit length, (images, D)."""
     pooled = []
-    for features in captioner.encode_photos((record.path for record in records), batch_size):
+    for features in captioner.encode_photos((record.path for record in (*training, *records)), BATCH_SIZE):
         pooled.append(masked_mean(features.vectors, features.is_region))
-        if progress:
-            progress(len(features.vectors))
-    return F.normalize(torch.cat(pooled), dim=-1)
+        progress(len(features.vectors))
+    vectors = F.normalize(torch.cat(pooled), dim=-1)  # (images, D) of unit length
+    nearest = (vectors[len(training) :] @ vectors[: len(training)].T).argmax(-1).tolist()
+    return {record.image_id: training[index].captions[0] for record, index in zip(records, nearest, strict=True)}

@@ -2,8 +2,8 @@
 
     avg <- d avg + (1 - d) w   after each step,   d = min(decay, (1 + n) / (10 + n))
 
-where n counts the steps before. The second bound, as TensorFlow's `ExponentialMovingAverage` has it, lets the average
-forget where the weights began. Running statistics of batch norm are averaged likewise.
+where n counts the steps before. The second bound (TensorFlow's `ExponentialMovingAverage`) lets the average forget
+where the weights began. Running statistics of batch norm are averaged likewise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-_Tensors = tuple[Tensor, ...] | list[Tensor]
+Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
 class WeightAverage:
@@ -26,7 +26,7 @@ class WeightAverage:
     """
 
     def __init__(self, modules: Mapping[str, nn.Module], decay: float) -> None:
-        def average(averages: _Tensors, weights: _Tensors, count: Tensor | int) -> None:
+        def average(averages: Tensors, weights: Tensors, count: Tensor | int) -> None:
             steps = int(count) - 1  # the weights of the beginning are counted too
             if averages[0].is_floating_point():
                 torch._foreach_lerp_(averages, weights, 1 - min(decay, (1 + steps) / (10 + steps)))

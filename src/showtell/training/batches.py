@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from showtell.counter_rng import key_of
 from showtell.datasets.records import CaptionRecord
-from showtell.errors import ImageError, TrainingError
+from showtell.errors import ImageError
 from showtell.features.store import FeatureStore, ImageFeatures, collate_features
 from showtell.images.loading import PreparedPhotos, stack_images
 from showtell.images.prefetch import prefetch
@@ -28,7 +28,7 @@ from showtell.training.mentions import ImageMentions, collate_mentions, find_men
 from showtell.types import Batch, NamingWords
 
 AHEAD = 2  # batches that are read from a store before they are asked for
-STUCK = 600  # seconds for a batch to be read, after which nobody believes that it still will be
+STUCK = 600  # seconds after which processes that read photos are given up
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class TrainingSet(Dataset[Example]):
         captions_per_image: of an image that has more, another choice each epoch.
         max_length: words; longer captions are cut.
         seed: of the run.
-        naming: which words name objects, to be marked; None: mark none.
+        naming: which words name objects, to be marked; None marks none.
 
     Raises:
         DataError: words are to be marked, and the records have no boxes or no caption names one.
@@ -69,7 +69,7 @@ class TrainingSet(Dataset[Example]):
         seed: int,
         naming: NamingWords | None = None,
     ) -> None:
-        self._images = images
+        self.images = images
         self._ids = [record.image_id for record in records]
         self._words = [
             [torch.tensor(vocabulary.encode(tokenize(caption), max_length)) for caption in record.captions]
@@ -86,12 +86,7 @@ class TrainingSet(Dataset[Example]):
     @property
     def in_memory(self) -> bool:
         """Whether the photos are kept ready."""
-        return isinstance(self._images, PreparedPhotos) and self._images.in_memory
-
-    @property
-    def in_store(self) -> bool:
-        """Whether features are read instead of photos."""
-        return isinstance(self._images, FeatureStore)
+        return isinstance(self.images, PreparedPhotos) and self.images.in_memory
 
     def contents(self) -> Iterator[tuple[str, list[list[int]]]]:
         """Image ids with the ids of their words, for a fingerprint."""
@@ -108,35 +103,32 @@ class TrainingSet(Dataset[Example]):
         if len(words) > self._captions_per_image:
             choose = random.Random(key_of(self._seed, "captions", epoch, image_id))
             captions = choose.sample(captions, self._captions_per_image)
-        seen: torch.Tensor | ImageFeatures
-        window: tuple[float, float, float, float]
-        if isinstance(self._images, FeatureStore):
-            seen, preprocessing = self._images[image_id], self._images.info.preprocessing
-            window = preprocessing.window(seen.size) if preprocessing else (0, 0, *seen.size)
-        else:
-            photo = self._images.photo(image)
-            seen, window = photo.pixels, photo.window
+        chosen = [words[caption] for caption in captions]
         mentions = self._mentions[image].chosen(captions) if self._mentions else None
-        return Example(image_id, seen, [words[caption] for caption in captions], mentions, window)
+        if isinstance(self.images, FeatureStore):
+            features, preprocessing = self.images[image_id], self.images.info.preprocessing
+            window = preprocessing.window(features.size) if preprocessing else (0, 0, *features.size)
+            return Example(image_id, features, chosen, mentions, window)
+        photo = self.images.photo(image)
+        return Example(image_id, photo.pixels, chosen, mentions, photo.window)
 
 
 def collate(examples: Sequence[Example]) -> Batch:
     """Put examples into one batch: captions padded to the longest, images to the most captions and the most regions."""
-    rows = max(len(one.words) for one in examples)
-    padded = [one.words + [torch.tensor([Vocabulary.pad])] * (rows - len(one.words)) for one in examples]
+    rows = max(len(example.words) for example in examples)
+    padded = [example.words + [torch.tensor([Vocabulary.pad])] * (rows - len(example.words)) for example in examples]
     flat = pad_sequence([w for words in padded for w in words], batch_first=True, padding_value=Vocabulary.pad)
-    photos = [one.image for one in examples if isinstance(one.image, torch.Tensor)]
-    stored = [one.image for one in examples if isinstance(one.image, ImageFeatures)]
-    mentions = [one.mentions for one in examples if one.mentions is not None]
+    photos = [example.image for example in examples if isinstance(example.image, torch.Tensor)]
+    stored = [example.image for example in examples if isinstance(example.image, ImageFeatures)]
+    mentions = [example.mentions for example in examples if example.mentions is not None]
+    windows = [example.window for example in examples]
     return Batch(
-        image_ids=tuple(one.image_id for one in examples),
+        image_ids=tuple(example.image_id for example in examples),
         images=stack_images(photos) if photos else None,
         features=collate_features(stored) if stored else None,
         words=flat.view(len(examples), rows, -1),
-        is_caption=torch.tensor([[row < len(one.words) for row in range(rows)] for one in examples]),
-        mentions=collate_mentions(mentions, [one.window for one in examples], (rows, flat.shape[-1] - 1))
-        if mentions
-        else None,
+        is_caption=torch.tensor([[row < len(example.words) for row in range(rows)] for example in examples]),
+        mentions=collate_mentions(mentions, windows, (rows, flat.shape[-1] - 1)) if mentions else None,
     )
 
 
@@ -182,8 +174,8 @@ def epoch_batches(
 ) -> Iterator[Batch]:
     """The batches of one epoch for one process, which gets its share of the images of each.
 
-    A last batch may have fewer images than there are processes. One without an image then gets the first, in a batch
-    that is not counted: it keeps pace, and batch norm and the rest see numbers that are like all others.
+    A last batch may have fewer images than there are processes. One without an image then gets the first, in a dummy
+    batch that is not counted: it keeps pace with the others.
 
     Args:
         data: all images.
@@ -192,52 +184,29 @@ def epoch_batches(
         batch_size: images over all processes together.
         bucket: batches that are sorted by length together.
         seed: of the run.
-        workers: processes that read photos; a store is read by a thread, which needs no copy between processes.
+        workers: processes that read photos; a store is read by a thread.
         process: this one's number.
         processes: how many share each batch.
 
     Raises:
         ImageError: a photo cannot be read.
-        TrainingError: the store does not answer.
         RuntimeError: a process that reads photos died, or does not answer (`runtime_errors.py`).
     """
-    plan = epoch_plan(data.lengths, batch_size=batch_size, bucket=bucket, seed=seed, epoch=epoch)
-    shares = [[(epoch, image) for image in batch[process::processes] or batch[:1]] for batch in plan[skip:]]
+    plan = epoch_plan(data.lengths, batch_size=batch_size, bucket=bucket, seed=seed, epoch=epoch)[skip:]
+    shares = [[(epoch, image) for image in batch[process::processes] or batch[:1]] for batch in plan]
     batches: Iterable[Batch]
-    if data.in_store:
-        batches = _prefetch_stored(collate([data[index] for index in share]) for share in shares)
+    if isinstance(data.images, FeatureStore):
+        batches = prefetch((collate([data[index] for index in share]) for share in shares), ahead=AHEAD)
     else:
-        loader = DataLoader(
-            data,
-            batch_sampler=shares,
-            collate_fn=collate,
-            num_workers=workers,
-            persistent_workers=False,
-            pin_memory=torch.cuda.is_available(),
-            timeout=STUCK if workers else 0,
-        )
-        batches = _with_plain_image_errors(loader)
-    for images, batch in zip(plan[skip:], batches, strict=True):
-        yield batch if process < len(images) else dataclasses.replace(batch, is_dummy=True)
-
-
-def _with_plain_image_errors(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The same batches; the error of a photo that a worker could not read comes without the worker's traceback."""
+        batches = DataLoader(
+            data, batch_sampler=shares, collate_fn=collate, num_workers=workers,
+            pin_memory=torch.cuda.is_available(), timeout=STUCK if workers else 0,
+        )  # fmt: skip
     try:
-        yield from batches
-    except ImageError as error:
-        message = str(error)
-        raise ImageError(message.rpartition(f"{ImageError.__name__}: ")[2].strip() or message) from error
-
-
-def _prefetch_stored(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The batches of a store, the next few being read while one is used."""
-    try:
-        yield from prefetch(batches, ahead=AHEAD, timeout=STUCK)
-    except TimeoutError as error:
-        raise TrainingError(
-            f"The feature store has not given a batch for {STUCK} seconds: look at the disk that holds it."
-        ) from error
+        for images, batch in zip(plan, batches, strict=True):
+            yield batch if process < len(images) else dataclasses.replace(batch, is_dummy=True)
+    except ImageError as error:  # that of a process has its traceback before it
+        raise ImageError(str(error).rpartition(f"{ImageError.__name__}: ")[2].strip()) from error
 
 
 def groups_of(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:

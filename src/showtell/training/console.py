@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import Progress, TextColumn
@@ -26,13 +25,10 @@ class TrainingConsole:
         self._opened = ExitStack()
 
     def __enter__(self) -> TrainingConsole:
-        self._progress.start()
+        self._opened.enter_context(self._progress)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
+    def __exit__(self, *_: object) -> None:
         self._opened.close()
 
     def say(self, text: str) -> None:
@@ -40,12 +36,7 @@ class TrainingConsole:
         self._console.print(text, markup=False, soft_wrap=True)
 
     def begin(self, steps: int, done: int) -> None:
-        """Show the progress bar.
-
-        Args:
-            steps: of the run.
-            done: how many of them are done.
-        """
+        """Show the progress of the run's steps, of which some may be done."""
         self._task = self._progress.add_task("training", total=steps, completed=done, loss="", speed="")
         if not (self._quiet or self._is_live):
             self._lines = self._opened.enter_context(ProgressLines("training", steps, done=done))
@@ -68,8 +59,3 @@ class TrainingConsole:
         if self._lines is not None:
             self._lines.detail = f"{title}, {shown}, {speed}"
             self._lines.advance(1)
-
-    def validation(self, epoch: int, epochs: int, numbers: Mapping[str, float], is_best: bool) -> None:
-        """The scores of a validation."""
-        scores = "  ".join(f"{name} {value:.3f}" for name, value in numbers.items())
-        self.say(f"epoch {epoch}/{epochs}  {scores}{'  (best so far)' if is_best else ''}")

@@ -47,8 +47,7 @@ def split_of(dataset: CaptionDataset, name: str) -> tuple[CaptionRecord, ...]:
         DataError: some have no caption.
     """
     records = dataset.split(name)
-    bare = [record.image_id for record in records if not record.captions]
-    if bare:
+    if bare := [record.image_id for record in records if not record.captions]:
         raise DataError(f'{len(bare)} images of split "{name}" in {dataset.root} have no caption: {summarise(bare)}.')
     return records
 
@@ -56,17 +55,17 @@ def split_of(dataset: CaptionDataset, name: str) -> tuple[CaptionRecord, ...]:
 def open_store(
     name: str | None, encoder: Encoder, records: Sequence[CaptionRecord], accelerator: Accelerator, quiet: bool
 ) -> FeatureStore | None:
-    """The store of a recipe, with what it does not have yet extracted into it by the first process, or None.
+    """The store of a recipe, or None; what it lacks is extracted into it by the first process.
 
     Raises:
         RecipeError: there is none, and the encoder looks at boxes.
     """
-    if name is None and encoder.takes_boxes:
-        raise RecipeError(
-            "This encoder looks at the boxes of the dataset, which training has in a store alone: set "
-            "data.features to a folder for it, and let the encoder be frozen."
-        )
     if name is None:
+        if encoder.takes_boxes:
+            raise RecipeError(
+                "This encoder looks at the boxes of the dataset, which training has in a store alone: set "
+                "data.features to a folder for it, and let the encoder be frozen."
+            )
         return None
     if accelerator.is_main_process:
         with counting("extracting features", len(records), quiet) as progress:
@@ -85,19 +84,12 @@ def training_set(
     naming: NamingWords | None = None,
 ) -> TrainingSet:
     """Records with their photos or, where there is a store, their features; `text` labels the progress bar."""
-    images: PreparedPhotos | FeatureStore
-    if store is not None:
-        images = store
-    else:
+    images: PreparedPhotos | FeatureStore | None = store
+    if images is None:
+        paths = [record.path for record in records]
         with counting(text, len(records), quiet) as progress:
-            images = PreparedPhotos(
-                [record.path for record in records],
-                captioner.encoder.preprocessing,
-                recipe.data.memory_megabytes,
-                progress,
-            )
+            images = PreparedPhotos(paths, captioner.encoder.preprocessing, recipe.data.memory_megabytes, progress)
     return TrainingSet(
         records, images, captioner.vocabulary, captions_per_image=recipe.data.captions_per_image,
-        max_length=recipe.data.max_length, seed=recipe.training.seed,
-        naming=naming,
+        max_length=recipe.data.max_length, seed=recipe.training.seed, naming=naming,
     )  # fmt: skip

@@ -15,32 +15,25 @@ REPEATING = 0.25  # share of captions that run in circles
 # With a pretrained encoder: not measured; sentences are learned from their captions alone.
 FEW_FROM_SCRATCH, FEW_PRETRAINED = 1000, 300
 
-_INSTEAD = (
-    "start from a checkpoint (training.start_from), {}or let a ready captioner write captions to correct and train on "
-    "(showtell caption CAPTIONER PHOTOS --format corrections --out captions.csv)"
-)
-
 
 def few_photos(images: int, encoder: EncoderConfig) -> str | None:
-    """What can be expected of a captioner that learned from few photos alone, and what to do instead.
-
-    Args:
-        images: it learned from.
-        encoder: its settings.
+    """What to expect of a captioner that learned from few photos alone, and what to do instead.
 
     Returns:
         The rest of a sentence that begins with the photos; None where they are not few.
     """
-    if encoder.trained and getattr(encoder, "weights", "random") == "random":
-        if images < FEW_FROM_SCRATCH:
-            return (
-                "too few to learn from scratch (100 drawn shapes taught half of what 1,000 did, and photos are "
-                "harder): expect frequent captions that do not fit; "
-                + _INSTEAD.format("take a pretrained encoder (folder/sat_soft_pretrained), ")
-            )
-    elif images < FEW_PRETRAINED:
-        return "few, even for a pretrained encoder: expect frequent captions; " + _INSTEAD.format("")
-    return None
+    is_from_scratch = encoder.trained and getattr(encoder, "weights", "random") == "random"
+    if images >= (FEW_FROM_SCRATCH if is_from_scratch else FEW_PRETRAINED):
+        return None
+    return (
+        "too few to learn from scratch (100 drawn shapes taught half of what 1,000 did, and photos are harder): expect "
+        "frequent captions that do not fit; take a pretrained encoder (folder/sat_soft_pretrained), "
+        if is_from_scratch
+        else "few, even for a pretrained encoder: expect frequent captions; "
+    ) + (
+        "start from a checkpoint (training.start_from), or let a ready captioner write captions to correct and train "
+        "on (showtell caption CAPTIONER PHOTOS --format corrections --out captions.csv)"
+    )
 
 
 def warnings(captions: Mapping[str, Caption], rewarded: bool = False) -> list[str]:
@@ -50,32 +43,20 @@ def warnings(captions: Mapping[str, Caption], rewarded: bool = False) -> list[st
         captions: image id to caption.
         rewarded: the captioner learns from a reward, from which more training brings it no better captions.
     """
+    advice = "lower the learning rate, or begin from other weights"
+    if not rewarded:
+        advice = "train longer or lower the learning rate"
     sentences = []
-    if len(captions) >= 4:
-        texts = [caption.text for caption in captions.values()]
-        share = diagnose(texts)["most_common"]
-        if share >= SAME:
-            sentences.append(
-                f"{round(share * len(texts))} of {len(texts)} images have the same caption "
-                f'("{statistics.mode(texts)}"): '
-                + (
-                    "the model does not look at the picture any more; lower the learning rate, or begin from weights "
-                    "whose captions differ"
-                    if rewarded
-                    else "the model does not look at the picture yet; if it stays so, check that the images differ, "
-                    "and lower the learning rate or train longer"
-                )
-            )
-    circling = [caption.text for caption in captions.values() if runs_in_circles(caption)]
-    if captions and len(circling) / len(captions) >= REPEATING:
+    texts = [caption.text for caption in captions.values()]
+    if len(texts) >= 4 and (share := diagnose(texts)["most_common"]) >= SAME:
         sentences.append(
-            f'{len(circling)} of {len(captions)} captions repeat themselves without end (such as "{circling[0]}"): '
-            + (
-                "lower the learning rate, or begin from other weights"
-                if rewarded
-                else "train longer or lower the learning rate"
-            )
+            f'{round(share * len(texts))} of {len(texts)} images have the same caption ("{statistics.mode(texts)}"): '
+            f"the model does not look at the picture; if it stays so, check that the images differ, and {advice}"
         )
+    circling = [caption.text for caption in captions.values() if runs_in_circles(caption)]
+    if texts and len(circling) / len(texts) >= REPEATING:
+        count = f"{len(circling)} of {len(texts)} captions"
+        sentences.append(f'{count} repeat themselves without end (such as "{circling[0]}"): {advice}')
     return sentences
 
 

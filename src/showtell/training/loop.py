@@ -6,8 +6,7 @@ same bits, log and checkpoints included; the log holds no times for that reason 
 
 Several processes (`accelerate launch`, `torchrun`) share each batch, image by image, and each validation, batch by
 batch. All of them know all numbers and captions and come to the same decisions; the first one alone writes.
-Batch norm of an encoder that learns sees the images of its own process, and the means and variances that are kept are
-those of the first: torch has a batch norm over processes for GPUs alone.
+Batch norm sees the images of its own process; the statistics that are kept are those of the first.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from showtell import counter_rng
 from showtell.captioners import EncoderDecoderCaptioner
@@ -36,23 +34,17 @@ from showtell.models.kernels import bfloat16_products
 from showtell.objectives import build_objective
 from showtell.objectives.contract import counts_of, with_step_counts
 from showtell.objectives.processes import sum_over_processes
+from showtell.processes import is_first_process, lock_folder
 from showtell.scores import image_facts
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL
 from showtell.training.average import WeightAverage
-from showtell.training.batches import epoch_batches, groups_of
+from showtell.training.batches import TrainingSet, epoch_batches, groups_of
 from showtell.training.checkpoints import RunCheckpoints
 from showtell.training.console import TrainingConsole
 from showtell.training.data import open_dataset_of, open_store, split_of, training_set
 from showtell.training.health import few_photos
-from showtell.training.launch import (
-    Interrupts,
-    find_trackers,
-    make_accelerator,
-    only_writer,
-    rehearse,
-    rounds_products,
-)
+from showtell.training.launch import Interrupts, make_accelerator, rounds_products
 from showtell.training.model import TrainingModel
 from showtell.training.optimizers import build_optimizer
 from showtell.training.recipe import Recipe
@@ -64,7 +56,7 @@ from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
 from showtell.training.state import Progress
-from showtell.training.validation import Validation, Validator, check_selection_metric
+from showtell.training.validation import Validation, check_selection_metric, validate
 from showtell.types import Batch, Counts
 
 MAX_LOSS = 1e6  # losses lie between -10 and 100; above this, training has diverged
@@ -83,9 +75,8 @@ class TrainingResult:
 
     def __repr__(self) -> str:
         best = "" if self.best is None else f", best {self.selection_metric} {self.best:.3f} at epoch {self.best_epoch}"
-        return (
-            f"<TrainingResult {self.folder}: {self.epochs} epochs{best}{', interrupted' if self.interrupted else ''}>"
-        )
+        end = ", interrupted" if self.interrupted else ""
+        return f"<TrainingResult {self.folder}: {self.epochs} epochs{best}{end}>"
 
 
 def train(
@@ -115,26 +106,21 @@ def train(
     """
     if isinstance(recipe, dict):
         recipe = make_recipe(recipe)
-    elif isinstance(recipe, Path | str) and is_run(Path(recipe)):
-        if not resume:
+    elif isinstance(recipe, Path | str):
+        path = Path(recipe)
+        if is_run(path) and not resume:
             raise UsageError(
-                f"{recipe} is the folder of a run: add --resume to resume it, or train by {recipe}/{RECIPE} with "
-                "another --out."
+                f"{path} is the folder of a run: add --resume to resume it, or train by {path}/{RECIPE} with another "
+                "--out."
             )
-        out = out or recipe
-        recipe = load_recipe(Path(recipe) / RECIPE, overrides)
-    elif not isinstance(recipe, Recipe):
-        out = out or Path("runs") / _run_name(Path(recipe))
-        recipe = load_recipe(recipe, overrides)
+        out = out or (path if is_run(path) else Path("runs") / f"{path.parent.name}-{path.stem}".lstrip("-"))
+        recipe = load_recipe(path / RECIPE if is_run(path) else recipe, overrides)
     folder = Path(out or "runs/run")
     if recipe.data.features is not None:
         require_settings(recipe.data.features, recipe.encoder)
-    with only_writer(folder), translate_errors(folder):
+    lock = lock_folder(folder, "training in", "another --out") if is_first_process() else contextlib.nullcontext()
+    with lock, translate_errors(folder):
         return Trainer(recipe, folder, resume=resume, quiet=quiet).fit()
-
-
-def _run_name(path: Path) -> str:
-    return f"{path.parent.name}-{path.stem}" if path.parent.name else path.stem
 
 
 class _InterruptedError(Exception):
@@ -146,7 +132,6 @@ class Trainer:
 
     def __init__(self, recipe: Recipe, folder: Path, *, resume: bool, quiet: bool = False) -> None:
         self.recipe = recipe
-        find_trackers(recipe.training.trackers)
         self.accelerator = make_accelerator(recipe, folder)
         self.quiet = quiet or not self.accelerator.is_main_process
         self.console = TrainingConsole(self.quiet)
@@ -159,8 +144,7 @@ class Trainer:
         self._open_dataset()
         self._build_model()
         self._prepare_batches()
-        self.validator = self._make_validator()
-        self.watchdog = self._make_watchdog()
+        self._prepare_validation()
 
     # ---- set up
 
@@ -181,93 +165,91 @@ class Trainer:
         # A run that resumes has taken over the checkpoint's words and weights already.
         self.start = start(recipe, words, self.folder.last if checkpoint and self.resuming else checkpoint)
         vocabulary, encoder, decoder = self.start.vocabulary, self.start.encoder, self.start.decoder
-        sizes = {"feature_size": encoder.feature_size, "vocabulary_size": len(vocabulary)}
-        model = TrainingModel(encoder, decoder, build_objective(recipe.objective, **sizes))
         origin = {"data": recipe.data.path, "train_images": len(self.training_records), "captions": len(words)}
         origin |= {"start_from": checkpoint} if checkpoint else {}
         origin |= {key: self.start.about[key] for key in ("licence", "imported") if key in self.start.about}
         self.captioner = EncoderDecoderCaptioner(
             encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=recipe.decoding, origin=origin
         )
-        self.raw_model = model
-        self.model, self.optimizer = self.accelerator.prepare(model, build_optimizer(model, recipe))
-        rehearse(self.model)
+        self.objective = build_objective(
+            recipe.objective, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary)
+        )
+        self.raw_model = TrainingModel(encoder, decoder, self.objective)
+        self.model, self.optimizer = self.accelerator.prepare(self.raw_model, build_optimizer(self.raw_model, recipe))
         decay = recipe.training.ema_decay
         self.average = None if decay is None else WeightAverage({"encoder": encoder, "decoder": decoder}, decay)
         self.rounds_products = rounds_products(recipe)
 
     def _prepare_batches(self) -> None:
-        """The store of features or the photos, what the objective learns of all captions, and the number of steps."""
-        recipe, objective = self.recipe, self.raw_model.objective
+        """Features or photos, what the objective learns of all captions, checkpoints, and the number of steps."""
+        recipe, training = self.recipe, self.recipe.training
         records = [*self.training_records, *self.validation_records]
         self.store = open_store(recipe.data.features, self.start.encoder, records, self.accelerator, self.quiet)
         self.data = training_set(
             recipe, self.training_records, self.captioner, self.store, "reading training photos", self.quiet,
-            objective.supervised_words,
+            self.objective.supervised_words,
         )  # fmt: skip
+        self.objective.prepare(dict(self.data.contents()), recipe.decoding.max_length)
         fingerprint = f"{counter_rng.key_of(self.start.vocabulary.fingerprint, *self.data.contents()):016x}"
         self.checkpoints = RunCheckpoints(
-            self.folder, self.captioner, self.raw_model, self.optimizer, self.average, self.accelerator,
-            (recipe.data.path, fingerprint),
-        )  # fmt: skip
-        objective.prepare(dict(self.data.contents()), recipe.decoding.max_length)
-        batches = math.ceil(len(self.training_records) / recipe.training.batch_size)  # of an epoch
-        self.steps_per_epoch = math.ceil(batches / recipe.training.gradient_accumulation)
-        self.steps = self.steps_per_epoch * recipe.training.epochs
+            self.folder, self.captioner, self.raw_model, self.optimizer, self.average, self.accelerator, fingerprint
+        )
+        batches = math.ceil(len(self.training_records) / training.batch_size)  # of an epoch
+        self.steps_per_epoch = math.ceil(batches / training.gradient_accumulation)
+        self.steps = self.steps_per_epoch * training.epochs
 
-    def _make_validator(self) -> Validator | None:
-        if not self.validation_records:
-            return None
-        text = "reading validation photos"
-        data = training_set(self.recipe, self.validation_records, self.captioner, self.store, text, self.quiet)
-        captioner, objective = self.checkpoints.averaged, self.raw_model.objective
-        return Validator(captioner, objective, data, self.facts, self.recipe.training, self.accelerator)
-
-    def _make_watchdog(self) -> RewardWatchdog | None:
-        """The watchdog, if the run is one under a reward."""
-        training, objective = self.recipe.training, self.raw_model.objective
-        if training.reward_watchdog is None or not objective.optimises_reward:
-            return None
-        lengths = [len(tokenize(caption)) for record in self.validation_records for caption in record.captions]
-        return RewardWatchdog(
-            training.reward_watchdog, selection_metric=training.selection_metric,
-            reference_words=statistics.fmean(lengths), best=str(self.folder.best),
-            health_ranges=objective.health_ranges,
-        )  # fmt: skip
+    def _prepare_validation(self) -> None:
+        """What validates the weights, and what supervises a run under a reward by its validations."""
+        training, records = self.recipe.training, self.validation_records
+        self.validation_data: TrainingSet | None = None
+        self.watchdog: RewardWatchdog | None = None
+        if records:
+            self.validation_data = training_set(
+                self.recipe, records, self.captioner, self.store, "reading validation photos", self.quiet
+            )
+        if records and training.reward_watchdog is not None and self.objective.optimises_reward:
+            words = statistics.fmean(len(tokenize(caption)) for record in records for caption in record.captions)
+            self.watchdog = RewardWatchdog(
+                training.reward_watchdog, training.selection_metric, words, self.folder.best,
+                self.objective.health_ranges,
+            )  # fmt: skip
 
     # ---- training
 
     def fit(self) -> TrainingResult:
         """Train to the end, to the patience's end, or to the first interrupt."""
-        training = self.recipe.training
         if self.resuming:
-            self.progress = self.checkpoints.restore(self.watchdog)
-            if self.progress.stale:  # else it was the watchdog that stopped it
+            self.progress = self.checkpoints.restore()
+            if self.progress.stale:  # otherwise the watchdog stopped it
                 self.progress.stopped = self.progress.stopped and self._patience_has_ended()
+        progress = self.progress
+        if self.watchdog is not None:
+            self.watchdog.state = progress.reward_watchdog
         self._introduce()
         first = self._validate_start()
         self.folder.begin(self.recipe)
         self.accelerator.init_trackers("tensorboard")
-        with self.console, self.interrupts, self.folder.logging(self.progress.log_bytes):
+        with self.console, self.interrupts, self.folder.logging(progress.log_bytes):
             if first is not None:
                 self._judge(0, *first)
-            self.console.begin(self.steps, self.progress.step)
-            while self.progress.epochs < training.epochs and not (self.progress.stopped or self.interrupted):
+            self.console.begin(self.steps, progress.step)
+            while progress.epochs < self.recipe.training.epochs and not (progress.stopped or self.interrupted):
                 self._train_epoch()
                 if not self.interrupted:
                     self._end_epoch()
-                self._save()
+                self.checkpoints.save_last(progress)
             if self.interrupted:
-                self.console.say(f"stopped at step {self.progress.step} of {self.steps}; resume with --resume")
+                self.console.say(f"stopped at step {progress.step} of {self.steps}; resume with --resume")
         for tracker in self.accelerator.trackers:
             tracker.finish()  # accelerate's own end would part the processes too, and a program may train again
         return TrainingResult(
-            self.folder.path, self.progress.epochs, self.progress.best, self.progress.best_epoch, self.interrupted,
-            training.selection_metric,
+            self.folder.path, progress.epochs, progress.best, progress.best_epoch, self.interrupted,
+            self.recipe.training.selection_metric,
         )  # fmt: skip
 
     def _introduce(self) -> None:
-        say, progress, processes = self.console.say, self.progress, self.accelerator.num_processes
+        say, progress, training = self.console.say, self.progress, self.recipe.training
+        processes = self.accelerator.num_processes
         weights = sum(parameter.numel() for parameter in self.raw_model.parameters() if parameter.requires_grad)
         validation_words = (tokenize(caption) for record in self.validation_records for caption in record.captions)
         vocabulary = self.captioner.vocabulary
@@ -278,16 +260,15 @@ class Trainer:
             f"{weights:,} weights to train, {self.steps} steps on {self.accelerator.device}, {describe_threads()}"
             + (f" in each of {processes} processes" if processes > 1 else "")
         )
-        checkpoint, few = self.recipe.training.start_from, few_photos(len(self.data), self.recipe.encoder)
-        if few and not checkpoint and not progress.step:
+        if training.start_from and not self.resuming:
+            say(self.start.describe(training.start_from))
+        elif not progress.step and (few := few_photos(len(self.data), self.recipe.encoder)):
             say(f"warning: {len(self.data)} photos are {few}")
-        if checkpoint and not self.resuming:
-            say(self.start.describe(checkpoint))
         if self.folder.lacks_last:
             say(f"{self.folder.last} does not exist, so there is nothing to resume from: training from the beginning")
         if progress.stopped:
             say("the run has stopped early; a greater training.patience lets it go on")
-        elif progress.epochs == self.recipe.training.epochs:
+        elif progress.epochs == training.epochs:
             say("the run is finished; a greater training.epochs trains it for longer")
         elif progress.step:
             say(f"resuming at step {progress.step} of {self.steps}")
@@ -304,7 +285,7 @@ class Trainer:
             process=self.accelerator.process_index, processes=self.accelerator.num_processes,
         )  # fmt: skip
         self.raw_model.encoder_learns = epoch >= self.recipe.encoder.start_epoch
-        self.raw_model.objective.begin_epoch(epoch)
+        self.objective.begin_epoch(epoch)
         self.model.train()
         for group in groups_of(batches, training.gradient_accumulation):
             began = time.perf_counter()
@@ -316,13 +297,11 @@ class Trainer:
                 return
             is_last = self.progress.step == (epoch + 1) * self.steps_per_epoch  # which is saved when it is validated
             if training.save_every and self.progress.step % training.save_every == 0 and not is_last:
-                self._save()
+                self.checkpoints.save_last(self.progress)
 
     def _counts(self, group: Sequence[Batch]) -> Counts:
         """The counts of the batches of a step on all processes."""
         own = counts_of(*group)
-        if self.accelerator.num_processes == 1:
-            return own
         every = sum_over_processes(torch.tensor([own.words, own.captions, own.images], device=self.accelerator.device))
         return Counts(*every.tolist())
 
@@ -330,8 +309,8 @@ class Trainer:
         """One step of the optimiser over one or several batches, which have their common counts."""
         training, step = self.recipe.training, self.progress.step
         self._set_learning_rate()
-        # for dropout inside a backbone
-        torch.manual_seed(counter_rng.key_of(training.seed, "torch", step) + self.accelerator.process_index)
+        key = counter_rng.key_of(training.seed, "torch", step)  # of dropout inside a backbone
+        torch.manual_seed(key + self.accelerator.process_index)
         parts: dict[str, Tensor] = {}
         for index, batch in enumerate(group):
             batch = batch.to(self.accelerator.device)
@@ -351,7 +330,8 @@ class Trainer:
         if training.clip_value:
             self.accelerator.clip_grad_value_(self.model.parameters(), training.clip_value)
         if training.clip_norm:
-            numbers["gradient_norm"] = self._clip_norm(training.clip_norm)
+            norm = self.accelerator.clip_grad_norm_(self.model.parameters(), training.clip_norm)
+            numbers["gradient_norm"] = float(norm)
         scales = self.accelerator.scaler is not None  # it leaves out a step whose gradient is too large for 16 bits
         if not abs(numbers["loss"]) < MAX_LOSS or not (scales or math.isfinite(numbers.get("gradient_norm", 0.0))):
             raise self._diverged(numbers, group)
@@ -367,42 +347,29 @@ class Trainer:
             self.progress.step, self.steps, training.warmup_steps, training.schedule,
             decay_steps=training.decay_epochs * self.steps_per_epoch, decay_factor=training.decay_factor,
         )  # fmt: skip
-        if self.watchdog is not None:
-            factor *= self.watchdog.lr_factor
+        factor *= self.progress.reward_watchdog.lr_factor
         for settings in self.optimizer.param_groups:
             settings["lr"] = settings["initial_lr"] * factor
-
-    def _clip_norm(self, limit: float) -> float:
-        """Clip the norm of all gradients together, and return what it was; below the limit they are left alone.
-
-        torch's own `clip_grad_norm_` multiplies each by 1 then, a pass over all weights for nothing.
-        """
-        self.accelerator.unscale_gradients()
-        weights = list(self.model.parameters())
-        norm = get_total_norm([weight.grad for weight in weights if weight.grad is not None])
-        if not float(norm) + 1e-6 <= limit:  # as torch adds it to the divisor
-            clip_grads_with_norm_(weights, limit, norm)
-        return float(norm)
 
     def _add_up(self, parts: Mapping[str, Tensor]) -> dict[str, float]:
         """The parts of all processes, and whether one of them was asked to stop, which then all do after this step."""
         asked = torch.tensor(float(self.interrupts.asked), device=self.accelerator.device)
-        *numbers, asked_anywhere = sum_over_processes(
-            torch.stack([*(part.float() for part in parts.values()), asked])
-        ).tolist()
+        stacked = torch.stack([*(part.float() for part in parts.values()), asked])
+        *numbers, asked_anywhere = sum_over_processes(stacked).tolist()
         self.interrupted = asked_anywhere > 0
         return dict(zip(parts, numbers, strict=True))
 
     def _diverged(self, numbers: Mapping[str, float], group: Sequence[Batch]) -> TrainingError:
         finite = math.isfinite(numbers["loss"]) and "gradient_norm" in numbers
-        shown = f"loss is {numbers['loss']:g}" + (f", its gradient {numbers['gradient_norm']:g}," if finite else "")
+        gradient = f", its gradient {numbers['gradient_norm']:g}," if finite else ""
         images = gather_object([image for batch in group if not batch.is_dummy for image in batch.image_ids])
         last = self.folder.last
         kept = f"{last} is the last good checkpoint" if last.exists() else "there is no checkpoint yet"
         return TrainingError(
-            f"The {shown} at step {self.progress.step + 1}, over the images {summarise(images)}: training has "
-            f"diverged; lower training.learning_rate (now {self.recipe.training.learning_rate}) or training.clip_norm, "
-            f"or look at these images and their captions; {kept}."
+            f"The loss is {numbers['loss']:g}{gradient} at step {self.progress.step + 1}, over the images "
+            f"{summarise(images)}: training has diverged; lower training.learning_rate (now "
+            f"{self.recipe.training.learning_rate}) or training.clip_norm, or look at these images and their captions; "
+            f"{kept}."
         )
 
     def _report(self, numbers: dict[str, float], counts: Counts, seconds: float) -> None:
@@ -427,9 +394,12 @@ class Trainer:
         """Validate, keep the best weights, and see whether it is time to stop; not if a person asks to stop now."""
         training, epoch = self.recipe.training, self.progress.epochs + 1
         is_last = epoch == training.epochs
-        if self.validator is not None and (is_last or epoch % training.validate_every == 0):
+        if self.validation_data is None:
+            if is_last:
+                self.checkpoints.save_best(None)
+        elif is_last or epoch % training.validate_every == 0:
             try:
-                validation = self._validate(self.validator)
+                validation = self._validate(self.validation_data)
             except _InterruptedError:
                 self.interrupted = True
                 return
@@ -438,25 +408,26 @@ class Trainer:
                 assert self.progress.best is not None, "the start was validated"
                 decision = self.watchdog.check_validation(validation, self.progress.best, is_last=is_last)
             self._judge(epoch, validation, decision)
-        elif self.validator is None and is_last:
-            self.checkpoints.save_best(None)
         self.progress.epochs = epoch
 
-    def _validate(self, validator: Validator) -> Validation:
-        with self.console.counting("validating", len(self.validation_records)) as progress:
+    def _validate(self, data: TrainingSet) -> Validation:
+        with self.console.counting("validating", len(data)) as progress:
 
             def advance(done: int) -> None:
                 progress(done)
                 if self.interrupts.asked and self.accelerator.num_processes == 1:  # several agree after a step
                     raise _InterruptedError
 
-            return validator.validate(advance)
+            return validate(
+                self.checkpoints.averaged, self.objective, data, self.facts, self.recipe.training, self.accelerator,
+                advance,
+            )  # fmt: skip
 
     def _validate_start(self) -> tuple[Validation, Decision] | None:
         """The validation of the weights that a supervised run starts from; None if there is nothing to validate."""
-        if self.watchdog is None or self.validator is None or self.progress.step:
+        if self.watchdog is None or self.validation_data is None or self.progress.step:
             return None
-        validation = self._validate(self.validator)
+        validation = self._validate(self.validation_data)
         return validation, self.watchdog.record_start(validation, str(self.recipe.training.start_from))
 
     def _judge(self, epoch: int, validation: Validation, decision: Decision) -> None:
@@ -471,7 +442,7 @@ class Trainer:
             progress.stopped = not decision.rolls_back and self._patience_has_ended()
         self._report_validation(epoch, validation, is_best=is_best)
         if is_best:
-            split = str(self.recipe.data.validation_split)
+            split = self.recipe.data.validation_split
             self.checkpoints.save_best({"split": split, "search": "greedy", "scores": dict(numbers)})
         for kind, sentence in decision.messages:
             self.folder.log({"step": progress.step, "epoch": epoch, "reward_watchdog": kind, "sentence": sentence})
@@ -483,14 +454,14 @@ class Trainer:
 
     def _report_validation(self, epoch: int, validation: Validation, *, is_best: bool) -> None:
         training, progress, numbers = self.recipe.training, self.progress, validation.scores
-        warnings = validation.warnings
-        self.folder.log({"step": progress.step, "epoch": epoch, "validation": numbers, "warnings": warnings})
+        at = {"step": progress.step, "epoch": epoch}
+        self.folder.log({**at, "validation": numbers, "warnings": validation.warnings})
         self._track("validation", numbers)
-        self.console.validation(epoch, training.epochs, numbers, is_best)
+        scores = "  ".join(f"{name} {value:.3f}" for name, value in numbers.items())
+        self.console.say(f"epoch {epoch}/{training.epochs}  {scores}{'  (best so far)' if is_best else ''}")
         for record in self.validation_records[: training.sample_captions]:
             self.console.say(f"  {record.path.name}: {validation.captions[record.image_id].text}")
-        self._draw_samples()
-        for warning in warnings:
+        for warning in validation.warnings:
             self.console.say(f"  warning: {warning}")
         if progress.stopped:
             self.console.say(
@@ -498,23 +469,9 @@ class Trainer:
                 "(training.patience; null never stops)"
             )
 
-    def _draw_samples(self) -> None:
-        """Show in TensorBoard, where it is a tracker, where each word of a few captions looked."""
-        records = self.validation_records[: self.recipe.training.sample_captions]
-        tracker = next((tracker for tracker in self.accelerator.trackers if tracker.name == "tensorboard"), None)
-        if tracker is None or not records or not self.accelerator.is_main_process:
-            return
-        from showtell.training.pictures import add_pictures  # only here: it brings matplotlib
-
-        add_pictures(tracker.tracker, self.checkpoints.averaged, records, self.progress.step, self.store)
-
     def _patience_has_ended(self) -> bool:
         """Whether no score was better for `patience` validations and `patience_steps` steps."""
         training, progress = self.recipe.training, self.progress
         steps = progress.step - self.steps_per_epoch * (progress.best_epoch or 0)
-        return (
-            training.patience is not None and progress.stale >= training.patience and steps >= training.patience_steps
-        )
-
-    def _save(self) -> None:
-        self.checkpoints.save_last(self.progress, self.watchdog)
+        is_stale = training.patience is not None and progress.stale >= training.patience
+        return is_stale and steps >= training.patience_steps

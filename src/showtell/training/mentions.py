@@ -1,6 +1,6 @@
 """Which words of the training captions name which objects, and which regions those are: for supervised attention.
 
-`ImageMentions` is made once from a record, `collate_mentions` puts those of a batch together, and `locate` adds, when
+`find_mentions` looks once at each record, `collate_mentions` puts those of a batch together, and `locate` adds, when
 the features are known, how much of each region is the object:
 
     grids               the share of the cell that the boxes cover (`images/boxes.py`)
@@ -52,9 +52,8 @@ def find_mentions(
     """
     if any(record.boxes is None for record in records):
         raise DataError(
-            "objective.attention_supervision needs the boxes of objects, and the dataset has none: use one with "
-            "boxes, such as COCO captions with the instances file beside them, or set "
-            "objective.attention_supervision.weight=0."
+            "objective.attention_supervision needs the boxes of objects, and the dataset has none: use one with boxes, "
+            "such as COCO with its instances file, or set objective.attention_supervision.weight=0."
         )
     phrases = category_phrases(records)
     images = []
@@ -63,11 +62,11 @@ def find_mentions(
         indices = []
         for caption, length in enumerate(lengths_of_image):
             named = torch.full((length,), -1)
-            for one in named_boxes(record, caption, phrases, naming):
-                index, _ = boxes.setdefault(tuple(one.boxes.flatten().tolist()), (len(boxes), one.boxes))
-                named[one.first : min(one.end, length - 1)] = index
+            for phrase in named_boxes(record, caption, phrases, naming):
+                index, _ = boxes.setdefault(tuple(phrase.boxes.flatten().tolist()), (len(boxes), phrase.boxes))
+                named[phrase.first : min(phrase.end, length - 1)] = index
             indices.append(named)
-        images.append(ImageMentions(tuple(own for _, own in boxes.values()), tuple(indices)))
+        images.append(ImageMentions(tuple(corners for _, corners in boxes.values()), tuple(indices)))
     if not any(image.boxes for image in images):
         raise DataError(
             "objective.attention_supervision needs captions that name objects, and no training caption names any of "
@@ -90,7 +89,7 @@ def collate_mentions(
     for image, own in zip(indices, images, strict=True):
         for row, named in zip(image, own.indices, strict=False):
             row[: len(named)] = named
-    most = max(1, *(len(boxes) for image in images for boxes in image.boxes), 1)
+    most = max([1, *(len(boxes) for image in images for boxes in image.boxes)])
     sets = [
         torch.stack([torch.cat((boxes, boxes[:1].expand(most - len(boxes), 4))) for boxes in image.boxes])
         if image.boxes

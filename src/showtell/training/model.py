@@ -30,12 +30,8 @@ class TrainingModel(nn.Module):
         self.encoder.train(mode and self.encoder_learns)
         return self
 
-    def forward(self, batch: Batch | None) -> Terms:
-        """The terms of one batch: of its photos, or of the features that a store has of them; 0 of None."""
-        if batch is None:
-            return Terms(
-                torch.stack([0 * weight.sum() for weight in self.parameters() if weight.requires_grad]).sum(), {}
-            )
+    def forward(self, batch: Batch) -> Terms:
+        """The terms of one batch: of its photos, or of the features that a store has of them."""
         if batch.features is None:
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.encoder_learns):
                 features = self.encoder(batch.prepared)

@@ -39,9 +39,7 @@ class DataConfig(Config):
         None, ge=1, description="Maximum number of images of each split, always the same ones (default: all)."
     )
     max_captions: int | None = Field(
-        None,
-        ge=1,
-        description="Maximum number of captions per image, the first ones (default: all; papers/003: 5).",
+        None, ge=1, description="Maximum number of captions per image, the first ones (default: all; papers/003: 5)."
     )
     captions_per_image: int = Field(
         5, ge=1, description="Captions of an image in a batch (N); of an image with more, a random choice each epoch."
@@ -51,10 +49,7 @@ class DataConfig(Config):
         1024, ge=0, description="Keep prepared photos in memory if all of them need no more than this."
     )
     workers: int = Field(
-        2,
-        ge=0,
-        le=1024,
-        description="Processes that load photos which are not kept in memory; 0 uses the main process.",
+        2, ge=0, le=1024, description="Processes that load photos not kept in memory; 0 loads them in the main process."
     )
 
 
@@ -109,19 +104,8 @@ class RewardWatchdogConfig(Config):
     max_score_drop: float = Field(
         0.05, ge=0, lt=1, description="Share of the best score that a validation may lose without a sign of harm."
     )
-    collapse_ratio: float = Field(
-        0.5, gt=0, lt=1, description="Roll back at once below this share of the best validation score."
-    )
-    max_rate_increase: float = Field(
-        0.05, ge=0, le=1,
-        description="Increase of the share of captions with bad endings, repeats or no end that counts as harm.",
-    )  # fmt: skip
-    max_length_ratio: float = Field(
-        1.3, gt=1, description="Factor by which captions may be longer or shorter than those of start and references."
-    )
     patience: int = Field(2, ge=1, description="Consecutive validations with a sign of harm before a rollback.")
     max_rollbacks: int = Field(3, ge=0, description="Rollbacks to the best weights; after these the run stops.")
-    rollback_lr_factor: float = Field(0.5, gt=0, le=1, description="Factor of the learning rate at each rollback.")
 
 
 def _yaml_no(value: object) -> object:
@@ -198,8 +182,7 @@ class TrainingConfig(Config):
     sample_captions: int = Field(3, ge=0, description="Number of validation captions to show at each validation.")
     trackers: tuple[str, ...] = Field(("tensorboard",), description="Experiment trackers, by accelerate's names.")
     reward_watchdog: RewardWatchdogConfig | None = Field(
-        RewardWatchdogConfig(),
-        description="Supervision of a run that optimises a reward; null turns it off.",
+        RewardWatchdogConfig(), description="Supervision of a run that optimises a reward; null turns it off."
     )
 
 

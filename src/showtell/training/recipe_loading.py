@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,25 +27,18 @@ def load_recipe(recipe: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         RecipeError: there is no such recipe, it is not YAML, or any key or value is wrong; all problems are listed.
     """
     path = find_recipe(recipe)
-    content = _read(path)
-    if (name := recipe_name(path)) and isinstance(content.get("training"), dict):
-        content["training"].setdefault("recipe", name)
-    apply_overrides(content, overrides)
-    return make_recipe(content, str(recipe))
-
-
-def _read(path: Path) -> dict[str, Any]:
     try:
-        text = read_text(path, "YAML")
+        content = parse_yaml(read_text(path, "YAML"))
     except DataError as error:
         raise RecipeError(str(error)) from error
-    try:
-        content = parse_yaml(text)
     except ValueError as error:
         raise RecipeError(f"The recipe {path} is not valid YAML: {error}.") from error
     if not isinstance(content, dict):
         raise RecipeError(f"The recipe {path} is empty or no mapping; it needs the sections {', '.join(SECTIONS)}.")
-    return content
+    if (name := recipe_name(path)) and isinstance(content.get("training"), dict):
+        content["training"].setdefault("recipe", name)
+    apply_overrides(content, overrides)
+    return make_recipe(content, str(recipe))
 
 
 class _Loader(yaml.SafeLoader):
@@ -87,25 +81,29 @@ def parse_yaml(text: str) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
+def as_yaml(value: Any) -> str:
+    """A value as it stands behind the equals sign of an override."""
+    return yaml.safe_dump([value], default_flow_style=True, width=math.inf, allow_unicode=True).strip()[1:-1]
+
+
 def apply_overrides(content: dict[str, Any], overrides: Sequence[str]) -> None:
-    """Set each "section.key=value" in the content of a recipe, in place."""
+    """Set each "section.key=value" in the content of a recipe, in place.
+
+    Raises:
+        RecipeError: an override has another form, its value is not YAML, or a value stands where it needs a section.
+    """
     for override in overrides:
-        _apply(content, override)
-
-
-def _apply(content: dict[str, Any], override: str) -> None:
-    """Set one "section.key=value" in place."""
-    path, equals, text = override.partition("=")
-    parts = path.split(".")
-    if not equals or not all(parts) or len(parts) < 2:
-        raise RecipeError(f'"{override}" is no override; write section.key=value, for example training.epochs=3.')
-    try:
-        value = parse_yaml(text)
-    except ValueError as error:
-        raise RecipeError(f'The value in "{override}" is not valid YAML ({error}); put it in quotes.') from error
-    inner = content
-    for part in parts[:-1]:
-        inner = inner.setdefault(part, {})
-        if not isinstance(inner, dict):
-            raise RecipeError(f'"{override}" reaches into {part}, which holds a value and no keys.')
-    inner[parts[-1]] = value
+        path, equals, text = override.partition("=")
+        *parents, key = path.split(".")
+        if not (equals and parents and key and all(parents)):
+            raise RecipeError(f'"{override}" is no override; write section.key=value, for example training.epochs=3.')
+        try:
+            value = parse_yaml(text)
+        except ValueError as error:
+            raise RecipeError(f'The value in "{override}" is not valid YAML ({error}); put it in quotes.') from error
+        inner = content
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                raise RecipeError(f'"{override}" reaches into {parent}, which holds a value and no keys.')
+        inner[key] = value

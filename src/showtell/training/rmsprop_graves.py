@@ -11,10 +11,10 @@ where gradients are small, its steps are up to sqrt(eps) / eps = 100 times as lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 
@@ -43,25 +43,19 @@ class RMSpropGraves(Optimizer):
         super().__init__(params, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step; what a closure computes anew, if there is one, comes back."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One step of every group."""
         for group in self.param_groups:
-            self._step_of(group)
-        return loss
+            if weights := [weight for weight in group["params"] if weight.grad is not None]:
+                self._step_of(weights, group)
 
-    def _step_of(self, group: dict[str, Any]) -> None:
-        weights = [weight for weight in group["params"] if weight.grad is not None]
-        if not weights:
-            return
+    def _step_of(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         for weight in weights:
             if not self.state[weight]:
-                for name in ("square_average", "average", "last_step"):
-                    self.state[weight][name] = torch.zeros_like(weight)
-        gradients = [weight.grad for weight in weights]
+                self.state[weight] = {
+                    name: torch.zeros_like(weight) for name in ("square_average", "average", "last_step")
+                }
+        gradients = [weight.grad for weight in weights if weight.grad is not None]  # all of them
         if group["weight_decay"]:
             gradients = list(torch._foreach_add(gradients, weights, alpha=group["weight_decay"]))
         n = [self.state[weight]["square_average"] for weight in weights]

@@ -24,15 +24,10 @@ from showtell.training.recipe_loading import load_recipe
 from showtell.training.schedule import DECAYS_OVER_THE_RUN
 
 RECIPE = "recipe.yaml"
-MAY_CHANGE = (
-    "data.path",
-    "data.features",
-    "data.workers",
-    "data.memory_megabytes",
-    "training.recipe",
-    "training.save_every",
-    "training.trackers",
-)
+MAY_CHANGE = (  # in a run that is resumed
+    "data.path", "data.features", "data.workers", "data.memory_megabytes",
+    "training.recipe", "training.save_every", "training.trackers",
+)  # fmt: skip
 
 
 class RunFolder:
@@ -40,12 +35,11 @@ class RunFolder:
 
     Args:
         path: of the folder, made with the first file in it.
-        writes: whether this process is the one that does; the others read alone.
+        writes: whether this process is the one that does.
     """
 
     def __init__(self, path: Path, *, writes: bool) -> None:
-        self.path = path
-        self.writes = writes
+        self.path, self.writes = path, writes
         self.best, self.last = path / "best", path / "last"
         self.lacks_last = False  # a run is to be resumed that has saved nothing
         self._recipe, self._log_path = path / RECIPE, path / "log.jsonl"
@@ -62,15 +56,15 @@ class RunFolder:
         """
         for checkpoint in (self.last, self.best):
             recover_folder(checkpoint)
-        is_run = any(path.exists() for path in (self._recipe, self.last, self.best, self._log_path))
-        if is_run and not resume:
+        exists = any(path.exists() for path in (self._recipe, self.last, self.best, self._log_path))
+        if exists and not resume:
             raise UsageError(f"{self.path} already holds a run; add --resume to resume it, or choose another --out.")
-        if not is_run and (others := _visible_names(self.path)):
+        if not exists and (others := sorted(path.name for path in self.path.glob("[!.]*"))):
             raise UsageError(
                 f"{self.path} holds {summarise(others)} and no run; choose a new folder, or an empty one, with --out."
             )
         if not self.last.exists():
-            self.lacks_last = is_run
+            self.lacks_last = exists
             return False
         if self._recipe.exists() and (changed := changes(load_recipe(self._recipe), recipe)):
             raise RecipeError(
@@ -80,20 +74,16 @@ class RunFolder:
         return True
 
     def begin(self, recipe: Recipe) -> None:
-        """Make it, and keep the recipe in it."""
+        """Create the folder, with the recipe in it."""
         self.path.mkdir(parents=True, exist_ok=True)
         if self.writes:
             recipe.save(self._recipe)
 
-    # ---- the log
-
     @contextlib.contextmanager
     def logging(self, known: int) -> Iterator[None]:
         """Keep the log open, cut back to as many bytes as the checkpoint knew of it."""
-        path = self._log_path
-        if not self.writes:
-            path = Path(os.devnull)
-        elif path.exists():
+        path = self._log_path if self.writes else Path(os.devnull)
+        if self.writes and path.exists():
             os.truncate(path, min(known, path.stat().st_size))
         with path.open("ab", buffering=0) as self._stream:  # for whoever follows it
             yield
@@ -111,15 +101,10 @@ class RunFolder:
                 f"Cannot write {self._log_path}: {error.strerror or error}; make room, then resume with --resume."
             ) from error
 
-    def keep_log(self) -> int:
-        """See the log safe on the disk; returns its bytes."""
+    def sync_log(self) -> int:
+        """Flush the log to the disk; returns its size in bytes."""
         os.fsync(self._stream.fileno())
         return self._stream.tell()
-
-
-def _visible_names(folder: Path) -> list[str]:
-    """The names of what a folder holds; none if it does not exist."""
-    return sorted(path.name for path in folder.glob("[!.]*"))
 
 
 def is_run(path: Path) -> bool:
@@ -129,11 +114,11 @@ def is_run(path: Path) -> bool:
 
 def changes(before: Recipe, now: Recipe) -> list[str]:
     """The keys in which two recipes of one run differ, with both values; those that a run may change are left out."""
-    was, is_now = (flat(recipe.model_dump(mode="json")) for recipe in (before, now))
+    old, new = (flat(recipe.model_dump(mode="json")) for recipe in (before, now))
     return [
-        f"{key} (was {old!r}, now {new!r})"
-        for key, (old, new) in differences(was, is_now).items()
-        if key not in MAY_CHANGE and not _is_longer(now, key, old, new)
+        f"{key} (was {was!r}, now {is_now!r})"
+        for key, (was, is_now) in differences(old, new).items()
+        if key not in MAY_CHANGE and not _is_longer(now, key, was, is_now)
     ]
 
 

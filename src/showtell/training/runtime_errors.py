@@ -14,19 +14,19 @@ from showtell.errors import DataError, TrainingError
 
 @contextlib.contextmanager
 def translate_errors(folder: Path) -> Iterator[None]:
-    """Inside the block such errors become sentences; others stay what they are.
-
-    Args:
-        folder: of the run.
+    """Inside the block such errors of the run in a folder become sentences; others stay what they are.
 
     Raises:
-        TrainingError: a process of the run, or one that reads photos, has gone.
+        TrainingError: a process of the run, or one that reads photos, is gone.
         DataError: what trackers write does not fit on the disk.
     """
     show_thread_error = threading.excepthook
-    threading.excepthook = lambda thread_error: (
-        None if _is_of_tensorboard(thread_error) else show_thread_error(thread_error)
-    )
+
+    def show_unless_tensorboard(error: threading.ExceptHookArgs) -> None:
+        if not type(error.thread).__module__.startswith("tensorboard."):  # whose next number raises the error again
+            show_thread_error(error)
+
+    threading.excepthook = show_unless_tensorboard
     try:
         yield
     except OSError as error:
@@ -36,8 +36,7 @@ def translate_errors(folder: Path) -> Iterator[None]:
             f"Cannot write to {folder}: {error.strerror or error}; make room, then resume with --resume."
         ) from error
     except RuntimeError as error:
-        first = (str(error).splitlines() or [""])[0]
-        last = folder / "last"
+        first, last = (str(error).splitlines() or [""])[0], folder / "last"
         kept = f"{last} is the last good checkpoint: add --resume." if last.exists() else "Nothing was kept yet."
         if first.startswith("DataLoader "):  # how its own messages begin; errors of photos have names of their own
             raise TrainingError(
@@ -52,8 +51,3 @@ def translate_errors(folder: Path) -> Iterator[None]:
         raise
     finally:
         threading.excepthook = show_thread_error
-
-
-def _is_of_tensorboard(error: threading.ExceptHookArgs) -> bool:
-    """Whether the thread is one of TensorBoard's writers: its error is raised again when the next number is logged."""
-    return type(error.thread).__module__.startswith("tensorboard.")

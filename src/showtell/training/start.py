@@ -15,25 +15,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from showtell.checkpoint import Checkpoint, load_checkpoint
+from showtell.config import differences, flat
 from showtell.errors import RecipeError, summarise
 from showtell.features import Encoder, build_encoder
 from showtell.hub import find_checkpoint
 from showtell.models import Decoder, build_decoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.training.recipe import Recipe
+from showtell.training.recipe_loading import as_yaml
 
-_LEARNS = {
-    "dropout",
-    "input_dropout",
-}  # settings of models that say how weights learn, and nothing of what they compute
+_LEARNS = {"dropout", "input_dropout"}  # settings of models that say how weights learn, and not what they compute
 
 
 @dataclass(frozen=True)
 class Start:
-    """What is there before the first step."""
+    """What a run begins with."""
 
     vocabulary: Vocabulary
     encoder: Encoder
@@ -44,13 +42,12 @@ class Start:
 
     def describe(self, checkpoint: str) -> str:
         """What a person should know of a start from this checkpoint."""
-        known = len(self.vocabulary) - len(SPECIAL) - self.added
-        message = f"starting from {checkpoint}, vocabulary {known}"
-        if self.added:
-            message += f" and {self.added} new: {summarise(self.unknown[: self.added])}"
-        left = self.unknown[self.added :]
+        new, left = self.unknown[: self.added], self.unknown[self.added :]
+        message = f"starting from {checkpoint}, vocabulary {len(self.vocabulary) - len(SPECIAL) - len(new)}"
+        if new:
+            message += f" and {len(new)} new: {summarise(new)}"
         if left:
-            hint = "" if self.added else "; vocabulary.extend=true adds words"
+            hint = "" if new else "; vocabulary.extend=true adds words"
             message += f"; {len(left)} words of the captions stay unknown: {summarise(left)}{hint}"
         return message
 
@@ -61,13 +58,14 @@ def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | 
     Args:
         recipe: of the run.
         captions: the words of each training caption.
-        checkpoint: to start from; None: afresh.
+        checkpoint: to start from; None starts with fresh weights.
 
     Raises:
         RecipeError: the recipe's encoder or model is not the checkpoint's; the message names the keys.
         CheckpointError: there is no such checkpoint, or it is damaged.
     """
-    if checkpoint is None:
+    before = None if checkpoint is None else load_checkpoint(find_checkpoint(checkpoint))
+    if before is None:
         if recipe.vocabulary.extend:
             raise RecipeError("vocabulary.extend adds words to those of a checkpoint; name it in training.start_from.")
         vocabulary = Vocabulary.build(captions, recipe.vocabulary.min_count, recipe.vocabulary.max_size)
@@ -77,60 +75,35 @@ def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | 
                 "say; lower vocabulary.min_count."
             )
         encoder = build_encoder(recipe.encoder)
-        return Start(vocabulary, encoder, _decoder(recipe, encoder, vocabulary))
-    before = load_checkpoint(find_checkpoint(checkpoint))
-    _compare(recipe, before, checkpoint)
-    vocabulary, unknown = _vocabulary(recipe, captions, before.vocabulary)
-    encoder = build_encoder(recipe.encoder, load_weights=False)
-    encoder.load_state_dict(before.encoder.state_dict())
-    decoder = _decoder(recipe, encoder, vocabulary)
+    else:
+        _require_same_settings(recipe, before, checkpoint)
+        vocabulary, unknown = _vocabulary(recipe, captions, before.vocabulary)
+        encoder = build_encoder(recipe.encoder, load_weights=False)
+        encoder.load_state_dict(before.encoder.state_dict())
+    decoder = build_decoder(recipe.model, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary))
+    if before is None:
+        return Start(vocabulary, encoder, decoder)
     _take_weights(decoder, before.decoder)
-    added = len(vocabulary) - len(before.vocabulary)
-    return Start(vocabulary, encoder, decoder, unknown, added, before.about)
+    return Start(vocabulary, encoder, decoder, unknown, len(vocabulary) - len(before.vocabulary), before.about)
 
 
-def _decoder(recipe: Recipe, encoder: Encoder, vocabulary: Vocabulary) -> Decoder:
-    return build_decoder(recipe.model, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary))
-
-
-def _compare(recipe: Recipe, before: Checkpoint, checkpoint: Path | str) -> None:
+def _require_same_settings(recipe: Recipe, before: Checkpoint, checkpoint: Path | str | None) -> None:
     model = before.decoder.config
     if recipe.model.name != model.name:
         raise RecipeError(
             f"training.start_from={checkpoint} has the model {model.name} and the recipe {recipe.model.name}; leave "
             f"model.name out, or choose a recipe of {model.name}."
         )
-    pairs = {
-        "encoder": (recipe.encoder.feature_settings(), before.encoder.config.feature_settings()),
-        "model": (
-            recipe.model.model_dump(mode="json", exclude=_LEARNS),
-            model.model_dump(mode="json", exclude=_LEARNS),
-        ),
-    }
-    wanted = [
-        f"{section}.{key}={_as_yaml(then, key)} (the recipe has {_as_yaml(now, key)})"
-        for section, (now, then) in pairs.items()
-        for key in {**then, **now}
-        if now.get(key) != then.get(key)
-    ]
-    if wanted:
-        overrides = shlex.join(
-            f"{section}.{key}={_as_yaml(then, key)}"
-            for section, (now, then) in pairs.items()
-            for key in then
-            if now.get(key) != then[key]
-        )
+    now, then = (
+        flat({"encoder": encoder.feature_settings(), "model": model.model_dump(mode="json", exclude=_LEARNS)})
+        for encoder, model in ((recipe.encoder, recipe.model), (before.encoder.config, model))
+    )
+    if changed := differences(now, then):
+        overrides = [f"{key}={as_yaml(value)}" for key, (_, value) in changed.items()]
         raise RecipeError(
-            f"training.start_from={checkpoint} has another encoder or model than the recipe; to start from it, set "
-            f"{summarise(wanted, 10)}. On the command line: {overrides}"
+            f"training.start_from={checkpoint} has another encoder or model than the recipe; to start from it, add "
+            f"{shlex.join(overrides)}"
         )
-
-
-def _as_yaml(settings: Mapping[str, Any], key: str) -> str:
-    """A setting as a recipe has it."""
-    if key not in settings:
-        return "no such key"
-    return yaml.safe_dump(settings[key], default_flow_style=True).removesuffix("...\n").strip()
 
 
 def _vocabulary(

@@ -20,6 +20,20 @@ TENSORS, NUMBERS = "optimizer.safetensors", "state.json"
 
 
 @dataclass
+class WatchdogState:
+    """What the reward watchdog remembers between steps."""
+
+    start: dict[str, float] = field(default_factory=dict)  # rates of the captions of the starting weights
+    had_collapsed: bool = False  # at the start already
+    bad_validations: int = 0  # in a row, with a sign of harm
+    rollbacks: int = 0
+    lr_factor: float = 1.0
+    first: dict[str, float] = field(default_factory=dict)  # parts of the objective at the first step
+    sums: dict[str, float] = field(default_factory=dict)  # of each part, since the last validation
+    steps: dict[str, int] = field(default_factory=dict)  # that had the part
+
+
+@dataclass
 class Progress:
     """How far a run is: what it remembers between steps beside weights and optimiser."""
 
@@ -31,19 +45,22 @@ class Progress:
     stopped: bool = False  # by patience
     log_bytes: int = 0  # length of log.jsonl
     scaler: dict[str, float] = field(default_factory=dict)  # of mixed precision in fp16
+    reward_watchdog: WatchdogState = field(default_factory=WatchdogState)
 
 
-def save_state(folder: Path, optimizer: Optimizer, extra: dict[str, torch.Tensor], numbers: dict[str, Any]) -> None:
-    """Write optimiser tensors, further tensors and numbers.
+def save_state(
+    folder: Path, optimizer: Optimizer, extra: Mapping[str, Mapping[str, torch.Tensor]], numbers: Mapping[str, Any]
+) -> None:
+    """Write the optimiser, further tensors and numbers.
 
     Args:
         folder: made if it is not there.
-        optimizer: its state is named state.<parameter>.<name>.
-        extra: tensors that are not in the checkpoint, such as the objective's own weights.
+        optimizer: its tensors are named state.<parameter>.<name>.
+        extra: by part of the run, tensors that are not in the checkpoint, such as the objective's own weights.
         numbers: anything that JSON can hold.
     """
     state = optimizer.state_dict()
-    tensors = {f"extra.{name}": tensor for name, tensor in extra.items()}
+    tensors = {f"extra.{part}.{name}": tensor for part, own in extra.items() for name, tensor in own.items()}
     plain: dict[str, dict[str, Any]] = {}
     for parameter, entries in state["state"].items():
         for name, value in entries.items():
@@ -51,17 +68,16 @@ def save_state(folder: Path, optimizer: Optimizer, extra: dict[str, torch.Tensor
                 tensors[f"state.{parameter}.{name}"] = value
             else:
                 plain.setdefault(str(parameter), {})[name] = value
-    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_bytes(folder / TENSORS, save(on_cpu))
+    write_bytes(folder / TENSORS, save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
     groups = {"param_groups": state["param_groups"], "plain": plain}
     write_json(folder / NUMBERS, {"optimizer": groups, **numbers}, indent=1)
 
 
-def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
     """Read what `save_state` wrote, and restore the optimiser.
 
     Returns:
-        The further tensors, and the numbers.
+        The further tensors by part of the run, and the numbers.
 
     Raises:
         CheckpointError: a file is missing or damaged.
@@ -70,52 +86,35 @@ def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, torch.Tens
         numbers = read_json(folder / NUMBERS)
         groups = numbers.pop("optimizer")
         entries: dict[int, dict[str, Any]] = {int(key): dict(value) for key, value in groups["plain"].items()}
-    try:
-        tensors = load_file(folder / TENSORS)
-    except (SafetensorError, OSError) as error:
-        raise _damaged(folder / TENSORS, f"cannot be read ({error})") from error
     with damage_refused(folder / TENSORS):
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-        extra = {}
-        for name, tensor in tensors.items():
-            kind, rest = name.split(".", 1)
+        extra: dict[str, dict[str, torch.Tensor]] = {}
+        for name, tensor in load_file(folder / TENSORS).items():
+            kind, owner, entry = name.split(".", 2)
             if kind == "extra":
-                extra[rest] = tensor
+                extra.setdefault(owner, {})[entry] = tensor
             else:
-                parameter, entry = rest.split(".", 1)
-                entries.setdefault(int(parameter), {})[entry] = _laid_out_as(weights[int(parameter)], tensor)
+                entries.setdefault(int(owner), {})[entry] = _laid_out_as(weights[int(owner)], tensor)
         optimizer.load_state_dict({"state": entries, "param_groups": groups["param_groups"]})
     return extra, numbers
 
 
 @contextlib.contextmanager
 def damage_refused(file: Path) -> Iterator[None]:
-    """Inside the block, content of a wrong structure or type is refused as damage of the file.
+    """Inside the block, a file that cannot be read, or content of a wrong structure or type, is refused as damage.
 
     Raises:
         CheckpointError: there is some.
     """
     try:
         yield
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-        raise _damaged(file, "does not hold what was saved") from error
-
-
-def _damaged(file: Path, how: str) -> CheckpointError:
-    return CheckpointError(
-        f"The training state is damaged: {file} {how}; begin anew with another --out, from its best/ with "
-        "training.start_from."
-    )
-
-
-def named(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Tensors under the name of a part."""
-    return {f"{part}.{name}": tensor for name, tensor in tensors.items()}
-
-
-def of_part(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Those of a part, under their own names."""
-    return {name.removeprefix(f"{part}."): tensor for name, tensor in tensors.items() if name.startswith(f"{part}.")}
+    except (SafetensorError, OSError, LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        is_unreadable = isinstance(error, SafetensorError | OSError)
+        raise CheckpointError(
+            f"The training state is damaged: {file} "
+            f"{f'cannot be read ({error})' if is_unreadable else 'does not hold what was saved'}; begin anew with "
+            "another --out, from its best/ with training.start_from."
+        ) from error
 
 
 def _laid_out_as(weight: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,6 @@ sweep folder/
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from showtell.counter_rng import key_of
 from showtell.errors import MissingDependencyError, RecipeError, TrainingError, UsageError, WeightsError, nearest
@@ -26,7 +24,7 @@ from showtell.processes import lock_folder
 from showtell.training.console import TrainingConsole
 from showtell.training.loop import train
 from showtell.training.recipe import Recipe
-from showtell.training.recipe_loading import load_recipe, parse_yaml
+from showtell.training.recipe_loading import as_yaml, load_recipe, parse_yaml
 
 try:
     import optuna
@@ -99,7 +97,8 @@ def sweep(
     if (folder / "recipe.yaml").exists():
         raise UsageError(f"{folder} holds a run; choose another --out for the sweep.")
     combinations = _grid(space) if trials is None else []
-    metric = _check_recipes(recipe, combinations or _extremes(space))
+    ends = [{key: _ends(distribution)[end] for key, distribution in space.items()} for end in (0, -1)]
+    metric = _check_recipes(recipe, combinations or ends)
     console, count = TrainingConsole(quiet), trials or len(combinations)
     with lock_folder(folder, "sweeping in", "another --out"):
         study = optuna.create_study(
@@ -126,8 +125,10 @@ def sweep(
                 console.say(f"failed: {row.error}")
             for name in ("epoch", "scores", "error"):
                 study._storage.set_trial_user_attr(trial._trial_id, name, getattr(row, name))
-            state = TrialState.FAIL if row.scores is None else TrialState.COMPLETE
-            study.tell(number, row.scores and row.scores[metric], state=state)
+            if row.scores is None:
+                study.tell(number, state=TrialState.FAIL)
+            else:
+                study.tell(number, row.scores[metric])
             write_json(folder / "sweep.json", _table(study, folder, metric).to_json(), indent=2)
         return _table(study, folder, metric)
 
@@ -163,11 +164,11 @@ def parse_space(axes: Sequence[str]) -> Space:
 def _distribution(given: str) -> BaseDistribution:
     """Values with commas, or a range: of whole numbers if both its ends are."""
     if match := re.fullmatch(r"(log|uniform)\((.*)\.\.(.*)\)", given):
-        kind, *ends = match.groups()
-        if all(end.strip().isdigit() for end in ends):
-            return IntDistribution(*map(int, ends), log=kind == "log")
-        return FloatDistribution(*map(float, ends), log=kind == "log")
-    return CategoricalDistribution(list(dict.fromkeys(map(in_yaml, parse_yaml(f"[{given}]")))))
+        kind, low, high = match.groups()
+        if low.strip().isdigit() and high.strip().isdigit():
+            return IntDistribution(int(low), int(high), log=kind == "log")
+        return FloatDistribution(float(low), float(high), log=kind == "log")
+    return CategoricalDistribution(list(dict.fromkeys(map(as_yaml, parse_yaml(f"[{given}]")))))
 
 
 def _values(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,29 +193,15 @@ def _grid(space: Space) -> list[dict[str, Any]]:
     return [dict(zip(space, combination, strict=True)) for combination in product(*map(_ends, space.values()))]
 
 
-def _extremes(space: Space) -> list[dict[str, Any]]:
-    """A few trials in which each value of a list and both ends of each range occur."""
-    ends = list(map(_ends, space.values()))
-    return [
-        {key: values[min(number, len(values) - 1)] for key, values in zip(space, ends, strict=True)}
-        for number in range(max(map(len, ends)))
-    ]
-
-
 def _ends(distribution: Any) -> tuple[Any, ...]:
     return distribution.choices if hasattr(distribution, "choices") else (distribution.low, distribution.high)
-
-
-def in_yaml(value: Any) -> str:
-    """A value as it stands behind the equals sign of an override."""
-    return yaml.safe_dump([value], default_flow_style=True, width=math.inf, allow_unicode=True).strip()[1:-1]
 
 
 def trial_name(values: Mapping[str, Any]) -> str:
     """A folder name that shows the values; where a file system could not hold them, with a fingerprint."""
     ends = [key.rpartition(".")[2] for key in values]
     names = ends if len(set(ends)) == len(ends) else list(values)
-    text = ",".join(f"{name}={in_yaml(value)}" for name, value in zip(names, values.values(), strict=True))
+    text = ",".join(f"{name}={as_yaml(value)}" for name, value in zip(names, values.values(), strict=True))
     plain = re.sub(r"[^\w.=,+-]+", "_", text)
     return text if plain == text and len(text) <= 100 else f"{plain[:90]}-{key_of(text):016x}"
 
@@ -223,7 +210,7 @@ def trial_name(values: Mapping[str, Any]) -> str:
 
 
 def _load(recipe: Path, values: Mapping[str, Any]) -> Recipe:
-    return load_recipe(recipe, [f"{key}={in_yaml(value)}" for key, value in values.items()])
+    return load_recipe(recipe, [f"{key}={as_yaml(value)}" for key, value in values.items()])
 
 
 def _check_recipes(recipe: Path, trials: Sequence[Mapping[str, Any]]) -> str:

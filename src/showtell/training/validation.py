@@ -32,24 +32,28 @@ class Validation:
 
 
 def check_selection_metric(selection_metric: str, facts: Mapping[str, ImageFacts]) -> None:
-    """Make sure, before the first epoch, that a score can be computed.
-
-    Args:
-        selection_metric: a number that can select.
-        facts: of the images of the validation split.
+    """Make sure, before the first epoch, that a score can be computed of the images of the validation split.
 
     Raises:
         RecipeError: training.selection_metric cannot.
     """
     first = next(iter(facts.values()), ImageFacts())
     report = score(["a dog"], {"0": replace(first, references=("a dog",))}, metrics=[metric_of(selection_metric)])
-    reason = report.skipped.get(selection_metric)
-    if reason is not None:
+    if reason := report.skipped.get(selection_metric):
         raise RecipeError(f"training.selection_metric={selection_metric} cannot be computed here: {reason}")
 
 
-class Validator:
-    """Validates a captioner during training.
+@torch.no_grad()
+def validate(
+    captioner: EncoderDecoderCaptioner,
+    objective: Objective,
+    data: TrainingSet,
+    facts: Mapping[str, ImageFacts],
+    training: TrainingConfig,
+    accelerator: Accelerator,
+    progress: Callable[[int], None],
+) -> Validation:
+    """Caption and score a split with the weights as they are.
 
     Args:
         captioner: its encoder and decoder.
@@ -58,59 +62,31 @@ class Validator:
         facts: what is known of the same images.
         training: the score that decides what is best, and the size of batches.
         accelerator: of the processes that share the work.
+        progress: called with the number of images done, by all processes, since the last call.
     """
-
-    def __init__(
-        self,
-        captioner: EncoderDecoderCaptioner,
-        objective: Objective,
-        data: TrainingSet,
-        facts: Mapping[str, ImageFacts],
-        training: TrainingConfig,
-        accelerator: Accelerator,
-    ) -> None:
-        self._facts = facts
-        self._captioner = captioner
-        self._objective = objective
-        self._data = data
-        self._selection_metric = training.selection_metric
-        self._batch_size = min(training.batch_size, MAX_BATCH_SIZE)
-        self._accelerator = accelerator
-
-    @torch.no_grad()
-    def validate(self, progress: Callable[[int], None]) -> Validation:
-        """Caption and score the split with the weights as they are.
-
-        Args:
-            progress: called with the number of images done, by all processes, since the last call.
-        """
-        captioner, accelerator, size = self._captioner, self._accelerator, self._batch_size
-        if captioner.encoder.config.trained and accelerator.num_processes > 1:
-            broadcast(list(captioner.encoder.buffers()))  # what batch norm keeps, of the first process
-        own: list[tuple[int, float, dict[str, Caption]]] = []  # of each batch: its first image, loss, captions
-        settings = captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
-        stride = size * accelerator.num_processes
-        with eval_mode(captioner.encoder), eval_mode(captioner.decoder), eval_mode(self._objective):
-            for first in range(size * accelerator.process_index, len(self._data), stride):
-                indices = range(first, min(first + size, len(self._data)))
-                batch = collate([self._data[0, index] for index in indices]).to(accelerator.device)
-                features = batch.features or captioner.encode(batch.prepared)
-                terms = self._objective(batch, features, captioner.decoder)
-                loss = float(terms.parts.get("words", terms.total)) * len(indices)
-                results = captioner.caption_features(features, settings)
-                best = {image: best for image, (best, *_) in zip(batch.image_ids, results, strict=True)}
-                own.append((first, loss, best))
-                progress(min(stride, len(self._data) - first))
-        losses: list[float] = []
-        captions: dict[str, Caption] = {}
-        for _, loss, of_batch in sorted(gather_object(own), key=lambda result: result[0]):
-            losses.append(loss)
-            captions |= of_batch
-        names = validation_numbers(self._selection_metric)
-        report = score(
-            {image: caption.text for image, caption in captions.items()},
-            self._facts,
-            metrics=set(map(metric_of, names)),
-        )
-        scores = {"loss": sum(losses) / len(self._data)} | {name: report.scores[name] or 0.0 for name in names}
-        return Validation(scores, captions, tuple(health.warnings(captions, self._objective.optimises_reward)))
+    if captioner.encoder.config.trained and accelerator.num_processes > 1:
+        broadcast(list(captioner.encoder.buffers()))  # what batch norm keeps, of the first process
+    own: list[tuple[int, float, dict[str, Caption]]] = []  # of each batch: its first image, loss, captions
+    settings = captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
+    size = min(training.batch_size, MAX_BATCH_SIZE)
+    stride = size * accelerator.num_processes
+    with eval_mode(captioner.encoder), eval_mode(captioner.decoder), eval_mode(objective):
+        for first in range(size * accelerator.process_index, len(data), stride):
+            indices = range(first, min(first + size, len(data)))
+            batch = collate([data[0, index] for index in indices]).to(accelerator.device)
+            features = batch.features or captioner.encode(batch.prepared)
+            terms = objective(batch, features, captioner.decoder)
+            loss = float(terms.parts.get("words", terms.total)) * len(indices)
+            results = captioner.caption_features(features, settings)
+            own.append((first, loss, {image: best for image, (best, *_) in zip(batch.image_ids, results, strict=True)}))
+            progress(min(stride, len(data) - first))
+    losses: list[float] = []
+    captions: dict[str, Caption] = {}
+    for _, loss, of_batch in sorted(gather_object(own), key=lambda result: result[0]):
+        losses.append(loss)
+        captions |= of_batch
+    names = validation_numbers(training.selection_metric)
+    texts = {image: caption.text for image, caption in captions.items()}
+    report = score(texts, facts, metrics=set(map(metric_of, names)))
+    scores = {"loss": sum(losses) / len(data)} | {name: report.scores[name] or 0.0 for name in names}
+    return Validation(scores, captions, tuple(health.warnings(captions, objective.optimises_reward)))

@@ -1,4 +1,4 @@
-"""Optimisers: Graves' RMSprop by hand arithmetic, torch's as they are, and groups of weights."""
+"""Graves' RMSprop by hand arithmetic."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from showtell.training.optimizers import OPTIMIZERS
-from showtell.training.recipe import OptimizerConfig
 from showtell.training.rmsprop_graves import RMSpropGraves
 
 
@@ -54,24 +52,3 @@ def test_rmsprop_graves_leaves_weights_without_a_gradient_and_decays_the_others(
     assert float(with_gradient.detach()) == pytest.approx(1 - step, rel=1e-6)
     assert float(without.detach()) == 1.0
     assert list(optimizer.state_dict()["state"]) == [0]
-
-
-@pytest.mark.parametrize(
-    ("name", "plain"),
-    [
-        ("adam", lambda w: torch.optim.Adam(w, lr=0.01, weight_decay=0.1, foreach=False, fused=False)),
-        ("adamw", lambda w: torch.optim.AdamW(w, lr=0.01, weight_decay=0.1, foreach=False, fused=False)),
-        ("sgd", lambda w: torch.optim.SGD(w, lr=0.01, momentum=0.9, weight_decay=0.1, foreach=False, fused=False)),
-    ],
-)
-def test_fused_steps_are_those_of_the_plain_loop(name, plain):
-    make, arguments = OPTIMIZERS[name]
-    weights = [nn.Parameter(torch.linspace(-1, 1, 1001)) for _ in range(2)]
-    ours = make([weights[0]], lr=0.01, **arguments(OptimizerConfig(name=name, weight_decay=0.1)))
-    assert ours.defaults["fused"] is True
-    theirs = plain([weights[1]])
-    for step in range(20):
-        for weight, optimizer in zip(weights, (ours, theirs), strict=True):
-            weight.grad = torch.randn(1001, generator=torch.Generator().manual_seed(step))
-            optimizer.step()
-    torch.testing.assert_close(weights[0], weights[1], atol=1e-6, rtol=1e-5)
