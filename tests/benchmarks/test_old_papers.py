@@ -18,7 +18,6 @@ from showtell.training import make_recipe
 from study import (
     FAULTS,
     RATES,
-    REWARD_RATES,
     SPLITS,
     Bench,
     Row,
@@ -179,25 +178,18 @@ def test_one_command_makes_the_tables_and_again_does_only_what_is_missing(tmp_pa
         "sat_soft_cider_test", "sat_soft_truth_test",
         "sat_soft_cider_test_compositional", "sat_soft_truth_test_compositional",
     ]  # fmt: skip
-    assert "| updown, perfect boxes |" in document.read_text()
     results = sorted(out.rglob("result.json"))
     runs = [path for path in results if path.is_relative_to(out / "runs")]
     assert [str(path.parent.relative_to(out)) for path in runs] == [
         "runs/sat_soft/0", "runs/sat_soft_joint/0", "runs/sat_soft_sc/0", "runs/stack/0", "runs/stack_c2f/0",
         "runs/updown_boxes/0",
     ]  # fmt: skip
-    tried: dict[str, dict[float, float]] = {}
-    for path in set(results) - set(runs):
-        of_row = tried.setdefault(path.parts[-3], {})
-        of_row[float(path.parts[-2])] = json.loads(path.read_text())["validation"]
-    assert set(tried) == {"sat_soft", "sat_soft_sc", "stack", "stack_sc", "updown"}
-    assert all(set(REWARD_RATES if name.endswith("_sc") else RATES) <= set(of_row) for name, of_row in tried.items())
-    assert "| stack, then coarse-to-fine: stage 0 of 0 to 2 |" in document.read_text()
-    assert "| stack, then coarse-to-fine - stack, stacked attention |" in document.read_text()
-    kept = json.loads(runs[-1].read_text())
-    assert kept["learning_rate"] == max(tried["updown"], key=lambda rate: (tried["updown"][rate], -rate))
-    assert kept["weights"] > 0 and kept["cpu_seconds"] > 0
-    assert set(kept["attention"]) == {"pointing", "chance", "entropy"}
+    assert {path.parts[-3] for path in set(results) - set(runs)} == {
+        "sat_soft", "sat_soft_sc", "stack", "stack_sc", "updown",
+    }  # fmt: skip
+    stages = "stack, then coarse-to-fine"
+    for row in ("updown, perfect boxes", f"{stages}: stage 0 of 0 to 2", f"{stages} - stack, stacked attention"):
+        assert f"| {row} |" in document.read_text()
 
     written = {path: path.stat().st_mtime_ns for path in results}
     results[0].unlink()  # as if this run had been interrupted after its last epoch

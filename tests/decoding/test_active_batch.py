@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from showtell.decoding import beam, greedy
 from showtell.decoding.active_batch import ActiveBatch
-from showtell.models.sat import SatConfig, SatDecoder
+from showtell.models import spread, take_rows
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 from tests.toys import TableDecoder, table_decoder
@@ -54,35 +53,9 @@ def test_where_asking_means_waiting_it_is_asked_every_fourth_step():
     assert active_batch.remaining(done, 0, last=True).tolist() == []
 
 
-class Largest(TorchDispatchMode):
-    """Notes the largest number of elements that any operation makes anew."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        given = {x.untyped_storage()._cdata for x in args if isinstance(x, torch.Tensor)}
-        for x in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(x, torch.Tensor) and x.untyped_storage()._cdata not in given:
-                self.elements = max(self.elements, x.untyped_storage().nbytes() // x.element_size())
-        return result
-
-
-def test_no_tensor_is_as_large_as_features_times_beams():
-    torch.manual_seed(0)
-    images, regions, size = 3, 50, 64
-    decoder = SatDecoder(
-        SatConfig(embedding_size=8, hidden_size=8, attention_size=4), feature_size=size, vocabulary_size=20
-    ).eval()
-    features = Features(torch.randn(images, regions, size), torch.ones(images, regions, dtype=torch.bool))
-    with Largest() as copied:  # what must not happen is noticed
-        features.vectors.unsqueeze(1).expand(-1, 16, -1, -1).contiguous()
-    assert copied.elements == 16 * images * regions * size
-    largest = {}
-    for num_beams in (1, 4, 16):
-        with Largest() as monitor:
-            beam(decoder, features, 6, num_beams)
-        largest[num_beams] = monitor.elements
-    assert largest[16] <= max(largest[1], images * regions * size)
+def test_an_images_half_of_the_state_is_never_copied():
+    decoder, features = table_decoder(images=3, steps=4, size=6, seed=0)
+    state = decoder.start(features)
+    rows = spread(state, 16)
+    taken = take_rows(rows, torch.zeros(3, 16, dtype=torch.long))
+    assert state.image is rows.image is taken.image and taken.rows.time.shape == (3, 16)

@@ -88,19 +88,12 @@ def test_every_walk_at_a_stage_is_that_of_the_stage_alone(stage):
     assert torch.equal(teacher_forced(at, features, words).logits, teacher_forced(alone, features, words).logits)
 
 
-def test_a_view_has_one_stage_and_the_mode_of_its_decoder():
-    decoder, _, _ = several()
-    view = StageView(decoder.eval(), 1)
-    assert (view.stages, view.training) == (1, False)
-    assert StageView(decoder.train(), 1).training
-    assert [id(one) for one in view.parameters()] == [id(one) for one in decoder.parameters()]
-
-
-def test_a_stage_that_is_not_there_is_said():
+def test_an_unknown_stage_is_refused():
     decoder, tables, _ = several()
-    with pytest.raises(UsageError, match=r"^There is no stage 3: the model has stages 0 to 2\.$"):
-        StageView(decoder, 3)
-    with pytest.raises(UsageError, match=r"^There is no stage -4: the model has stages 0 to 2\.$"):
-        StageView(decoder, -4)
-    with pytest.raises(UsageError, match=r"^There is no stage 1: the model has one stage, 0\.$"):
-        StageView(tables[0], 1)
+    for model, stage, stages in (
+        (decoder, 3, "stages 0 to 2"),
+        (decoder, -4, "stages 0 to 2"),
+        (tables[0], 1, "one stage, 0"),
+    ):
+        with pytest.raises(UsageError, match=rf"^There is no stage {stage}: the model has {stages}\.$"):
+            StageView(model, stage)

@@ -190,27 +190,12 @@ def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_t
     assert float(estimated[1, 0, 1]) == pytest.approx(exact[1][1], abs=1e-5)
 
 
-def test_without_rollouts_the_prefix_itself_is_judged():
-    decoder = model().eval()
-    words = WORDS[:, :1, 1:]
-    rewards = adversarial(rollouts=0)._rewards(features(), decoder, words)
-    logits = decoder.discriminator.logits(decoder.discriminator.leaked_features(WORDS[:, :1]))
-    torch.testing.assert_close(rewards, torch.sigmoid(logits[:, :, 1:]))
-
-
 @pytest.mark.parametrize("baseline", ["leave_one_out", "none"])
 def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     """With the samples that were drawn: -i sum (r - b) log p(word | no end) - e sum (Q - b') log p, -sum Q cos."""
     decoder = model(dropout=0.0)
-    loss = adversarial(
-        rollouts=0,
-        intrinsic_weight=0.7,
-        external_weight=0.5,
-        sampling_temperature=2.0,
-        samples=2,
-        interleave=0,
-        baseline=baseline,
-    )
+    weights = {"intrinsic_weight": 0.7, "external_weight": 0.5}
+    loss = adversarial(rollouts=0, sampling_temperature=2.0, samples=2, interleave=0, baseline=baseline, **weights)
     with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
         terms = loss(batch(), features(), decoder)
     with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
@@ -276,9 +261,7 @@ def test_epochs_of_imitation_come_in_between():
 
 
 def test_in_eval_mode_the_terms_are_those_of_cross_entropy():
-    decoder = model().eval()
-    parts = adversarial().eval()(batch(), features(), decoder).parts
-    assert set(parts) == {"words"}
+    assert set(adversarial().eval()(batch(), features(), model().eval()).parts) == {"words"}
 
 
 def test_goals_that_are_all_alike_have_no_spread():

@@ -15,13 +15,10 @@ from showtell.objectives.cross_entropy import (
     CrossEntropyConfig,
     ScheduledSamplingConfig,
     agreement,
-    doubly_stochastic,
     multi_label_margin,
     word_presence,
 )
 from showtell.types import Batch, Features
-
-TRUE = torch.ones(1, dtype=torch.bool)
 
 
 def example() -> tuple[Batch, Features, SatDecoder]:
@@ -51,22 +48,6 @@ def test_words_is_the_mean_negative_log_likelihood_mixed_with_the_uniform_distri
     assert parts["words"] == pytest.approx(-total / 9, rel=1e-5)
     weighted = parts["words"] + 0.7 * parts["doubly_stochastic"] + 0.3 * parts["word_presence"]
     assert float(terms.total.detach()) == pytest.approx(weighted, rel=1e-5) and len(parts) == 3
-
-
-def test_doubly_stochastic_by_hand():
-    # Two regions, three steps of which the last is padding: looked = (0.9 + 0.6, 0.1 + 0.4) = (1.5, 0.5).
-    attention = torch.tensor([[[[0.9, 0.1], [0.6, 0.4], [0.5, 0.5]]]])
-    is_word = torch.tensor([[[True, True, False]]])
-    assert float(doubly_stochastic(attention, is_word, TRUE.expand(1, 2), TRUE.view(1, 1))) == pytest.approx(
-        (1 - 1.5) ** 2 + (1 - 0.5) ** 2
-    )
-
-
-def test_doubly_stochastic_leaves_out_rows_that_are_no_caption_and_places_that_are_no_region():
-    attention = torch.tensor([[[[0.9, 0.1, 0.0], [0.6, 0.4, 0.0]], [[0.2, 0.8, 0.0], [0.2, 0.8, 0.0]]]])
-    is_word = torch.tensor([[[True, True], [False, False]]])
-    is_region, is_caption = torch.tensor([[True, True, False]]), torch.tensor([[True, False]])
-    assert float(doubly_stochastic(attention, is_word, is_region, is_caption)) == pytest.approx(0.5)
 
 
 def test_multi_label_margin_by_hand():
