@@ -130,7 +130,7 @@ def reward_seconds(captions: list[list[str]]) -> float:
         [rng.choice([ids[image][0], ids[rng.randrange(len(ids))][0], ids[image][1][::-1]]) for _ in range(SAMPLES)]
         for image in images
     ]
-    reward = Reward.prepare(references, vocabulary_size=len(known) + 1)
+    reward = Reward(references, vocabulary_size=len(known) + 1)
     words = torch.zeros(REWARDED, SAMPLES, max(len(one) for own in hypotheses for one in own), dtype=torch.long)
     is_word = torch.zeros_like(words, dtype=torch.bool)
     for index, own in enumerate(hypotheses):

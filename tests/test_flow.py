@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, str] = {
     "captions": "errors",
     "captioners": "captions checkpoint confidence counter_rng decoding decoding_config errors features files hub "
     "images models text types",
-    "scores": "config datasets errors features files hub images registry scenes text torch_weights",
+    "scores": "config datasets errors features files hub images progress registry scenes text torch_weights",
     "importing": "checkpoint config decoding errors features files hub models text torch_weights",
     "evaluation": "captioners captions datasets decoding errors features scores",
     "confidence": "captions checkpoint decoding errors files scores",

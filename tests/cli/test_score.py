@@ -89,7 +89,7 @@ def test_the_tables_of_several_systems(capsys, systems):
     assert len(next(row for row in rows if row.startswith("cider ")).split()) == 4
     pairs = [row for row in rows if row.startswith("cider ") and " - " in row]
     assert [row.split()[1:4:2] for row in pairs] == [["a.json", NAMES[1]], ["a.json", "c.json"], [NAMES[1], "c.json"]]
-    assert "p (Holm): corrected for the 3 pairs of systems, for each number." in rows
+    assert "p (Holm): corrected for 3 pairs of systems, for each number." in rows
 
 
 def test_json_of_several_systems_has_every_pair(capsys, systems):
@@ -102,7 +102,6 @@ def test_json_of_several_systems_has_every_pair(capsys, systems):
     assert (first["first"], first["second"], first["number"]) == (*NAMES[:2], "rouge_l")
     assert first["value"] == pytest.approx(scores[NAMES[0]] - scores[NAMES[1]])
     assert first["low"] <= first["value"] <= first["high"] and 0 < first["p"] <= first["p_holm"] <= 1
-    assert first["images_for_a_point"] > 60 and first["detectable"] > 0.01
     assert scored(capsys, NAMES[0], *GIVEN, "rouge_l")["scores"]["rouge_l"] == scores[NAMES[0]]
 
 
@@ -171,14 +170,13 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     (("none.json", *ONE[1:]), "There is no file none.json."),
     (("predictions.json", "--references", "none.json"), "There is no file or folder none.json."),
     ((*ONE, "--metrics", "bleuu"), 'There is no metric "bleuu": did you mean "bleu"'),
-    ((*ONE, "--limit", "1"), "references.json is a file of captions; score what both have with --common."),
     ((*ONE, "--per-image", "."), ". is a folder; --per-image needs the name of a"),
     ((*ONE, "--per-image", "predictions.json"), "would replace what is read"),
     ((*ONE, "--document-frequency", "nan.json"), "nan.json is not a dataset: it is JSON without"),
     (("predictions.json", *ONE), "A file of predictions is named twice; each system is a file of its own."),
     (("predictions.json", "partial.json", *ONE[1:], "--bootstrap", "0"), "give --bootstrap at least 1 draw"),
     (("partial.json", *ONE[1:]), "1 image(s) have no prediction: 2"),
-    (("surrogate.json", *ONE[1:]), r"surrogate.json holds \ud800 at line 1, which is no character"),
+    (("surrogate.json", *ONE[1:]), r"surrogate.json holds '\ud800', which is no character"),
     (("bytes.json", *ONE[1:]), "bytes.json is not in UTF-8"),
     (("nan.json", *ONE[1:]), "A prediction is of image nan; an image id is a text or a whole number."),
     (("twice.json", *ONE[1:]), 'twice.json has the key "1" twice in one object; keep one of them.'),

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from showtell import Captioner
-from showtell.captions import Caption, Word
+from showtell.captions import Caption
 from showtell.checkpoint import fingerprints
-from showtell.confidence import calibrate, load_calibration, plot_reliability, save_calibration
+from showtell.confidence import calibrate, load_calibration, save_calibration
 from showtell.confidence.calibration import Calibration, Reliability
 from showtell.datasets import open_dataset
 from showtell.decoding import DecodingConfig
-from showtell.errors import CheckpointError, DataError, UsageError
+from showtell.errors import CheckpointError
 from showtell.evaluation import caption_records
 from showtell.scores import ImageFacts, score
 
@@ -66,28 +66,6 @@ def test_a_captioner_with_a_calibration_says_the_chance(tiny_checkpoint, tiny_sc
         assert [caption.confidence for caption in now] == [caption.calibrated_confidence for caption in now]
         assert was[0].calibrated_confidence is None
         assert now[0] == Caption.from_json(now[0].to_json())
-
-
-def test_the_figure_is_written_whole_or_not_at_all(tmp_path):
-    captions = [Caption("a", -0.1 * n, True, (Word("a", -0.1 * n),)) for n in range(40)]
-    fitted = Calibration.fit(captions, [n % 7 < 3 for n in range(40)], "drawn")
-    for suffix, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
-        plot_reliability(fitted, tmp_path / f"figure.{suffix}")
-        assert (tmp_path / f"figure.{suffix}").read_bytes().startswith(start)
-    drawn = (tmp_path / "figure.svg").read_text()
-    assert f"calibrated: error {fitted.reliability.expected_calibration_error:.3f}" in drawn  # svg comments have texts
-    with pytest.raises(UsageError, match=r'cannot be written as "figure\.jpg"; .*Known: pdf, png, svg'):
-        plot_reliability(fitted, tmp_path / "figure.jpg")
-    with pytest.raises(DataError, match="Cannot write"):
-        plot_reliability(fitted, tmp_path / "figure.png" / "figure.png")
-
-
-def test_a_model_that_is_never_right_cannot_be_calibrated(tiny_checkpoint, tiny_scenes):
-    captioner = Captioner.from_pretrained(tiny_checkpoint, "cpu")
-    records = open_dataset(tiny_scenes).records[:30]
-    facts = {record.image_id: ImageFacts(record.captions) for record in records}
-    with pytest.raises(DataError, match=r"on 30 captions of which 0 are good \(CIDEr-D of 10 or more\)"):
-        calibrate(caption_records(captioner, records), facts, good_cider=10.0)
 
 
 def test_a_checkpoint_without_one_says_so(tmp_path):

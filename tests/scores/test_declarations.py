@@ -10,7 +10,7 @@ import pytest
 
 import showtell
 from showtell.datasets import open_dataset
-from showtell.errors import RecipeError, UsageError
+from showtell.errors import RecipeError
 from showtell.objectives.self_critical import RewardConfig
 from showtell.scores import (
     SCORES,
@@ -63,11 +63,7 @@ def test_what_the_numbers_are_used_for() -> None:
     assert set(reward_numbers()) == {"cider", "bleu_1", "bleu_2", "bleu_3", "bleu_4"}
     assert RewardConfig().model_dump() == {"cider": 1.0, "bleu_1": 0.0, "bleu_2": 0.0, "bleu_3": 0.0, "bleu_4": 0.0}
     assert {name for name, number in numbers().items() if number.lower_is_better} == {"chair_i", "chair_s"}
-    assert {number: metric_of(number) for number in ("bleu_1", "spider", "truth_whole")} == {
-        "bleu_1": "bleu",
-        "spider": "spice",
-        "truth_whole": "truth",
-    }
+    assert [metric_of(number) for number in ("bleu_1", "spider", "truth_whole")] == ["bleu", "spice", "truth"]
 
 
 def test_metrics_run_where_their_needs_are_met() -> None:
@@ -106,11 +102,8 @@ def test_a_run_is_selected_by_a_new_score(brevity: None, tiny_recipe: dict, tmp_
     assert (result.selection_metric, result.best) == ("brevity", line["validation"]["brevity"])
 
 
-CANNOT = ["bleu_1", "truth", "loss", "brevity"]
-
-
 def test_a_number_that_cannot_select_is_refused(tiny_recipe: dict) -> None:
-    for name in CANNOT:
+    for name in ("bleu_1", "truth", "loss", "brevity"):
         tiny_recipe["training"]["selection_metric"] = name
         with pytest.raises(
             RecipeError, match=rf'training\.selection_metric.*"{name}" cannot select: .*Known: bleu_4, cider'
@@ -121,8 +114,3 @@ def test_a_number_that_cannot_select_is_refused(tiny_recipe: dict) -> None:
 def test_scores_of_which_less_is_better_cannot_select() -> None:
     with pytest.raises(ValueError, match="errors cannot select weights, of which the highest score wins; negate it"):
         ScoreNumber("errors", "Errors", lower_is_better=True, can_select=True)
-
-
-def test_an_unknown_metric_is_answered_with_those_registered(brevity: None) -> None:
-    with pytest.raises(UsageError, match='no metric "brevty": did you mean "brevity"'):
-        showtell.score(["a"], [["a"]], metrics=["brevty"])

@@ -1,14 +1,10 @@
-"""What a dataset knows of its images, and scores of images by what is known of each."""
+"""What a dataset knows of its images."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-import showtell
 from showtell.datasets import open_dataset
-from showtell.errors import DataError
 from showtell.scenes import read_scenes
 from showtell.scenes.world import SHAPES
 from showtell.scores import ImageFacts, image_facts
@@ -34,8 +30,3 @@ def test_a_dataset_with_boxes_has_their_categories(tiny_boxes: Path) -> None:
         assert facts[record.image_id].objects == {box.category for box in record.boxes}
         assert facts[record.image_id].scene is None
     assert {category for one in facts.values() for category in one.objects or ()} == set(SHAPES)
-
-
-def test_facts_and_texts_are_not_mixed() -> None:
-    with pytest.raises(DataError, match="References are ImageFacts for some images and not for 2; give one form"):
-        showtell.score({"1": "a", "2": "a"}, {"1": ImageFacts(("a",)), "2": ["a"]})

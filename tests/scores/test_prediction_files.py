@@ -11,7 +11,6 @@ import pytest
 
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
-from showtell.images.photo_files import photo_names
 from showtell.scores import ImageFacts
 from showtell.scores.files import ScoredImages, read_prediction_file, read_scored_images
 from tests.cli.test_caption import run
@@ -74,26 +73,15 @@ def test_photos_are_matched_by_the_most_specific_name(tmp_path):
             assert notes == [f"Photos of {path} are matched to images by {kind}: 1 of 1."]
 
 
-def test_one_kind_of_name_counts_for_all_photos(tmp_path):
-    images = images_of("a.jpg", "b.jpg", "7")
-    path = written(tmp_path, result("x/a.jpg", "a"), result("x/b.jpg", "b"), result("x/c_7.jpg", "c"))
-    captions, notes = read_prediction_file(path, images)
-    assert captions == {"a.jpg": "a", "b.jpg": "b", "x/c_7.jpg": "c"}  # the last is of no image
-    assert notes == [f"Photos of {path} are matched to images by file name: 2 of 3."]
-
-
-def test_photos_without_captions_are_told(tmp_path):
-    path = written(tmp_path, result("a.jpg", "a"), {"image": "b.jpg", "error": "b.jpg is broken."})
-    captions, notes = read_prediction_file(path, images_of("a.jpg", "b.jpg"))
-    assert captions == {"a.jpg": "a"}
-    assert notes[1] == f"{path} has no caption of 1 of 2 photos: b.jpg."
-
-
-def test_a_table_of_corrections_names_photos_from_its_folder(tmp_path):
-    table = tmp_path / "corrections.csv"
-    table.write_text("\ufeffimage,caption,confidence,split\na.jpg,'=one,0.5,train\n")
-    images = ScoredImages({"1": ImageFacts()}, files={"1": str(tmp_path / "a.jpg")})
-    assert read_prediction_file(table, images)[0] == {"1": "=one"}
+def test_one_kind_of_name_counts_for_all_photos_and_missing_captions_are_told(tmp_path):
+    broken = {"image": "b.jpg", "error": "b.jpg is broken."}
+    path = written(tmp_path, result("x/a.jpg", "a"), result("x/d.jpg", "d"), result("x/c_7.jpg", "c"), broken)
+    captions, notes = read_prediction_file(path, images_of("a.jpg", "d.jpg", "7"))
+    assert captions == {"a.jpg": "a", "d.jpg": "d", "x/c_7.jpg": "c"}  # the last is of no image
+    assert notes == [
+        f"Photos of {path} are matched to images by file name: 2 of 3.",
+        f"{path} has no caption of 1 of 4 photos: b.jpg.",
+    ]
 
 
 def test_file_names_of_a_coco_dictionary_are_known(tmp_path):
@@ -129,8 +117,3 @@ def test_what_cannot_be_matched_is_a_sentence(tmp_path):
         with pytest.raises(DataError) as caught:
             read_prediction_file(path, images_of("1.jpg", "2.jpg"))
         assert sentence in str(caught.value)
-
-
-def test_a_name_without_a_number_has_no_number():
-    assert "number at the end of the file name" not in photo_names(Path("dog.jpg"))
-    assert photo_names(Path("x/dog007.jpg"))["number at the end of the file name"] == "7"

@@ -35,15 +35,21 @@ def batch(samples: Sequence[Sequence[Sequence[int]]], length: int | None = None)
     return words, is_word
 
 
+def of_ids(frequency: DocumentFrequency) -> DocumentFrequency:
+    """Frequencies of n-grams of ids written as text."""
+    counts = {tuple(map(int, gram)): count for gram, count in frequency.counts.items()}  # type: ignore[call-overload]
+    return DocumentFrequency(counts, frequency.images, frequency.source)
+
+
 @pytest.mark.shared
 def test_reward_is_the_references(shared_data: Path) -> None:
     oracle = json.loads((shared_data / "metrics" / "oracle_reward.json").read_text())
-    frequency = DocumentFrequency.load(shared_data / "metrics" / "reward_document_frequency.json.gz")
+    frequency = of_ids(DocumentFrequency.load(shared_data / "metrics" / "reward_document_frequency.json.gz"))
     references = {
         str(image): [[int(word) for word in text.split()] for text in texts]
         for image, texts in enumerate(oracle["refs"])
     }
-    reward = Reward.prepare(references, vocabulary_size=len(oracle["vocab_itow"]), document_frequency=frequency)
+    reward = Reward(references, vocabulary_size=len(oracle["vocab_itow"]), document_frequency=frequency)
     words, is_word = batch([[[int(word) for word in text.split()]] for text in oracle["hyps"]])
     values = reward(words, is_word, list(references))[:, 0]
     np.testing.assert_allclose(values, oracle["ciderD"], rtol=0, atol=1e-12)
@@ -68,14 +74,14 @@ def test_reward_equals_the_score_of_the_same_strings(
     if given_frequency:
         frequency = DocumentFrequency({**frequency.counts, ("5", "6"): 2, ("6",): 3}, images=9, source="toy")
     weights = {"cider": 1.0}
-    reward = Reward.prepare(
+    reward = Reward(
         references,
         vocabulary_size=7,
         weights=weights,
-        document_frequency=frequency if given_frequency else None,
+        document_frequency=of_ids(frequency) if given_frequency else None,
     )
     rewards = reward(*batch(samples), list(references))
-    bleu = Reward.prepare(references, vocabulary_size=7, weights={"bleu_4": 1.0})(*batch(samples), list(references))
+    bleu = Reward(references, vocabulary_size=7, weights={"bleu_4": 1.0})(*batch(samples), list(references))
     for number in range(2):
         predictions = {image: " ".join(map(str, own[number])) for image, own in zip(references, samples, strict=True)}
         texts = {image: [" ".join(map(str, caption)) for caption in own] for image, own in references.items()}
@@ -102,7 +108,7 @@ LONGEST = [12, 130]
 def test_a_batch_is_its_samples_one_by_one_whatever_the_padding() -> None:
     for longest in LONGEST:
         references, samples = random_images(random.Random(longest), 7, 3, longest)
-        reward = Reward.prepare(references, vocabulary_size=20, weights={"cider": 1.0, "bleu_2": 0.5})
+        reward = Reward(references, vocabulary_size=20, weights={"cider": 1.0, "bleu_2": 0.5})
         whole = reward(*batch(samples, longest + 70), list(references))
         for image, (name, own) in enumerate(zip(references, samples, strict=True)):
             for number, sample in enumerate(own):
@@ -114,7 +120,7 @@ def test_a_weighted_sum_by_hand() -> None:
     # Two images, so words in one image's references weigh log 2. Sample "4 5" against "4 5": CIDEr-D
     # 10 * (1 + 1 + 0 + 0) / 4 = 5, BLEU-1 = 1.
     references = {"1": [[4, 5]], "2": [[6, 7]]}
-    reward = Reward.prepare(references, vocabulary_size=8, weights={"cider": 2.0, "bleu_1": 0.5})
+    reward = Reward(references, vocabulary_size=8, weights={"cider": 2.0, "bleu_1": 0.5})
     values = reward(*batch([[[4, 5]], [[4, 5]]]), ["1", "2"])
     assert values[0, 0].item() == pytest.approx(2 * 5 + 0.5, abs=1e-8)
     assert values[1, 0].item() == pytest.approx(0, abs=1e-6)
@@ -123,18 +129,18 @@ def test_a_weighted_sum_by_hand() -> None:
 
 def test_prepared_rewards_travel_to_worker_processes() -> None:
     references, samples = random_images(random.Random(0), 4, 2, 8)
-    reward = Reward.prepare(references, vocabulary_size=20)
+    reward = Reward(references, vocabulary_size=20)
     before = reward(*batch(samples), list(references))
     assert torch.equal(pickle.loads(pickle.dumps(reward))(*batch(samples), list(references)), before)
 
 
 def test_mistakes() -> None:
     with pytest.raises(UsageError, match='There is no reward "cidr": did you mean "cider"'):
-        Reward.prepare({"1": [[1]]}, vocabulary_size=2, weights={"cidr": 1})
+        Reward({"1": [[1]]}, vocabulary_size=2, weights={"cidr": 1})
     with pytest.raises(DataError, match=r"1 image\(s\) have none: 2"):
-        Reward.prepare({"1": [[1]], "2": []}, vocabulary_size=2)
+        Reward({"1": [[1]], "2": []}, vocabulary_size=2)
     with pytest.raises(DataError, match="Word ids are below 2; the references have 1 to 5"):
-        Reward.prepare({"1": [[1, 5]]}, vocabulary_size=2)
-    reward = Reward.prepare({"1": [[1]]}, vocabulary_size=2)
+        Reward({"1": [[1, 5]]}, vocabulary_size=2)
+    reward = Reward({"1": [[1]]}, vocabulary_size=2)
     with pytest.raises(DataError, match=r"was not prepared for 1 image\(s\): 3"):
         reward(*batch([[[1]]]), ["3"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -56,15 +55,13 @@ def test_a_failing_program_skips_spice_alone(program: Path) -> None:
     assert report.skipped["spice"] == "SPICE stopped with status 3: out of memory"
 
 
-def test_what_is_missing_is_one_sentence_that_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spice, "_MODELS", "lib/no-such-models.jar")
-    monkeypatch.setattr(spice.shutil, "which", lambda name: "/usr/bin/java")
+def test_what_is_missing_is_one_sentence_that_says_what_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pycocoevalcap", reason="pycocoevalcap is not installed")
-    report = showtell.score(["a dog"], [["a dog"]], metrics=["spice"])
-    assert report.skipped["spice"].startswith(
-        "SPICE needs the CoreNLP 3.6.0 models; download them (400 MB) with python"
-    )
-    monkeypatch.setattr(spice.shutil, "which", lambda name: None)
-    report = showtell.score(["a dog"], [["a dog"]], metrics=["spice"])
-    assert report.skipped["spice"].startswith("SPICE needs Java 8 or later")
-    assert json.dumps(report.to_json())
+    monkeypatch.setattr(spice, "_MODELS", "lib/no-such-models.jar")
+    for java, sentence in (
+        ("/usr/bin/java", "SPICE needs the CoreNLP 3.6.0 models; download them (400 MB) with python"),
+        (None, "SPICE needs Java 8 or later"),
+    ):
+        monkeypatch.setattr(spice.shutil, "which", lambda name, java=java: java)
+        report = showtell.score(["a dog"], [["a dog"]], metrics=["spice"])
+        assert report.skipped["spice"].startswith(sentence)

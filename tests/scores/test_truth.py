@@ -20,7 +20,7 @@ SCENE = Scene(
 def means(*captions: str) -> dict[str, float | None]:
     """The numbers of captions of the scene, as their names say."""
     truths = [judge(caption, SCENE) for caption in captions]
-    relations = [relation.holds for truth in truths for relation in truth.relations]
+    relations = [statement.holds for truth in truths for statement in truth.statements if statement.kind == "relation"]
     return {
         "truth": fmean(truth.share for truth in truths),
         "truth_statements": fmean(len(truth.statements) for truth in truths),

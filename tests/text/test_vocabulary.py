@@ -16,14 +16,10 @@ def test_words_are_ordered_by_count_and_then_by_alphabet():
     assert len(vocabulary) == 10
 
 
-def test_special_ids_are_four_different_ones():
-    assert len({Vocabulary.pad, Vocabulary.begin, Vocabulary.end, Vocabulary.unknown}) == 4
-    assert [Vocabulary([]).words[i] for i in (Vocabulary.pad, Vocabulary.begin, Vocabulary.end)] == list(SPECIAL[:3])
-
-
 def test_rare_words_and_words_beyond_the_limit_are_unknown():
     assert Vocabulary.build(CAPTIONS, min_count=2).words[4:] == ("a", "dog", "sits")
     assert Vocabulary.build(CAPTIONS, max_size=2).words[4:] == ("a", "dog")
+    assert Vocabulary.build([["<end>", "a"]]).words[4:] == ("a",)  # no word that looks special
     few = Vocabulary.build(CAPTIONS, min_count=2)
     assert few.encode(["a", "cat", "sits"]) == [few.begin, 4, few.unknown, 6, few.end]
     assert few.unknown_rate(CAPTIONS) == pytest.approx(3 / 11)
@@ -39,10 +35,6 @@ def test_a_caption_is_cut_at_the_limit_but_keeps_its_end():
 def test_decoding_undoes_encoding(words):
     vocabulary = Vocabulary.build(CAPTIONS)
     assert vocabulary.decode([*vocabulary.encode(words), vocabulary.pad, 5]) == words
-
-
-def test_words_that_look_special_are_not_kept():
-    assert Vocabulary.build([["<end>", "a"]]).words[4:] == ("a",)
 
 
 def test_a_word_twice_is_refused():

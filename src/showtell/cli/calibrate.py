@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from showtell.cli.arguments import AsJson, Checkpoint, Dataset, Dtype, FeatureStore, Limit, out_file
+from showtell.cli.arguments import AsJson, Checkpoint, Dataset, Dtype, FeatureStore, Limit
 from showtell.cli.decoding_options import DecodingOfOne, open_captioner
 
 
@@ -26,9 +25,6 @@ def calibrate(
             show_default="1",
         ),
     ] = None,
-    figure: Annotated[
-        Path | None, out_file("Write the reliability diagram to a .png, .svg or .pdf file.", default="not drawn")
-    ] = None,
     features: FeatureStore = None,
     dtype: Dtype = None,
     limit: Limit = None,
@@ -43,7 +39,7 @@ def calibrate(
     import json
 
     from showtell.confidence import calibrate as fit
-    from showtell.confidence import check_figure_name, describe, plot_reliability
+    from showtell.confidence import describe
     from showtell.datasets import open_dataset
     from showtell.errors import UsageError
     from showtell.evaluation import caption_records
@@ -51,8 +47,6 @@ def calibrate(
     from showtell.progress import counting
     from showtell.scores import image_facts
 
-    if figure is not None:
-        check_figure_name(figure)
     opened = open_dataset(dataset, with_photos=features is None)
     records = opened.limited(limit).split(split)
     facts = image_facts(opened, records)
@@ -69,12 +63,8 @@ def calibrate(
             progress=progress,
         )
     fitted = fit(captions, facts, good_cider=1.0 if good_cider is None else good_cider)
-    if figure is not None:
-        plot_reliability(fitted, figure)
     file = captioner.save_calibration(fitted, settings)
     if as_json:
-        about = {"file": str(file), "figure": None if figure is None else str(figure), "split": split}
-        typer.echo(json.dumps({**about, **fitted.to_json()}))
-        return
-    typer.echo(describe(fitted))
-    typer.echo(f"\n{file}")
+        typer.echo(json.dumps({"file": str(file), "split": split, **fitted.to_json()}))
+    else:
+        typer.echo(f"{describe(fitted)}\n\n{file}")

@@ -64,14 +64,6 @@ def score(
     ] = None,
     metrics: Metrics = None,
     split: Split = "test",
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            help="Score at most this many images of a dataset, those that evaluate --limit captions.",
-            min=1,
-            show_default="all",
-        ),
-    ] = None,
     common: Annotated[
         bool, typer.Option("--common", help="Score the images that all have, and say how many were left out.")
     ] = False,
@@ -94,7 +86,6 @@ def score(
     """
     from showtell.files import refuse_overwriting, write_json
     from showtell.progress import counting
-    from showtell.scores import chosen_metrics
     from showtell.scores import score as score_captions
     from showtell.scores.files import read_prediction_file, read_scored_images
 
@@ -111,7 +102,7 @@ def score(
         refuse_overwriting(per_image, "--per-image", given)
     names = metric_names(metrics)
     scoring = how_to_score(document_frequency, score_models)
-    images = read_scored_images(references, split, limit)
+    images = read_scored_images(references, split)
     facts = with_object_files(images.facts, objects)
     captions: dict[str, dict[str, str]] = {}
     has_own_name = len({file.name for file in predictions}) == len(predictions)
@@ -123,11 +114,11 @@ def score(
         raise UsageError("A file of predictions is named twice; each system is a file of its own.")
     if common:
         captions, facts = _shared(captions, facts)
-    chosen = chosen_metrics(names, facts.values(), scoring["models"])
-    with counting("scoring by metrics", len(chosen) * len(captions)) as progress:
-        reports = {
-            name: score_captions(own, facts, chosen, **scoring, progress=progress) for name, own in captions.items()
-        }
+    reports: dict[str, ScoreReport] = {}
+    with counting("scoring", len(captions)) as progress:
+        for name, own in captions.items():
+            reports[name] = score_captions(own, facts, names, **scoring)
+            progress(1)
     if per_image is not None:
         of_images = {name: report.per_image for name, report in reports.items()}
         write_json(per_image, of_images if len(of_images) > 1 else next(iter(of_images.values())))
@@ -155,10 +146,9 @@ def _shared(
 
 def open_score_models(given: Mapping[str, Any]) -> ScoreModels | None:
     """The models that options name, opened before any work; None where there are none."""
-    from showtell.progress import counting
     from showtell.scores import ScoreModels
 
-    return ScoreModels(reporting=counting, **given).open() if given else None
+    return ScoreModels(**given).open() if given else None
 
 
 def how_to_score(document_frequency: Path | None, score_models: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,12 +202,13 @@ def show_scores(
     """
     import json
 
-    from showtell.scores import diagnose
-    from showtell.scores.table import ScoreTable
+    from showtell.scores import diagnose, table
 
     for warning in dict.fromkeys(warning for report in reports.values() for warning in report.warnings):
         concerned = [name for name, report in reports.items() if warning in report.warnings]
         notify(warning if len(concerned) == len(reports) else f"{', '.join(concerned)}: {warning}")
     rates = {name: diagnose(own.values(), training=training) for name, own in captions.items()}
-    table = ScoreTable.of(reports, rates, samples)
-    typer.echo(json.dumps(table.to_json(about), ensure_ascii=False) if as_json else str(table))
+    if as_json:
+        typer.echo(json.dumps(table.as_json(reports, rates, samples, about), ensure_ascii=False))
+    else:
+        typer.echo(table.as_text(reports, rates, samples))

@@ -48,21 +48,9 @@ class Reliability:
     brier_of_base_rate: float  # that of stating the share of good captions every time
     bins: tuple[Bin, ...]
 
-    def __repr__(self) -> str:
-        return (
-            f"<Reliability: calibration error {self.expected_calibration_error:.3f}, Brier score {self.brier:.3f}, "
-            f"of the base rate {self.brier_of_base_rate:.3f}>"
-        )
-
     @classmethod
     def of(cls, confidences: Sequence[float], is_good: Sequence[bool], bins: int = BINS) -> Self:
-        """Measure some confidences, each 0 to 1, over bins that hold equally many captions.
-
-        Args:
-            confidences: of each caption.
-            is_good: what came true.
-            bins: at most this many.
-        """
+        """Measure some confidences, each 0 to 1, over at most so many bins that hold equally many captions."""
         chances, good = np.asarray(confidences, np.float64), np.asarray(is_good, np.float64)
         parts = [part for part in np.array_split(np.argsort(chances, kind="stable"), bins) if len(part)]
         binned = tuple(Bin(float(chances[part].mean()), float(good[part].mean()), len(part)) for part in parts)
@@ -87,27 +75,14 @@ class Calibration:
     reliability: Reliability  # on captions that were not fitted on
     before: Reliability  # of the geometric mean probability of a caption's words, on the same captions
 
-    def __repr__(self) -> str:
-        before, after = self.before.expected_calibration_error, self.reliability.expected_calibration_error
-        return (
-            f"<Calibration on {self.captions} captions, good: {self.meaning}; error {after:.3f}, before {before:.3f}>"
-        )
-
     @classmethod
     def fit(cls, captions: Sequence[Caption], is_good: Sequence[bool], meaning: str) -> Self:
-        """Fit a map.
-
-        Args:
-            captions: one for each image of a validation split.
-            is_good: whether each is good.
-            meaning: what that is, in words.
+        """Fit a map to captions of a validation split, one for each image, of which some are good; that has a meaning.
 
         Raises:
             DataError: there are too few captions, or they are all good or all bad.
         """
         features, good = _features(captions), np.asarray(is_good, np.float64)
-        if len(features) != len(good):
-            raise DataError(f"There are {len(features)} captions and {len(good)} judgements; each caption needs one.")
         kinds = int(good.sum())
         if len(good) < FEWEST or kinds in (0, len(good)):
             raise DataError(
@@ -136,10 +111,7 @@ class Calibration:
 
     def confidences(self, captions: Sequence[Caption]) -> list[float]:
         """The chance that each caption is good, between 0 and 1."""
-        if not captions:
-            return []
-        parts = (np.asarray(part) for part in (self.weights, self.means, self.deviations))
-        weights, means, deviations = parts
+        weights, means, deviations = map(np.asarray, (self.weights, self.means, self.deviations))
         return list(map(float, _chances(_features(captions), weights, self.bias, means, deviations)))
 
     def calibrated(self, captions: Sequence[Caption]) -> list[Caption]:
@@ -166,6 +138,30 @@ class Calibration:
             raise DataError(
                 f"{source} is no calibration ({key}: {problem['msg']}); calibrate the checkpoint again."
             ) from error
+
+
+def describe(calibration: Calibration) -> str:
+    """Both reliabilities of a calibration as a table: errors, then bin by bin."""
+    before, after = calibration.before, calibration.reliability
+    rows = [
+        ("expected calibration error", before.expected_calibration_error, after.expected_calibration_error),
+        ("Brier score", before.brier, after.brier),
+        ("Brier score of the share", before.brier_of_base_rate, after.brier_of_base_rate),
+    ]
+    return "\n".join(
+        [
+            f"{calibration.captions} captions; a good one: {calibration.meaning}",
+            "",
+            f"{'':26}  {'word probability':>16}  {'calibrated':>16}",
+            *[f"{name:26}  {one:16.3f}  {other:16.3f}" for name, one, other in rows],
+            "",
+            f"{'captions':26}  {'stated':>7}  {'good':>7}  {'stated':>7}  {'good':>7}",
+            *[
+                f"{old.captions:<26}  {old.confidence:7.3f}  {old.good:7.3f}  {new.confidence:7.3f}  {new.good:7.3f}"
+                for old, new in zip(before.bins, after.bins, strict=True)
+            ],
+        ]
+    )
 
 
 def _features(captions: Sequence[Caption]) -> Floats:
@@ -197,9 +193,7 @@ def _fit(features: Floats, good: Floats) -> tuple[Floats, float, Floats, Floats]
         hessian = (inputs * (chances * (1 - chances))[:, None]).T @ inputs + penalty
         step = np.linalg.solve(hessian, gradient)
         size = 1.0
-        while (
-            loss(weights - size * step) > loss(weights) and size > 1e-6
-        ):  # far from the optimum a whole step is too far
+        while loss(weights - size * step) > loss(weights) and size > 1e-6:  # far from the optimum it is too long
             size /= 2
         weights = weights - size * step
         if np.abs(step).max() < 1e-10:

@@ -15,29 +15,14 @@ _IRRELEVANT = {"num_return_sequences", "seed"}
 
 
 def save_calibration(folder: Path, weights: str, calibration: Calibration, settings: DecodingConfig) -> Path:
-    """Keep a calibration in the folder of its checkpoint, with the search and the weights that it is about.
-
-    Args:
-        folder: of the checkpoint.
-        weights: their fingerprint.
-        calibration: of the captions of this search.
-        settings: the search.
-
-    Returns:
-        The file.
-    """
+    """Keep a calibration in the folder of its checkpoint, with its search and the fingerprint of its weights."""
     about = {"decoding": _search(settings), "weights": weights}
     write_json(folder / CALIBRATION, {**about, "calibration": calibration.to_json()}, indent=1)
     return folder / CALIBRATION
 
 
 def load_calibration(folder: Path, weights: str, settings: DecodingConfig) -> Calibration:
-    """The calibration of a checkpoint.
-
-    Args:
-        folder: of the checkpoint.
-        weights: their fingerprint.
-        settings: the search whose captions shall be judged.
+    """The calibration of a checkpoint with these weights, for captions of this search.
 
     Raises:
         CheckpointError: it has none, or one of other weights or of another search.
@@ -49,8 +34,7 @@ def load_calibration(folder: Path, weights: str, settings: DecodingConfig) -> Ca
             f"{folder} has no {CALIBRATION}; make one on a validation split: showtell calibrate {folder} DATASET."
         )
     content = read_json(file)
-    stored = content.get("calibration", content) if isinstance(content, dict) else content
-    calibration = Calibration.from_json(stored, file)
+    calibration = Calibration.from_json(content.get("calibration") if isinstance(content, dict) else content, file)
     if content.get("weights") != weights:
         raise CheckpointError(
             f"{file} was made for other weights than those beside it; make it again: showtell calibrate {folder} "

@@ -230,7 +230,7 @@ def prepare_reward(
         image: [[replaced.get(word, word) for word in caption[1:]] for caption in own]
         for image, own in captions.items()
     }
-    return Reward.prepare(references, vocabulary_size=vocabulary_size, weights=weights)
+    return Reward(references, vocabulary_size=vocabulary_size, weights=weights)
 
 
 def discriminability(reward: Reward, captions: Captions, image_ids: Sequence[str]) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import get_args
 
@@ -37,7 +37,6 @@ __all__ = [
     "ScoreNumber",
     "ScoreReport",
     "available_metrics",
-    "chosen_metrics",
     "compare",
     "diagnose",
     "explained_numbers",
@@ -136,31 +135,13 @@ def available_metrics(
     return tuple(name for name, kind in SCORES.items() if name in names and can_run(kind))
 
 
-def chosen_metrics(
-    metrics: Iterable[str] | None, facts: Iterable[ImageFacts], models: ScoreModels | None = None
-) -> tuple[str, ...]:
-    """The metrics that `score` runs, in the order of `SCORES`: those named; None is all whose needs are met.
-
-    Raises:
-        UsageError: an unknown metric; the message lists the known ones.
-    """
-    if metrics is None:
-        return available_metrics([name for name, kind in SCORES.items() if kind.by_default], facts, models=models)
-    named = set(metrics)
-    for name in sorted(named - set(SCORES)):
-        raise UsageError(f'There is no metric "{name}": {nearest(name, SCORES)}.')
-    return tuple(name for name in SCORES if name in named)
-
-
 def score(
     predictions: Predictions,
     references: References,
     metrics: Iterable[str] | None = None,
     *,
     document_frequency: DocumentFrequency | None = None,
-    as_lines: bool = False,
     models: ScoreModels | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> ScoreReport:
     """Score captions against references.
 
@@ -174,18 +155,23 @@ def score(
             metrics that need more: scenes (`truth`), annotated objects (`chair`), or the images themselves.
         metrics: names from `SCORES`; None for all whose needs are met, but for those that run only when named.
         document_frequency: weights for CIDEr from other captions than the references.
-        as_lines: tokenize captions as the lines of one file, in the order of the references, as coco-caption does:
-            whether a full stop at the end of a caption is part of a word may then depend on the next caption.
         models: those of learned scores: `ScoreModels(clip_model="openai/clip-vit-base-patch32")`.
-        progress: called with 1 when a metric is done.
 
     Raises:
         UsageError: an unknown metric; the message lists the known ones.
         DataError: predictions and references do not fit together; the message lists the ids.
     """
-    corpus = match(predictions, references, document_frequency, as_lines=as_lines, models=models)
-    chosen = chosen_metrics(metrics, corpus.facts, models)
-    report = measure(corpus, {name: SCORES[name]() for name in chosen}, progress)
+    corpus = match(predictions, references, document_frequency, models)
+    if metrics is None:
+        chosen = available_metrics(
+            [name for name, kind in SCORES.items() if kind.by_default], corpus.facts, models=models
+        )
+    else:
+        named = set(metrics)
+        for name in sorted(named - set(SCORES)):
+            raise UsageError(f'There is no metric "{name}": {nearest(name, SCORES)}.')
+        chosen = tuple(name for name in SCORES if name in named)
+    report = measure(corpus, {name: SCORES[name]() for name in chosen})
     if all(name in ("truth", "chair") or SCORES[name].weights for name in chosen):
         return report
     return replace(report, warnings=(*report.warnings, *form_warnings(corpus)))

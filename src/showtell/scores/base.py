@@ -7,10 +7,8 @@ bootstrap interval (sums over resampled images) and the training reward (a batch
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
@@ -47,7 +45,6 @@ class Corpus:
     predictions: tuple[str, ...]  # as written, one per image
     facts: tuple[ImageFacts, ...]  # of each image, with at least one reference
     document_frequency: DocumentFrequency | None = None  # None: counted in the references
-    as_lines: bool = False  # tokenize all predictions, and all references, as the lines of one file, in this order
     models: ScoreModels | None = None  # those that a person named, of learned scores
 
     @property
@@ -58,16 +55,12 @@ class Corpus:
     @cached_property
     def predicted_words(self) -> list[list[str]]:
         """The words of each prediction."""
-        return self._tokenize(self.predictions)
+        return list(map(tokenize, self.predictions))
 
     @cached_property
     def reference_words(self) -> list[list[list[str]]]:
         """The words of each reference of each image."""
-        words = iter(self._tokenize(list(chain.from_iterable(self.references))))
-        return [list(islice(words, len(texts))) for texts in self.references]
-
-    def _tokenize(self, captions: Sequence[str]) -> list[list[str]]:
-        return tokenizer.tokenize_lines(captions) if self.as_lines else list(map(tokenize, captions))
+        return [list(map(tokenize, texts)) for texts in self.references]
 
     @cached_property
     def ngrams(self) -> NgramIndex:
@@ -77,8 +70,7 @@ class Corpus:
     @property
     def signature(self) -> str:
         """The part of a signature that all scores share: references per image, tokenizer and what follows a caption."""
-        following = "line" if self.as_lines else "a"
-        return f"{self.reference_counts}|case:lower|tok:{tokenizer.TOKENIZER_VERSION}|next:{following}"
+        return f"{self.reference_counts}|case:lower|tok:{tokenizer.TOKENIZER_VERSION}|next:a"
 
     @property
     def reference_counts(self) -> str:
@@ -86,10 +78,6 @@ class Corpus:
         counts = [len(texts) for texts in self.references]
         fewest, most = min(counts), max(counts)
         return f"nrefs:{most}" if fewest == most else f"nrefs:{fewest}-{most}"
-
-    def lacking(self, need: Need) -> list[str]:
-        """The ids of the images that lack what a score needs."""
-        return [image for image, facts in zip(self.ids, self.facts, strict=True) if facts.lacks(need)]
 
 
 @dataclass(frozen=True)
@@ -122,11 +110,7 @@ class Aggregation(Protocol):
 
 
 class Score(Aggregation):
-    """One metric of captions, which may have several numbers (BLEU-1 to 4).
-
-    A class that derives from it and stands in `SCORES` is a score of the command line, of validation, sweeps and
-    explanations as far as it declares.
-    """
+    """One metric of captions, which may have several numbers (BLEU-1 to 4), as far as it declares everywhere."""
 
     numbers: ClassVar[tuple[ScoreNumber, ...]]
     summary: ClassVar[str]  # what it is, in a clause, for the table of the documentation
@@ -146,6 +130,10 @@ class Score(Aggregation):
         Raises:
             ShowtellError: this metric cannot run here; the message says what is missing and how to get it.
         """
+
+    def from_sums(self, sums: Floats, images: int) -> Floats:
+        """Means, where the statistics are the numbers of each image."""
+        return sums / images
 
     @abstractmethod
     def signature(self, corpus: Corpus) -> str:

@@ -6,18 +6,14 @@ a draw is a row of counts, and all draws of all scores are one matrix product. T
 scored on the same draws. CIDEr's document frequencies stay those of the whole corpus.
 
 Of several systems each pair's p-values are corrected for the number of pairs, for each number on its own: S. Holm, A
-simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6, 1979. The standard error of
-a paired difference falls with the root of the number of images, so one bootstrap says how many images a difference of a
-given size would need: n (z_(1 - a/2) + z_power)^2 (error / difference)^2.
+simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6, 1979.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -28,8 +24,6 @@ from showtell.scores.report import ScoreReport, ScoreStatistics
 
 SAMPLES = 1000
 CONFIDENCE = 0.95
-POWER = 0.8  # how often a difference of the stated size is seen
-POINT = 0.01  # one point, as papers print 100 times a score
 _COUNTS_AT_ONCE = 10_000_000
 
 
@@ -49,7 +43,6 @@ class Difference:
     low: float
     high: float
     p: float  # how often chance alone gives a difference at least as large, either way
-    standard_error: float  # the standard deviation of the draws
 
 
 @dataclass(frozen=True)
@@ -61,23 +54,11 @@ class Comparison:
     number: str
     difference: Difference  # the first minus the second
     p_holm: float  # corrected for the number of pairs of systems
-    images: int
-
-    @property
-    def detectable(self) -> float:
-        """The smallest true difference that so many images show, at the usual 5%, in four of five cases."""
-        normal = NormalDist()
-        return (normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf(POWER)) * self.difference.standard_error
-
-    def images_for(self, difference: float = POINT) -> int:
-        """The number of images that would show a true difference of this size in four of five cases."""
-        return math.ceil(self.images * (self.detectable / difference) ** 2)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        pair = {"first": self.first, "second": self.second, "number": self.number, **asdict(self.difference)}
-        about = {"p_holm": self.p_holm, "detectable": self.detectable, "images_for_a_point": self.images_for()}
-        return {**pair, **about}
+        pair = {"first": self.first, "second": self.second, "number": self.number}
+        return {**pair, **asdict(self.difference), "p_holm": self.p_holm}
 
 
 def intervals(report: ScoreReport, samples: int = SAMPLES, seed: int = 0) -> dict[str, Interval]:
@@ -113,17 +94,12 @@ def compare(first: ScoreReport, second: ScoreReport, samples: int = SAMPLES, see
                 # under "no difference" the draws would lie around 0 as they lie around their mean (as in sacrebleu)
                 as_large = int((np.abs(defined - defined.mean()) >= abs(value)).sum())
                 p = (as_large + 1) / (len(defined) + 1)
-                differences[name] = Difference(value, *_bounds(defined), p, float(defined.std()))
+                differences[name] = Difference(value, *_bounds(defined), p)
     return {name: differences[name] for name in first.scores if name in differences}
 
 
 def compare_all(reports: Mapping[str, ScoreReport], samples: int = SAMPLES, seed: int = 0) -> list[Comparison]:
-    """Every pair of systems, for each number that both have, number by number.
-
-    Args:
-        reports: of the systems on the same images, by name.
-        samples: bootstrap draws; the same ones for all.
-        seed: of the draws.
+    """Every pair of systems on the same draws, for each number that both have, number by number.
 
     Raises:
         DataError: the reports are of different images, or their numbers were made in different ways.
@@ -132,13 +108,14 @@ def compare_all(reports: Mapping[str, ScoreReport], samples: int = SAMPLES, seed
         (first, second): compare(reports[first], reports[second], samples, seed)
         for first, second in itertools.combinations(reports, 2)
     }
-    images = next(iter(reports.values())).images
     comparisons = []
     for number in dict.fromkeys(number for report in reports.values() for number in report.scores):
         pairs = {pair: of[number] for pair, of in differences.items() if number in of}
         corrected = holm([difference.p for difference in pairs.values()])
-        for ((first, second), difference), p in zip(pairs.items(), corrected, strict=True):
-            comparisons.append(Comparison(first, second, number, difference, p, images))
+        comparisons += [
+            Comparison(*pair, number, difference, p)
+            for (pair, difference), p in zip(pairs.items(), corrected, strict=True)
+        ]
     return comparisons
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -21,18 +21,9 @@ def match(
     predictions: Predictions,
     references: References,
     document_frequency: DocumentFrequency | None = None,
-    *,
-    as_lines: bool = False,
     models: ScoreModels | None = None,
 ) -> Corpus:
-    """Put each prediction beside the references of its image, in the order of the ids.
-
-    Args:
-        predictions: `{id: text}`, COCO results `[{"image_id": ..., "caption": ...}]`, or a list of texts.
-        references: `{id: [texts]}`, `{id: ImageFacts}`, a COCO captions dictionary, or a list of lists of texts.
-        document_frequency: weights for CIDEr from other captions than the references.
-        as_lines: tokenize captions as the lines of one file, and keep the images in the order of the references.
-        models: those of learned scores.
+    """Put each prediction beside the references of its image, in the order of the ids; see `score`.
 
     Raises:
         DataError: the two do not name the same images, an image is predicted twice or has no reference, or an
@@ -54,9 +45,9 @@ def match(
     bare = sorted(image for image in facts if not facts[image].references)
     if bare:
         raise DataError(f"{len(bare)} image(s) have no reference: {summarise(bare)}; each needs at least one.")
-    ids = tuple(facts if as_lines else sorted(predicted))
+    ids = tuple(sorted(predicted))
     texts, known = tuple(predicted[image] for image in ids), tuple(facts[image] for image in ids)
-    return Corpus(ids, texts, known, document_frequency, as_lines, models)
+    return Corpus(ids, texts, known, document_frequency, models)
 
 
 def _read_facts(references: References) -> dict[str, ImageFacts]:
@@ -75,64 +66,55 @@ def read_predictions(content: Predictions) -> dict[str, str]:
     Raises:
         DataError: a duplicate, or an entry of the wrong form; the message names it.
     """
+    pairs: list[tuple[object, object]] = []
     if isinstance(content, Mapping):
-        entries: list[tuple[object, object]] = list(content.items())
+        pairs += content.items()
     elif isinstance(content, Sequence) and not isinstance(content, str):
-        entries = list(_listed(content))
+        for number, entry in enumerate(content):
+            if not isinstance(entry, Mapping):
+                pairs.append((number, entry))
+            elif "image_id" in entry and "caption" in entry:
+                pairs.append((entry["image_id"], entry["caption"]))
+            else:
+                raise DataError(f'Prediction number {number} has no "image_id" or no "caption": {dict(entry)!r:.80}.')
     else:
         raise DataError(f"Predictions are {{id: text}}, COCO results or a list of texts, not {content!r:.60}.")
-    pairs = [_checked(image, text, "A prediction") for image, text in entries]
-    twice = sorted(image for image, count in Counter(image for image, _ in pairs).items() if count > 1)
+    checked = [_checked(image, text, "A prediction") for image, text in pairs]
+    twice = sorted(image for image, count in Counter(image for image, _ in checked).items() if count > 1)
     if twice:
         raise DataError(f"{len(twice)} image(s) are predicted more than once: {summarise(twice)}.")
-    return dict(pairs)
+    return dict(checked)
 
 
 def read_references(content: References) -> dict[str, tuple[str, ...]]:
-    """Image id to its captions.
+    """Image id to its captions; images of a COCO dictionary that have no caption are kept, with none.
 
     Raises:
         DataError: an entry has the wrong form; the message names it.
     """
-    if isinstance(content, Mapping) and isinstance(content.get("annotations"), list):
-        return _coco_references(content)
     if not isinstance(content, Mapping | Sequence) or isinstance(content, str):
         raise DataError(
             f"References are {{id: [texts]}}, a COCO captions dictionary or a list of lists of texts, not "
             f"{content!r:.60}."
         )
-    references: dict[str, tuple[str, ...]] = {}
-    for image, texts in content.items() if isinstance(content, Mapping) else enumerate(content):
-        if isinstance(texts, str) or not isinstance(texts, Sequence):
-            raise DataError(f"The references of image {image} are {texts!r:.60}, not a list of texts.")
-        references[str(image)] = tuple(_checked(image, text, "A reference")[1] for text in texts)
-    return references
-
-
-def _coco_references(content: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """From a COCO captions dictionary; images that are listed without a caption are kept, with none."""
-    try:
-        references: dict[str, list[str]] = {str(image["id"]): [] for image in content.get("images", [])}
-        for annotation in content["annotations"]:
-            image, text = _checked(annotation["image_id"], annotation["caption"], "An annotation")
-            references.setdefault(image, []).append(text)
-    except (KeyError, TypeError) as error:
-        raise DataError(
-            'In a COCO captions dictionary each image has an "id" and each annotation an "image_id" and a '
-            f'"caption"; one lacks {error}.'
-        ) from error
+    references: dict[str, list[str]] = {}
+    if isinstance(content, Mapping) and isinstance(content.get("annotations"), list):
+        try:
+            references = {str(image["id"]): [] for image in content.get("images", [])}
+            for annotation in content["annotations"]:
+                image, text = _checked(annotation["image_id"], annotation["caption"], "An annotation")
+                references.setdefault(image, []).append(text)
+        except (KeyError, TypeError) as error:
+            raise DataError(
+                'In a COCO captions dictionary each image has an "id" and each annotation an "image_id" and a '
+                f'"caption"; one lacks {error}.'
+            ) from error
+    else:
+        for key, texts in content.items() if isinstance(content, Mapping) else enumerate(content):
+            if isinstance(texts, str) or not isinstance(texts, Sequence):
+                raise DataError(f"The references of image {key} are {texts!r:.60}, not a list of texts.")
+            references[str(key)] = [_checked(key, text, "A reference")[1] for text in texts]
     return {image: tuple(texts) for image, texts in references.items()}
-
-
-def _listed(entries: Sequence[Any]) -> Iterator[tuple[object, object]]:
-    """Image id and caption of each entry of a list: of COCO results, or of texts, whose ids are their numbers."""
-    for number, entry in enumerate(entries):
-        if not isinstance(entry, Mapping):
-            yield number, entry
-        elif "image_id" in entry and "caption" in entry:
-            yield entry["image_id"], entry["caption"]
-        else:
-            raise DataError(f'Prediction number {number} has no "image_id" or no "caption": {dict(entry)!r:.80}.')
 
 
 def _checked(image: object, text: object, what: str) -> tuple[str, str]:

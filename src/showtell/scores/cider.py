@@ -64,10 +64,6 @@ class Cider(Score):
             f"(about {FEW_IMAGES} at least): take them from the training captions or from COCO's."
         )
 
-    def from_sums(self, sums: Floats, images: int) -> Floats:
-        """The mean over images."""
-        return sums / images
-
     def signature(self, corpus: Corpus) -> str:
         """Tokenizer, references, source of the document frequencies and its size in images, version."""
         given = corpus.document_frequency
@@ -133,11 +129,8 @@ def image_means(index: NgramIndex, similarity: Floats) -> Floats:
     """The mean over references and n, times 10, of each image: (orders, references) to (images,)."""
     image = index.image[~index.is_prediction]
     references = np.bincount(image, minlength=index.images)
-    sums = [np.bincount(image, weights=row, minlength=index.images) for row in similarity]
-    total = sums[0]
-    for row in sums[1:]:
-        total = total + row
-    return total / len(sums) / references * 10.0
+    total = sum(np.bincount(image, weights=row, minlength=index.images) for row in similarity)
+    return np.asarray(total / len(similarity) / references * 10.0)
 
 
 def _sums(values: Floats, lengths: Integers) -> Floats:

@@ -28,16 +28,11 @@ def diagnose(
 ) -> dict[str, float]:
     """Rates over a set of captions, one per image.
 
-    Args:
-        captions: the predictions.
-        training: captions that the model was trained on: adds `novelty`.
-        vocabulary: words that count as known; None counts only the marks of unknown words.
-
-    Returns:
-        mean_length in words; vocabulary, the number of different words; distinct_1 and distinct_2, different n-grams
-        per n-gram; bad_endings and repeats, shares of captions that end in a word like "a", or in which one to four
-        words follow themselves; unknown, the share of words; identical, the share of captions that another image has
-        too; most_common, the share of the commonest caption; novelty, the share that is no training caption.
+    mean_length in words; vocabulary, the number of different words; distinct_1 and distinct_2, different n-grams per
+    n-gram; bad_endings and repeats, shares of captions that end in a word like "a", or in which one to four words
+    follow themselves; unknown, the share of words that are not in the vocabulary (None: marks of unknown words);
+    identical, the share of captions that another image has too; most_common, the share of the commonest caption; with
+    training captions novelty, the share that is none of these.
 
     Raises:
         DataError: there are no captions.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import html
+import importlib.util
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +30,16 @@ from showtell.errors import (
 from showtell.files import read_json
 from showtell.hub import (
     LOCAL,
-    PICKLE,
     SETTINGS,
-    commit_of,
     missing_files,
     named_kernel,
     quiet,
     repository_folder,
-    weight_files,
 )
 from showtell.images.loading import prepare_batches
 from showtell.images.photo import open_photo
+from showtell.progress import counting
 
-# Called with what is done; gives a function that is called with the items done since the last call, and the total.
-Reporting = Callable[[str], AbstractContextManager[Callable[[int, int | None], None]]]
 Rows = npt.NDArray[np.float32]
 PROMPT = "A photo depicts "  # before each caption, of CLIPScore and of PAC-S
 FILES = (".pth", ".pt", ".bin")  # of weights without a model around them
@@ -60,18 +58,12 @@ LAYERS = {
     "electra-large-discriminator": 14, "bart-base": 6, "bart-large": 10, "bart-large-mnli": 11, "t5-small": 6,
     "t5-base": 11, "t5-large": 23,
 }  # fmt: skip
-_NO_LIMIT = 1_000_000  # tokens from which on a limit is none
+_NO_LIMIT = 1_000_000  # tokens; a tokenizer with a higher limit has none
 _WITH_SPACE = ("Roberta", "GPT2")  # tokenizers to which bert_score gives a space in front of a text
 
 
 class Encoder:
     """A model in fp32 with its tokenizer, from a folder or the hub. Code of a repository is never run.
-
-    Args:
-        name: a folder, or a repository on the hub (owner/name or owner/name@revision).
-        batch_size: photos or texts at once.
-        device: where to compute; None: on a GPU if there is one.
-        reporting: shows the progress of long work.
 
     Raises:
         CheckpointError: it is missing, incomplete, damaged, or of another kind.
@@ -82,12 +74,22 @@ class Encoder:
     unused: tuple[str, ...] = ("pooler.",)  # weights that are not used, and that some files lack
     model: Any
     context: int | None  # tokens that it reads, special ones included; None: any number
+    details: tuple[str, ...]  # of the signature
 
-    def __init__(self, name: str, batch_size: int, device: str | None, reporting: Reporting) -> None:
-        self.folder = _model_folder(name, with_processor=self.auto_class == "CLIPModel")
-        self.name = Path(name).resolve().name if Path(name).is_dir() else name
-        self.batch_size, self.reporting = batch_size, reporting
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    def __init__(self, name: str, batch_size: int) -> None:
+        if importlib.util.find_spec("transformers") is None:
+            raise MissingDependencyError(
+                f'{name} is a model of transformers, which is not installed: pip install "showtell[transformers]".'
+            )
+        is_clip = self.auto_class == "CLIPModel"
+        is_folder = Path(name).is_dir()
+        self.folder = Path(name) if is_folder else repository_folder(name, with_processor=is_clip, or_pickle=True)
+        missing = missing_files(self.folder, with_processor=is_clip, or_pickle=True)
+        if missing:
+            raise CheckpointError(f"The model {name} is incomplete: {self.folder} lacks {', '.join(missing)}.")
+        self.name = Path(name).resolve().name if is_folder else name
+        self.batch_size = batch_size
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.settings = self._open("AutoConfig")
         kernel = named_kernel(read_json(self.folder / SETTINGS))
         if kernel:
@@ -96,9 +98,6 @@ class Encoder:
                 "is never run here; remove attn_implementation from it."
             )
         self.tokenizer = self._open("AutoTokenizer")
-        files = [self.folder / file for file in weight_files(self.folder)]
-        self.revision = commit_of(self.folder)
-        self.fingerprint = _fingerprint(files if all(map(Path.is_file, files)) else [self.folder / PICKLE])
 
     def open_model(self, **settings: Any) -> None:
         """Open the weights, with other settings than the folder's where given."""
@@ -111,8 +110,16 @@ class Encoder:
             )
         self.model = self.model.eval().requires_grad_(False).to(self.device)
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the weights, whatever file they came from."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(name.encode() + tensor.cpu().numpy().tobytes())
+        return digest.hexdigest()[:12]
+
     def _open(self, auto_class: str, **options: Any) -> Any:
-        """The settings, model, tokenizer or image processor of the folder, by a class of transformers."""
+        """The settings, model or tokenizer of the folder, by a class of transformers."""
         import transformers
 
         try:
@@ -124,34 +131,24 @@ class Encoder:
                 f"({type(error).__name__}: {first_line(error)}); get its files once more."
             ) from error
 
-    def signature_of(self, *parts: str) -> str:
-        """What its vectors depend on, for people; with what depends on the kind of model."""
+    @property
+    def signature(self) -> str:
+        """What its vectors depend on."""
         import transformers
 
-        revision = (f"revision:{self.revision}",) if self.revision else ()
-        own = (f"model:{self.name}", *revision, f"weights:{self.fingerprint}")
-        return "|".join((*own, *parts, "dtype:fp32", f"transformers:{transformers.__version__}"))
+        own = (f"model:{self.name}", f"weights:{self.fingerprint}", *self.details)
+        return "|".join((*own, "dtype:fp32", f"transformers:{transformers.__version__}"))
 
     def prepare(self, text: str) -> str:
         """A text as the tokenizer is given it."""
         raise NotImplementedError
 
-    def token_ids(self, texts: Sequence[str], *, whole: bool = False) -> list[list[int]]:
-        """The tokens of each text with the special ones around them; without `whole` not those beyond the context."""
-        limits = {} if whole or self.context is None else {"truncation": True, "max_length": self.context}
+    def token_ids(self, texts: Sequence[str], context: int | None) -> list[list[int]]:
+        """The tokens of each text with the special ones around them, not those beyond a context."""
+        limits = {} if context is None else {"truncation": True, "max_length": context}
         with quiet():
             ids: list[list[int]] = self.tokenizer(list(map(self.prepare, texts)), **limits)["input_ids"]
         return ids
-
-    def truncation_warning(self, title: str, texts: Sequence[str]) -> str | None:
-        """A sentence where texts have more tokens than it reads."""
-        count = sum(len(ids) > (self.context or len(ids)) for ids in self.token_ids(texts, whole=True))
-        if not count:
-            return None
-        return (
-            f"{title}: {count} of {len(texts)} texts have more than the {self.context} tokens that {self.name} reads; "
-            "what is behind them counted nothing."
-        )
 
 
 class ClipEncoder(Encoder):
@@ -160,20 +157,21 @@ class ClipEncoder(Encoder):
     A. Radford et al., Learning transferable visual models from natural language supervision, ICML 2021. Photos are
     prepared and texts cleaned as in OpenAI's own code, which CLIPScore and PAC-S run: Pillow's bicubic filter, the
     central square as torchvision cuts it (transformers' processors resize and cut otherwise), HTML entities and
-    typographic quotes undone.
+    typographic quotes undone. A file of weights needs a base: the CLIP whose architecture, tokenizer
+    and preprocessing it has.
     """
 
     auto_class = "CLIPModel"
     unused = ()
 
-    def __init__(self, name: str, base: str | None, batch_size: int, device: str | None, reporting: Reporting) -> None:
+    def __init__(self, name: str, base: str | None, batch_size: int) -> None:
         is_file = Path(name).suffix in FILES and not Path(name).is_dir()
         if is_file and base is None:
             raise CheckpointError(
                 f"{name} is a file of weights alone; name the CLIP whose architecture and tokenizer it has with "
                 "--clip-model, such as openai/clip-vit-base-patch32."
             )
-        super().__init__(str(base) if is_file else name, batch_size, device, reporting)
+        super().__init__(str(base) if is_file else name, batch_size)
         if self.settings.model_type != "clip":
             raise CheckpointError(
                 f'{self.name} is a model of type "{self.settings.model_type}", and CLIPScore and PAC-S are defined for '
@@ -183,10 +181,11 @@ class ClipEncoder(Encoder):
         if is_file:
             self._take_weights(Path(name))
         self.context = int(self.settings.text_config.max_position_embeddings)
-        self.pixels = int(self.settings.vision_config.image_size)
+        pixels = int(self.settings.vision_config.image_size)
+        self.details = (f"prefix:{PROMPT.strip()}", f"context:{self.context}", f"image:{pixels}")
         processor = self._open("AutoImageProcessor")
         self._prepare_photo = Compose([
-            Resize(self.pixels, InterpolationMode.BICUBIC), CenterCrop(self.pixels), ToTensor(),
+            Resize(pixels, InterpolationMode.BICUBIC), CenterCrop(pixels), ToTensor(),
             Normalize(processor.image_mean, processor.image_std),
         ])  # fmt: skip
         self._vectors: dict[Hashable, Rows] = {}  # of photos and captions, so that each is encoded once
@@ -208,12 +207,7 @@ class ClipEncoder(Encoder):
             ) from error
         if missing:
             raise CheckpointError(f"{file} is no whole CLIP with a ViT: it lacks {summarise(missing, 2)}.")
-        self.name, self.revision, self.fingerprint = file.name, None, _fingerprint([file])
-
-    @property
-    def signature(self) -> str:
-        """What its vectors depend on."""
-        return self.signature_of(f"prefix:{PROMPT.strip()}", f"context:{self.context}", f"image:{self.pixels}")
+        self.name = file.name
 
     def prepare(self, text: str) -> str:
         """A caption behind the prompt, in the characters that OpenAI's tokenizer makes of it."""
@@ -221,51 +215,55 @@ class ClipEncoder(Encoder):
 
     def embed_texts(self, captions: Sequence[str]) -> Rows:
         """Unit vectors of captions behind the prompt: (captions, D). What is beyond the context is left out."""
-        new = sorted({text for text in captions if text not in self._vectors}, key=len)
-        with self.reporting(f"texts with {self.name}") as report:
-            for first in range(0, len(new), self.batch_size):
-                texts = new[first : first + self.batch_size]
-                # nothing looks ahead in a text, so what fills it up behind its end needs no mask
-                ids = list(map(torch.tensor, self.token_ids(texts)))
-                tokens = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True).to(self.device)
-                with torch.no_grad():
-                    self._keep(texts, self.model.get_text_features(input_ids=tokens).pooler_output)
-                report(len(texts), len(new))
-        return np.stack([self._vectors[text] for text in captions])
+        return self._embed("texts", captions, self._text_features)
 
     def embed_photos(self, paths: Sequence[Path]) -> Rows:
-        """Unit vectors of photos: (photos, D).
+        """Unit vectors of photos: (photos, D)."""
+        return self._embed("photos", paths, self._photo_features)
+
+    @torch.no_grad()
+    def _embed(self, kind: str, items: Sequence[Any], features: Callable[[list[Any]], Tensor]) -> Rows:
+        """Unit vectors of photos or captions, each encoded once: (items, D)."""
+        new = [item for item in dict.fromkeys(items) if item not in self._vectors]
+        new.sort(key=lambda item: len(str(item)))  # texts of about the same length together
+        with counting(f"{kind} with {self.name}", len(new)) as progress:
+            for first in range(0, len(new), self.batch_size):
+                batch = new[first : first + self.batch_size]
+                vectors = features(batch)
+                if not bool(torch.isfinite(vectors).all()):
+                    raise CheckpointError(f"The weights of {self.name} give vectors that are not finite.")
+                self._vectors.update(zip(batch, normalize(vectors.float(), dim=-1).cpu().numpy(), strict=True))
+                progress(len(batch))
+        return np.stack([self._vectors[item] for item in items])
+
+    def _text_features(self, texts: list[str]) -> Tensor:
+        """(texts, D). Nothing looks ahead in a text, so what fills it up behind its end needs no mask."""
+        ids = list(map(torch.tensor, self.token_ids(texts, self.context)))
+        tokens = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True).to(self.device)
+        vectors: Tensor = self.model.get_text_features(input_ids=tokens).pooler_output
+        return vectors
+
+    def _photo_features(self, paths: list[Path]) -> Tensor:
+        """(photos, D).
 
         Raises:
-            DataError: some cannot be read; the message names them.
+            DataError: some cannot be read.
         """
-        new = [path for path in dict.fromkeys(paths) if path not in self._vectors]
-        failures: list[str] = []
-        with self.reporting(f"photos with {self.name}") as report:
-            for batch in prepare_batches(new, lambda path: self._prepare_photo(open_photo(path)), self.batch_size):
-                failures += [str(photo).rstrip(".") for _, photo in batch if isinstance(photo, ImageError)]
-                photos = {path: photo for path, photo in batch if isinstance(photo, Tensor)}
-                if photos:
-                    pixels = torch.stack(list(photos.values())).to(self.device)
-                    with torch.no_grad():
-                        self._keep(photos, self.model.get_image_features(pixels).pooler_output)
-                report(len(batch), len(new))
+        batches = prepare_batches(paths, lambda path: self._prepare_photo(open_photo(path)), self.batch_size)
+        photos: dict[Path, Any] = dict(chain.from_iterable(batches))
+        failures = [str(photo).rstrip(".") for photo in photos.values() if isinstance(photo, ImageError)]
         if failures:
-            raise DataError(f"{len(failures)} of {len(set(paths))} photos cannot be read: {summarise(failures, 3)}.")
-        return np.stack([self._vectors[path] for path in paths])
-
-    def _keep(self, keys: Iterable[Hashable], vectors: Tensor) -> None:
-        """Keep the unit vectors of photos or captions: (B, D)."""
-        if not bool(torch.isfinite(vectors).all()):
-            raise CheckpointError(f"The weights of {self.name} cannot be used: its vectors are no finite numbers.")
-        self._vectors.update(zip(keys, normalize(vectors.float(), dim=-1).cpu().numpy(), strict=True))
+            raise DataError(f"{len(failures)} of {len(paths)} photos cannot be read: {summarise(failures, 3)}.")
+        pixels = torch.stack([photos[path] for path in paths]).to(self.device)
+        vectors: Tensor = self.model.get_image_features(pixels).pooler_output
+        return vectors
 
 
 class BertEncoder(Encoder):
     """An encoder of texts as BERTScore uses it, cut off behind the layer whose vectors are compared."""
 
-    def __init__(self, name: str, layer: int | None, batch_size: int, device: str | None, reporting: Reporting) -> None:
-        super().__init__(name, batch_size, device, reporting)
+    def __init__(self, name: str, layer: int | None, batch_size: int) -> None:
+        super().__init__(name, batch_size)
         layers = getattr(self.settings, "num_hidden_layers", None)
         if layers is None:
             raise CheckpointError(
@@ -276,71 +274,34 @@ class BertEncoder(Encoder):
         if layer is None or layer > layers:
             problem = "it is not known which one BERTScore compares" if layer is None else f"there is no layer {layer}"
             raise UsageError(
-                f"{self.name} has {layers} layers, and {problem}; give --bert-layer from 0 (its embeddings) to "
-                f"{layers}."
+                f"{self.name} has {layers} layers, and {problem}; give --bert-layer from 0 (its embeddings) on."
             )
-        self.layer = layer
+        self.details = (f"layer:{layer}",)
         self.open_model(num_hidden_layers=layer)
         self.model = self.model.get_encoder() if self.settings.is_encoder_decoder else self.model
         limit = int(self.tokenizer.model_max_length)
         self.context = None if limit > _NO_LIMIT else limit
         self._leading = " " if type(self.tokenizer).__name__.startswith(_WITH_SPACE) else ""
-        self.special_tokens = len(self.tokenizer("")["input_ids"])  # of a text without a word
-
-    @property
-    def signature(self) -> str:
-        """What its vectors depend on."""
-        return self.signature_of(f"layer:{self.layer}")
+        self.special = [self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]
 
     def prepare(self, text: str) -> str:
         """A text without white space around it, behind a space for some tokenizers."""
         return self._leading + text.strip() if text.strip() else ""
 
+    @torch.no_grad()
     def encode(self, texts: Iterable[str]) -> dict[str, tuple[list[int], Rows]]:
         """The tokens of each text, and their unit vectors: (tokens, D)."""
-        ordered = sorted(set(texts), key=len)
-        ids = self.token_ids(ordered)
+        ordered = sorted(dict.fromkeys(texts), key=len)
+        ids = self.token_ids(ordered, self.context)
         encoded: dict[str, tuple[list[int], Rows]] = {}
         for first in range(0, len(ordered), self.batch_size):
             part = slice(first, first + self.batch_size)
             padded = self.tokenizer.pad({"input_ids": ids[part]}, return_tensors="pt")
-            with torch.no_grad():
-                hidden = self.model(**padded.to(self.device)).last_hidden_state
+            hidden = self.model(**padded.to(self.device)).last_hidden_state
             units = normalize(hidden.float(), dim=-1).cpu().numpy()
             for text, own, rows in zip(ordered[part], ids[part], units, strict=True):
                 encoded[text] = own, rows[: len(own)]
         return encoded
-
-
-def _model_folder(name: str, *, with_processor: bool) -> Path:
-    """The folder of a model, from the hub if it is none here."""
-    try:
-        import transformers  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError(
-            f'{name} is a model of transformers, which is not installed: pip install "showtell[transformers]".'
-        ) from error
-    folder = Path(name)
-    if not folder.is_dir():
-        if folder.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
-            raise CheckpointError(
-                f"There is no folder {name} of a model; give a folder with {SETTINGS} and weights, or the name of a "
-                "repository on the Hugging Face hub (owner/name or owner/name@revision)."
-            )
-        folder = repository_folder(name, with_processor=with_processor, or_pickle=True)
-    missing = missing_files(folder, with_processor=with_processor, or_pickle=True)
-    if missing:
-        raise CheckpointError(f"The model {name} is incomplete: {folder} lacks {', '.join(missing)}; put it there.")
-    return folder
-
-
-def _fingerprint(files: Sequence[Path]) -> str:
-    """Of the content of files."""
-    digest = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()[:12]
 
 
 _RENAMED = (  # in this order
@@ -348,21 +309,14 @@ _RENAMED = (  # in this order
     ("visual.conv1.weight", "vision_model.embeddings.patch_embedding.weight"),
     ("visual.class_embedding", "vision_model.embeddings.class_embedding"),
     ("visual.positional_embedding", "vision_model.embeddings.position_embedding.weight"),
-    ("visual.ln_pre.", "vision_model.pre_layrnorm."),
-    ("visual.ln_post.", "vision_model.post_layernorm."),
-    ("visual.proj", "visual_projection.weight"),
-    ("transformer.resblocks.", "text_model.encoder.layers."),
+    ("visual.ln_pre.", "vision_model.pre_layrnorm."), ("visual.ln_post.", "vision_model.post_layernorm."),
+    ("visual.proj", "visual_projection.weight"), ("transformer.resblocks.", "text_model.encoder.layers."),
     ("token_embedding.weight", "text_model.embeddings.token_embedding.weight"),
     ("positional_embedding", "text_model.embeddings.position_embedding.weight"),
-    ("ln_final.", "text_model.final_layer_norm."),
-    ("text_projection", "text_projection.weight"),
-    (".attn.out_proj.", ".self_attn.out_proj."),
-    (".mlp.c_fc.", ".mlp.fc1."),
-    (".mlp.c_proj.", ".mlp.fc2."),
-    (".ln_1.", ".layer_norm1."),
-    (".ln_2.", ".layer_norm2."),
-)
-_TRANSPOSED = ("visual.proj", "text_projection")  # which the code multiplies from the right
+    ("ln_final.", "text_model.final_layer_norm."), ("text_projection", "text_projection.weight"),
+    (".attn.out_proj.", ".self_attn.out_proj."), (".mlp.c_fc.", ".mlp.fc1."), (".mlp.c_proj.", ".mlp.fc2."),
+    (".ln_1.", ".layer_norm1."), (".ln_2.", ".layer_norm2."),
+)  # fmt: skip
 
 
 def from_openai(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -381,7 +335,7 @@ def from_openai(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             merged[matrix] = weight + (tensors[f"{stem}lora_B"].float() @ down.float()).view(weight.shape) / rank
     converted: dict[str, Tensor] = {}
     for name, tensor in merged.items():
-        if name in _TRANSPOSED:
+        if name in ("visual.proj", "text_projection"):  # which the code multiplies from the right
             tensor = tensor.T.contiguous()
         for old, new in _RENAMED:
             name = name.replace(old, new)

@@ -32,9 +32,7 @@ class ImageFacts:
             "images": self.path is None,
             "scenes": self.scene is None,
             "objects": self.objects is None,
-            "document_frequency": False,  # counted in the references where none is given
-            "weights": False,  # those of a score, not of an image
-        }[need]
+        }.get(need, False)  # the others are not of an image
 
 
 def image_facts(dataset: CaptionDataset, records: Sequence[CaptionRecord] | None = None) -> dict[str, ImageFacts]:

@@ -12,8 +12,7 @@ from typing import Any
 from showtell.datasets import read_dataset
 from showtell.datasets.coco import read_instances
 from showtell.datasets.records import CaptionDataset
-from showtell.datasets.table import CORRECTIONS, from_text_cell
-from showtell.errors import DataError, UsageError, summarise
+from showtell.errors import DataError, summarise
 from showtell.files import parse_json, read_json, read_text
 from showtell.images.photo_files import images_by_name, match_photos
 from showtell.scores.base import tokenize
@@ -33,28 +32,17 @@ class ScoredImages:
     files: Mapping[str, str] = field(default_factory=dict)  # path or name of the photo by image id, where it is known
 
 
-def read_scored_images(path: Path, split: str, limit: int | None = None) -> ScoredImages:
-    """References from a JSON file, or from a split of a dataset with what that knows beside them.
-
-    Args:
-        path: COCO captions JSON, JSON of {id: [texts]}, or a dataset.
-        split: of a dataset.
-        limit: at most this many images of a dataset, the same each time.
+def read_scored_images(path: Path, split: str) -> ScoredImages:
+    """References from COCO captions JSON or JSON of {id: [texts]}, or a split of a dataset with what that knows.
 
     Raises:
         DataError: it cannot be read, or has no captions.
-        UsageError: a limit for a JSON file.
     """
     content = _read_captions(path)
     if content is None:
         dataset = _read_dataset(path)
-        facts = image_facts(dataset, dataset.limited(limit).split(split))
+        facts = image_facts(dataset, dataset.split(split))
         return ScoredImages(facts, training_captions(dataset), {image: str(one.path) for image, one in facts.items()})
-    if limit is not None:
-        raise UsageError(
-            f"--limit chooses images of a dataset, and {path} is a file of captions; score what both have with "
-            "--common."
-        )
     facts = {image: ImageFacts(texts) for image, texts in read_references(content).items()}
     images = content.get("images", []) if isinstance(content.get("annotations"), list) else []
     return ScoredImages(facts, files={str(one["id"]): one["file_name"] for one in images if "file_name" in one})
@@ -66,11 +54,9 @@ def training_captions(dataset: CaptionDataset) -> tuple[str, ...] | None:
 
 
 def read_document_frequency(path: Path) -> DocumentFrequency:
-    """Document frequencies from a file of them, or counted in captions.
+    """Document frequencies from a JSON file of them, gzipped or not, or counted in captions.
 
-    Args:
-        path: JSON of document frequencies, gzipped or not; references as JSON; or a dataset, whose train split counts
-            where it has one.
+    Captions are references as JSON, or a dataset, whose train split counts where it has one.
 
     Raises:
         DataError: it cannot be read, or has no captions.
@@ -79,15 +65,15 @@ def read_document_frequency(path: Path) -> DocumentFrequency:
     if path.suffix == ".gz" or (content is not None and "document_frequency" in content):
         return DocumentFrequency.load(path)
     if content is not None:
-        texts = read_references(content)
+        texts = list(read_references(content).values())
     else:
         dataset = _read_dataset(path)
-        train = [record for record in dataset.records if record.split == "train" and record.captions]
-        texts = {record.image_id: record.captions for record in train or dataset.records if record.captions}
+        train = [record.captions for record in dataset.records if record.split == "train" and record.captions]
+        texts = train or [record.captions for record in dataset.records if record.captions]
         source += "/train" if train else ""
     if not texts:
         raise DataError(f"{path} has no captions to count document frequencies in.")
-    return DocumentFrequency.of((list(map(tokenize, captions)) for captions in texts.values()), source)
+    return DocumentFrequency.of((map(tokenize, captions) for captions in texts), source)
 
 
 def _read_captions(path: Path) -> dict[str, Any] | None:
@@ -122,12 +108,7 @@ def read_prediction_file(path: Path, images: ScoredImages) -> tuple[dict[str, st
         DataError: the file cannot be read or has another form, none of its photos is found, or two are found for one
             image.
     """
-    suffix = path.suffix.lower()
-    if suffix == ".jsonl":
-        lines = enumerate(read_text(path, "JSON lines").split("\n"), start=1)
-        content: Any = [parse_json(line, f"Line {number} of {path}") for number, line in lines if line.strip()]
-    else:
-        content = _read_table(path, _DELIMITERS[suffix]) if suffix in _DELIMITERS else read_json(path)
+    content = _read_entries(path)
     if not isinstance(content, list) or not any(isinstance(entry, Mapping) and "image" in entry for entry in content):
         return read_predictions(content), []
     captions: dict[str, str] = {}
@@ -136,31 +117,34 @@ def read_prediction_file(path: Path, images: ScoredImages) -> tuple[dict[str, st
         name, text = _read_entry(entry, f"Entry {number} of {path}")
         if text is None:
             failed.append(name)
-        elif name in captions and suffix not in _DELIMITERS:  # a table has a row for each caption, the likeliest first
+        elif name not in captions:
+            captions[name] = text
+        elif path.suffix.lower() not in _DELIMITERS:  # a table has a row for each caption, the likeliest first
             raise DataError(f"{path} has captions of {name} twice; keep one of them.")
-        else:
-            captions.setdefault(name, text)
     matched, notes = _match(captions, images, path)
     if failed:
         notes.append(f"{path} has no caption of {len(failed)} of {len(content)} photos: {summarise(failed)}.")
     return matched, notes
 
 
-def _read_table(path: Path, delimiter: str) -> list[dict[str, str]]:
-    """The rows of a table with the columns image (or image_id) and caption."""
-    reader = csv.DictReader(StringIO(read_text(path, "CSV"), newline=""), restval="", strict=True, delimiter=delimiter)
+def _read_entries(path: Path) -> Any:
+    """The content of a file of predictions in any of its forms; of a table, its rows."""
+    suffix = path.suffix.lower()
+    if suffix == ".jsonl":
+        lines = enumerate(read_text(path, "JSON lines").split("\n"), start=1)
+        return [parse_json(line, f"Line {number} of {path}") for number, line in lines if line.strip()]
+    if suffix not in _DELIMITERS:
+        return read_json(path)
+    text = StringIO(read_text(path, "CSV"), newline="")
+    reader = csv.DictReader(text, restval="", strict=True, delimiter=_DELIMITERS[suffix])
     try:
         columns = reader.fieldnames or ()
-        if "caption" not in columns or not {"image", "image_id"} & set(columns):
-            raise DataError(f"{path} has no column caption, or neither image nor image_id; predictions have both.")
-        rows: list[dict[str, str]] = list(reader)
+        rows = list(reader)
     except csv.Error as error:
         raise DataError(f"{path} cannot be read as CSV: {error} at line {reader.line_num}.") from error
-    if "image" not in columns:
-        return rows
-    folder = path.parent if tuple(columns) == CORRECTIONS else Path()
-    named = ((folder / from_text_cell(row["image"]), from_text_cell(row["caption"])) for row in rows)
-    return [{"image": str(name), "caption": caption} for name, caption in named]
+    if "caption" not in columns or not {"image", "image_id"} & set(columns):
+        raise DataError(f"{path} has no column caption, or neither image nor image_id; predictions have both.")
+    return rows
 
 
 def _read_entry(entry: Any, where: str) -> tuple[str, str | None]:
@@ -177,23 +161,24 @@ def _read_entry(entry: Any, where: str) -> tuple[str, str | None]:
 
 def _match(captions: Mapping[str, str], images: ScoredImages, path: Path) -> tuple[dict[str, str], list[str]]:
     """The captions of photos by image id, and how the photos were matched."""
-    files = images.files
-    by_name = images_by_name({image: [image, *filter(None, [files.get(image)])] for image in images.facts})
-    image_ids, kind = match_photos(map(Path, captions), by_name)
+    names = {image: [image, *filter(None, [images.files.get(image)])] for image in images.facts}
+    image_ids, kind = match_photos(map(Path, captions), images_by_name(names))
     if kind is None:
         raise DataError(
             f"{path} has captions of {summarise(captions, 3) or 'no photo'}, and none of them is one of the images to "
             f"score ({summarise(images.facts, 3)}; --split chooses others): photos are matched by path, file name, "
             "file name without suffix, or the number at its end."
         )
-    matched: dict[str, list[str]] = {}
-    for name in captions:
-        matched.setdefault(image_ids.get(Path(name), name), []).append(name)
-    twice = [f"{image} ({summarise(names, 2)})" for image, names in matched.items() if len(names) > 1]
-    if twice:
-        raise DataError(f"By {kind}, {path} has captions of more than one photo for image {summarise(twice, 3)}.")
-    note = f"Photos of {path} are matched to images by {kind}: {len(image_ids)} of {len(captions)}."
-    return {image: captions[name] for image, (name,) in matched.items()}, [note]
+    matched: dict[str, str] = {}
+    for name, text in captions.items():
+        image = image_ids.get(Path(name), name)
+        if image in matched:
+            photos = [name for name in captions if image_ids.get(Path(name), name) == image]
+            raise DataError(
+                f"By {kind}, {path} has captions of more than one photo for image {image} ({summarise(photos, 2)})."
+            )
+        matched[image] = text
+    return matched, [f"Photos of {path} are matched to images by {kind}: {len(image_ids)} of {len(captions)}."]
 
 
 def with_objects(facts: Mapping[str, ImageFacts], path: Path) -> tuple[dict[str, ImageFacts], list[str]]:

@@ -43,21 +43,7 @@ EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
 BEAM = 40
 _IMAGES_AT_ONCE = 256
 
-STATISTICS = (
-    "words",
-    "reference words",
-    "function words",
-    "reference function words",
-    *(
-        f"{kind} {side}"
-        for kind in KINDS
-        for side in ("content", "reference content", "function", "reference function")
-    ),
-    "chunks",
-    "matched words",
-    "matched reference words",
-    "fragments",  # the chunks, but 0 where all words of both match in one
-)
+STATISTICS = 24  # the 23 of the reference, and what its corpus score adds up in place of the chunks
 
 # A path's rank is one number, the better the lower: matched words, chunks, distance, from high to low.
 _CHUNK, _MATCH = 1 << 32, 1 << 52
@@ -72,10 +58,7 @@ _ENDINGS = (
 
 
 class Meteor(Score):
-    """METEOR 1.5. Statistics: those named in `STATISTICS`, of the best reference of each image.
-
-    The first 23 are the reference's own; the last is what its corpus score adds up in place of the chunks.
-    """
+    """METEOR 1.5. Statistics: those of `statistics`, of the best reference of each image."""
 
     numbers = (ScoreNumber("meteor", "METEOR", can_select=True, explanation_rank=4),)
     summary = "METEOR 1.5, English, `-norm`"
@@ -91,15 +74,13 @@ class Meteor(Score):
             normalise(" ".join(words).replace("|||", "").replace("  ", " ")) for words in corpus.predicted_words
         ]
         references = [[normalise(" ".join(words)) for words in texts] for texts in corpus.reference_words]
-        index = open_index()
-        lexicon = Lexicon(
-            index, {*chain.from_iterable(predictions), *chain.from_iterable(chain.from_iterable(references))}
-        )
+        vocabulary = {*chain.from_iterable(predictions), *chain.from_iterable(chain.from_iterable(references))}
+        lexicon = Lexicon(open_index(), vocabulary)
         rows: list[list[int]] = []
         for first in range(0, len(predictions), _IMAGES_AT_ONCE):
             batch = slice(first, first + _IMAGES_AT_ONCE)
             rows += _best_statistics(predictions[batch], references[batch], lexicon)
-        return np.array(rows, dtype=np.float64).reshape(-1, len(STATISTICS))
+        return np.array(rows, dtype=np.float64).reshape(-1, STATISTICS)
 
     def from_sums(self, sums: Floats, images: int) -> Floats:
         """The score of summed statistics."""
@@ -146,7 +127,7 @@ def _best_statistics(
             statistics(test, other, options)
             for other, options in zip(others, lexicon.matches(test, others), strict=True)
         ]
-    scores = score(np.array(rows, dtype=np.float64).reshape(-1, len(STATISTICS)))
+    scores = score(np.array(rows, dtype=np.float64).reshape(-1, STATISTICS))
     ends = np.cumsum([len(texts) for texts in references]).tolist()
     return [rows[first + int(np.argmax(scores[first:end]))] for first, end in pairwise([0, *ends])]
 
@@ -157,9 +138,8 @@ class _Word:
     __slots__ = ("is_function", "key", "stem", "synsets")
 
     def __init__(self, text: str, index: MeteorIndex) -> None:
-        number = index.words.get(text)
         self.key = java_hash(text)
-        self.stem = java_hash(index.stems[number] if number is not None else stem(text))
+        self.stem = java_hash(stem(text))
         self.synsets = frozenset(synsets(text, index))
         self.is_function = text in index.function_words
 
@@ -234,10 +214,9 @@ class Lexicon:
                 yield options
                 continue
             for at, size, node in reference.phrases:
-                spans = from_reference.get(node)
-                if spans is None:
-                    from_reference[node] = spans = self._spans(node, test)
-                options[at].extend(_Match(at, size, start, length, PARAPHRASE) for start, length in spans)
+                if node not in from_reference:
+                    from_reference[node] = self._spans(node, test)
+                options[at] += [_Match(at, size, *span, PARAPHRASE) for span in from_reference[node]]
             for start, length, node in from_test:
                 for at, size in self._spans(node, reference):
                     options[at].append(_Match(at, size, start, length, PARAPHRASE))
@@ -245,9 +224,9 @@ class Lexicon:
 
     def _starts(self, word: _Word, sentence: _Sentence) -> list[tuple[int, int]]:
         """The words of a sentence that match a word: (kind, start), kind by kind."""
-        kinds = self._kinds.get(word)
-        if kinds is None:
-            self._kinds[word] = kinds = self._matching(word)
+        if word not in self._kinds:
+            self._kinds[word] = self._matching(word)
+        kinds = self._kinds[word]
         common = kinds.keys() & sentence.positions.keys()
         return sorted((kind, start) for other in common for kind in kinds[other] for start in sentence.positions[other])
 
@@ -263,19 +242,15 @@ class Lexicon:
 
     def _listed(self, node: int) -> dict[int, int]:
         """The paraphrases of a phrase, each with its index in the list."""
-        listed = self._paraphrases.get(node)
-        if listed is None:
-            nodes = self._index.paraphrases_of(node)
-            self._paraphrases[node] = listed = dict(zip(nodes, range(len(nodes)), strict=True))
-        return listed
+        if node not in self._paraphrases:
+            self._paraphrases[node] = {other: rank for rank, other in enumerate(self._index.paraphrases_of(node))}
+        return self._paraphrases[node]
 
     def _spans(self, node: int, sentence: _Sentence) -> list[Span]:
         """Where a sentence has paraphrases of a phrase, in the order of the phrase's list."""
         listed = self._listed(node)
-        common = listed.keys() & sentence.spans.keys()
-        if not common:
-            return []
-        return [span for other in sorted(common, key=listed.__getitem__) for span in sentence.spans[other]]
+        common = sorted(listed.keys() & sentence.spans.keys(), key=listed.__getitem__)
+        return [span for other in common for span in sentence.spans[other]]
 
 
 def _shared(word: _Word) -> Iterator[tuple[int, int]]:
@@ -287,7 +262,11 @@ def _shared(word: _Word) -> Iterator[tuple[int, int]]:
 
 
 def statistics(test: _Sentence, reference: _Sentence, options: Options) -> list[int]:
-    """The statistics of the best alignment, as named in `STATISTICS`."""
+    """The statistics of the best alignment, in the reference's order.
+
+    Words and function words, each of prediction and reference; matched words, for each kind content words of both and
+    function words of both; chunks; matched words of both; chunks again, but 0 where all words of both match in one.
+    """
     chunks, chosen = best_alignment(options, len(test.words))
     matched = [0] * 16
     words = reference_words = 0
@@ -299,7 +278,7 @@ def statistics(test: _Sentence, reference: _Sentence, options: Options) -> list[
         words += length
         reference_words += size
     lengths = [len(test.words), len(reference.words)]
-    functions = [sum([word.is_function for word in sentence.words]) for sentence in (test, reference)]
+    functions = [sum(word.is_function for word in sentence.words) for sentence in (test, reference)]
     fragments = 0 if chunks == 1 and [words, reference_words] == lengths else chunks
     return [*lengths, *functions, *matched, chunks, words, reference_words, fragments]
 
@@ -392,7 +371,7 @@ def synsets(word: str, index: MeteorIndex) -> Iterator[int]:
     bases: Iterable[str] = index.irregular.get(word, ())
     if not bases and len(word) > 2 and not word.endswith("ss"):
         regular = (word.removesuffix(ending) + base for ending, base in _ENDINGS if word.endswith(ending))
-        bases = [next((base for base in regular if index.has_synsets(base)), "")]
+        bases = [next((base for base in regular if index.synonyms.get(base)), "")]
     for base in bases:
         yield from index.synsets_of(base)
 

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from showtell.errors import DataError
-from showtell.files import parse_json, read_json, write_json
+from showtell.files import parse_json, read_json
 
 ORDERS = 4
 FEW_IMAGES = 100  # below about this many, document frequencies say little about which words are common
@@ -194,20 +194,14 @@ class DocumentFrequency:
         try:
             images = int(content["ref_len"])
             counts = {tuple(gram.split(" ")): float(count) for gram, count in content["document_frequency"].items()}
-            wrong = next((gram for gram, count in counts.items() if not 0 <= count <= images), None)
-            if images < 1 or wrong is not None:
-                raise ValueError(f"{' '.join(wrong or ())!r:.60} in {counts.get(wrong or ())} of {images} images")
+            if images < 1 or not all(0 <= count <= images for count in counts.values()):
+                raise ValueError("counts are between 0 and ref_len, which is at least 1")
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise DataError(
                 f'{path} holds no document frequencies: it should be {{"ref_len": images, "document_frequency": '
                 f'{{"a man": 3}}}} ({type(error).__name__}: {error!s:.100}).'
             ) from error
         return cls(counts, images, path.name)
-
-    def save(self, path: Path) -> None:
-        """Write what `load` reads."""
-        counts = {" ".join(map(str, gram)): count for gram, count in self.counts.items()}
-        write_json(path, {"ref_len": self.images, "document_frequency": counts})
 
     def of_grams(self, index: NgramIndex, entries: NgramCounts, n: int) -> npt.NDArray[np.float64]:
         """The document frequency of each n-gram of a corpus: (grams,)."""

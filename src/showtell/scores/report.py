@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,23 +53,17 @@ class ScoreReport:
 
     def __str__(self) -> str:
         """The table that `showtell score` prints, without intervals."""
-        from showtell.scores.table import ScoreTable  # which knows this record
+        from showtell.scores.table import as_text  # which knows this record
 
-        return str(ScoreTable({"score": self}))
+        return as_text({"score": self}, {}, samples=0)
 
     def to_json(self) -> dict[str, Any]:
         """What `showtell score --json` has of each system."""
         return {name: getattr(self, name) for name in ("scores", "signatures", "images", "skipped")}
 
 
-def measure(corpus: Corpus, chosen: dict[str, Score], progress: Callable[[int], None] | None = None) -> ScoreReport:
-    """Run each metric on a corpus. One that cannot run is skipped and costs the others nothing.
-
-    Args:
-        corpus: the captions.
-        chosen: metric's name to metric.
-        progress: called with 1 when a metric is done.
-    """
+def measure(corpus: Corpus, chosen: dict[str, Score]) -> ScoreReport:
+    """Run each metric, by its name, on a corpus. One that cannot run is skipped and costs the others nothing."""
     scores: dict[str, float | None] = {}
     signatures: dict[str, str] = {}
     skipped: dict[str, str] = {}
@@ -85,9 +78,6 @@ def measure(corpus: Corpus, chosen: dict[str, Score], progress: Callable[[int], 
             scores.update(dict.fromkeys(score.names))
             skipped.update(dict.fromkeys(score.names, str(error)))
             continue
-        finally:
-            if progress:
-                progress(1)
         statistics[metric] = ScoreStatistics(score, rows, score.signature(corpus))
         scores.update(zip(score.names, map(_defined, corpus_numbers(score, rows).tolist()), strict=True))
         signatures.update(dict.fromkeys(score.names, statistics[metric].signature))
@@ -115,7 +105,7 @@ def _require(metric: str, score: Score, corpus: Corpus) -> None:
             "repository on the Hugging Face hub."
         )
     for need in score.needs:
-        lacking = corpus.lacking(need)
+        lacking = [image for image, facts in zip(corpus.ids, corpus.facts, strict=True) if facts.lacks(need)]
         if lacking:
             raise DataError(
                 f'"{metric}" needs {_NEEDS[need]} ({len(lacking)} of {len(corpus.ids)} image(s) lack them: '

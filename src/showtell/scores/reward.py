@@ -7,7 +7,7 @@ frequencies alike. Shapes: B images, N samples of each, T words.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -83,7 +83,7 @@ class SampleCorpus:
 class Reward:
     """A weighted sum of scores for samples of the images it was prepared for.
 
-    >>> reward = Reward.prepare({"7": [[4, 5, 6], [4, 5]], "8": [[7, 8]]}, vocabulary_size=10)
+    >>> reward = Reward({"7": [[4, 5, 6], [4, 5]], "8": [[7, 8]]}, vocabulary_size=10)
     >>> words = torch.tensor([[[4, 5, 6]], [[7, 9, 0]]])
     >>> reward(words, words > 0, ["7", "8"]).shape
     torch.Size([2, 1])
@@ -92,51 +92,34 @@ class Reward:
     def __init__(
         self,
         references: Mapping[str, Sequence[Sequence[int]]],
-        weights: Mapping[str, float],
-        document_frequency: IdFrequency | DocumentFrequency,
-        vocabulary_size: int,
-    ) -> None:
-        """Use `prepare`."""
-        self.references = {image: list(map(list, captions)) for image, captions in references.items()}
-        self.weights = dict(weights)
-        self.document_frequency = document_frequency
-        self.vocabulary_size = vocabulary_size
-
-    @classmethod
-    def prepare(
-        cls,
-        references: Mapping[str, Sequence[Sequence[int]]],
         *,
         vocabulary_size: int,
         weights: Mapping[str, float] | None = None,
         document_frequency: DocumentFrequency | None = None,
-    ) -> Reward:
+    ) -> None:
         """Count the n-grams of the training captions.
 
         Args:
             references: image id to the word ids of its captions, the end included if it shall count.
             vocabulary_size: ids are below this.
             weights: number of a score that can be a reward, to its weight; None is CIDEr-D alone.
-            document_frequency: of n-grams of ids written as text; None counts them in the references.
+            document_frequency: of n-grams of ids; None counts them in the references.
 
         Raises:
             DataError: an image has no reference, or an id is not below `vocabulary_size`.
             UsageError: a part that does not exist.
         """
-        weights = weights or {"cider": 1.0}
-        for name in weights:
+        self.weights = dict(weights or {"cider": 1.0})
+        for name in self.weights:
             if name not in reward_numbers():
                 raise UsageError(f'There is no reward "{name}": {nearest(name, reward_numbers())}.')
         bare = [image for image, captions in references.items() if not captions]
         if bare or not references:
             raise DataError(f"A reward needs references; {len(bare)} image(s) have none: {summarise(bare)}.")
-        frequency: IdFrequency | DocumentFrequency = IdFrequency.of(list(references.values()), vocabulary_size)
-        if document_frequency is not None:
-            counts: dict[tuple[Hashable, ...], float] = {
-                tuple(map(int, map(str, gram))): count for gram, count in document_frequency.counts.items()
-            }
-            frequency = DocumentFrequency(counts, document_frequency.images, document_frequency.source)
-        return cls(references, weights, frequency, vocabulary_size)
+        self.references = {image: list(map(list, captions)) for image, captions in references.items()}
+        self.vocabulary_size = vocabulary_size
+        counted = IdFrequency.of(list(self.references.values()), vocabulary_size)
+        self.document_frequency = document_frequency or counted
 
     def __call__(self, words: Tensor, is_word: Tensor, image_ids: Sequence[str]) -> Tensor:
         """The reward of each sample: (B, N), in double precision, on the samples' device.

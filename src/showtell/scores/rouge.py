@@ -31,10 +31,6 @@ class RougeL(Score):
         values = [rouge_l(prediction, references) for prediction, references in pairs]
         return np.array(values, dtype=np.float64).reshape(-1, 1)
 
-    def from_sums(self, sums: Floats, images: int) -> Floats:
-        """The mean over images."""
-        return sums / images
-
     def signature(self, corpus: Corpus) -> str:
         """Tokenizer, references, beta, version."""
         return f"{corpus.signature}|beta:{_BETA}|version:{__version__}"

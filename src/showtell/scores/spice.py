@@ -7,7 +7,6 @@ Stanford CoreNLP 3.6.0, whose models no package carries: where anything is missi
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import subprocess
@@ -22,6 +21,7 @@ from showtell.errors import DataError, MissingDependencyError
 from showtell.files import cache_folder
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 from showtell.scores.cider import Cider
+from showtell.scores.meteor_index import pycocoevalcap_folder
 
 _MODELS = "lib/stanford-corenlp-3.6.0-models.jar"
 _DOWNLOAD = 'python -c "from pycocoevalcap.spice.get_stanford_models import get_stanford_models as get; get()"'
@@ -63,17 +63,8 @@ class Spice(Score):
 
 
 def find_spice() -> tuple[str, Path]:
-    """The Java program and SPICE's folder.
-
-    Raises:
-        MissingDependencyError: something is missing; the message says what to run.
-    """
-    package = importlib.util.find_spec("pycocoevalcap")
-    if package is None or not package.submodule_search_locations:
-        raise MissingDependencyError(
-            'SPICE comes with pycocoevalcap, which is not installed; install it with pip install "showtell[meteor]".'
-        )
-    folder = Path(package.submodule_search_locations[0]) / "spice"
+    """The Java program and SPICE's folder."""
+    folder = pycocoevalcap_folder("SPICE") / "spice"
     java = shutil.which("java")
     if java is None:
         raise MissingDependencyError("SPICE needs Java 8 or later, and there is no java on the PATH; install it first.")

@@ -1,114 +1,93 @@
-"""Systems on the same images as one table for people, and the differences between each pair of them."""
+"""Systems on the same images as one table for people, and the differences between each pair of them; or as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from io import StringIO
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from showtell.scores.bootstrap import POINT, POWER, SAMPLES, Comparison, Interval, compare_all, intervals
+from showtell.scores.bootstrap import SAMPLES, Comparison, compare_all, intervals
 from showtell.scores.report import ScoreReport
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+Reports = Mapping[str, ScoreReport]  # by the systems' names
+Rates = Mapping[str, Mapping[str, float]]  # of the captions of each system, from `diagnose`
 _WIDEST_NAME = 24  # characters of a system's name in a line
 
 
-@dataclass(frozen=True)
-class ScoreTable:
-    """Scores with their intervals, rates of the captions, and the differences of each pair, by the systems' names."""
+def as_json(
+    reports: Reports, rates: Rates, samples: int = SAMPLES, about: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Of one system its scores, of several {"systems": [...], "comparisons": [...]}; with what else is known of each.
 
-    reports: Mapping[str, ScoreReport]
-    rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    bounds: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
-    comparisons: Sequence[Comparison] = ()
+    Raises:
+        DataError: the reports are of different images, or their numbers were made in different ways.
+    """
+    systems = [
+        {
+            "system": name,
+            **(about or {}).get(name, {}),
+            **report.to_json(),
+            "intervals": {number: asdict(own) for number, own in intervals(report, samples).items()} if samples else {},
+            "rates": dict(rates[name]),
+        }
+        for name, report in reports.items()
+    ]
+    if len(systems) == 1:
+        return systems[0]
+    return {"systems": systems, "comparisons": [one.to_json() for one in compare_all(reports, samples)]}
 
-    @classmethod
-    def of(
-        cls, reports: Mapping[str, ScoreReport], rates: Mapping[str, Mapping[str, float]], samples: int = SAMPLES
-    ) -> Self:
-        """A table with intervals, and with differences where there are several systems.
 
-        Args:
-            reports: of the systems on the same images.
-            rates: of the captions of each, from `diagnose`.
-            samples: bootstrap draws, the same ones for all; 0 for no intervals of one system.
+def as_text(reports: Reports, rates: Rates, samples: int = SAMPLES) -> str:
+    """The table, what was skipped and why, how each number was made, and the differences.
 
-        Raises:
-            DataError: the reports are of different images, or their numbers were made in different ways.
-        """
-        bounds = {name: intervals(report, samples) for name, report in reports.items()} if samples else {}
-        return cls(reports, rates, bounds, compare_all(reports, samples) if len(reports) > 1 else ())
+    Raises:
+        DataError: the reports are of different images, or their numbers were made in different ways.
+    """
+    first = next(iter(reports.values()))
+    parts = [f"{first.images} images", _rendered(_score_table(reports, rates, samples)), _how_made(first)]
+    if len(reports) > 1:
+        pairs = len(reports) * (len(reports) - 1) // 2
+        parts.append(_rendered(_difference_table(compare_all(reports, samples))))
+        parts.append(f"p (Holm): corrected for {pairs} pair{'s' if pairs > 1 else ''} of systems, for each number.")
+    return "\n\n".join(parts)
 
-    def to_json(self, about: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
-        """Plain data: of one system its scores, of several {"systems": [...], "comparisons": [...]}.
 
-        Args:
-            about: what else shall stand with each system.
-        """
-        systems = [
-            {
-                "system": name,
-                **(about or {}).get(name, {}),
-                **report.to_json(),
-                "intervals": {number: asdict(interval) for number, interval in self.bounds.get(name, {}).items()},
-                "rates": dict(self.rates.get(name, {})),
-            }
-            for name, report in self.reports.items()
-        ]
-        if len(systems) == 1:
-            return systems[0]
-        return {"systems": systems, "comparisons": [comparison.to_json() for comparison in self.comparisons]}
+def _score_table(reports: Reports, rates: Rates, samples: int) -> Table:
+    """A column for each system (and the intervals of a single one), a row for each number, then the rates."""
+    table = _empty_table("", *reports, widest=_WIDEST_NAME)
+    first = next(iter(reports.values()))
+    bounds = intervals(first, samples) if len(reports) == 1 and samples else {}
+    if bounds:
+        table.add_column("95% interval", no_wrap=True)
+    for number in first.scores:
+        if number not in first.skipped:  # said below, with the reason
+            values = [report.scores.get(number) for report in reports.values()]
+            own = bounds.get(number)
+            interval = [f"[{own.low:.4f}, {own.high:.4f}]"] if own else []
+            table.add_row(number, *["-" if value is None else f"{value:.4f}" for value in values], *interval)
+    table.add_section()
+    for rate in next(iter(rates.values()), {}):
+        table.add_row(rate, *[_rate(own[rate]) for own in rates.values()])
+    return table
 
-    def __str__(self) -> str:
-        """The table, what was skipped and why, how each number was made, and the differences."""
-        first = next(iter(self.reports.values()))
-        parts = [f"{first.images} images", _rendered(self._scores()), _how_made(first)]
-        if self.comparisons:
-            pairs = len(self.reports) * (len(self.reports) - 1) // 2
-            parts.append(_rendered(self._differences()))
-            parts.append(
-                f"p (Holm): corrected for the {pairs} pair{'s' if pairs > 1 else ''} of systems, for each number.\n"
-                f"detects: the true difference that these images show in {POWER:.0%} of cases, at 5%.\n"
-                f"images: how many would show a difference of {POINT:g} (one point of 100) as often."
-            )
-        return "\n\n".join(parts)
 
-    def _scores(self) -> Table:
-        """A column for each system (and the intervals of a single one), a row for each number, then the rates."""
-        table = _empty_table("", *self.reports, widest=_WIDEST_NAME)
-        first = next(iter(self.reports.values()))
-        alone = len(self.reports) == 1 and any(self.bounds.values())
-        if alone:
-            table.add_column("95% interval", no_wrap=True)
-        for number in first.scores:
-            if number not in first.skipped:  # said below, with the reason
-                values = [report.scores.get(number) for report in self.reports.values()]
-                cells = ["-" if value is None else f"{value:.4f}" for value in values]
-                own = next(iter(self.bounds.values())).get(number) if alone else None
-                table.add_row(number, *cells, *([f"[{own.low:.4f}, {own.high:.4f}]"] if own else []))
-        table.add_section()
-        for rate in next(iter(self.rates.values()), {}):
-            table.add_row(rate, *[_rate(rates[rate]) for rates in self.rates.values()])
-        return table
-
-    def _differences(self) -> Table:
-        """A row for each number of each pair."""
-        table = _empty_table("", "difference of", "", "95% interval", "p (Holm)", "detects", "images")
-        for comparison in self.comparisons:
-            difference = comparison.difference
-            table.add_row(
-                comparison.number,
-                f"{comparison.first} - {comparison.second}",
-                f"{difference.value:+.4f}",
-                f"[{difference.low:+.4f}, {difference.high:+.4f}]",
-                f"{comparison.p_holm:.4f}",
-                f"{comparison.detectable:.4f}",
-                f"{comparison.images_for():,}",
-            )
-        return table
+def _difference_table(comparisons: Sequence[Comparison]) -> Table:
+    """A row for each number of each pair."""
+    table = _empty_table("", "difference of", "", "95% interval", "p (Holm)")
+    for comparison in comparisons:
+        difference = comparison.difference
+        table.add_row(
+            comparison.number,
+            f"{comparison.first} - {comparison.second}",
+            f"{difference.value:+.4f}",
+            f"[{difference.low:+.4f}, {difference.high:+.4f}]",
+            f"{comparison.p_holm:.4f}",
+        )
+    return table
 
 
 def _empty_table(first: str, *others: str, widest: int | None = None) -> Table:

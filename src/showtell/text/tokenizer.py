@@ -7,17 +7,16 @@ short string over the characters that rules are made of). Training and scoring s
 vocabulary is a word of the scores.
 
 The reference is a lexer, and so is this: at each character the longest match of all rules wins, and of equally long
-ones the earlier rule. Lookahead behind a token counts for the length. It differs in two ways, on purpose:
+ones the earlier rule. Lookahead behind a token counts for the length. It differs in three ways, on purpose:
 each caption is tokenized alone, as if nothing followed (the reference looks past the end of the line, and so does
-`tokenize` where it is told what stands there), and a carriage return or another line break inside a caption is a
-space (the reference shifts all later captions by one).
+`tokenize` where it is told what stands there); a carriage return or another line break inside a caption is a
+space (the reference shifts all later captions by one); and no token is longer than 500 characters.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import chain
 from typing import NamedTuple
@@ -54,19 +53,6 @@ def tokenize(caption: str, following: str = "") -> list[str]:
     return list(_words(caption))
 
 
-def tokenize_lines(captions: Sequence[str]) -> list[list[str]]:
-    """The words of captions that are the lines of one file, as the reference reads them.
-
-    >>> tokenize_lines(["Plan B.", "A dog on plan B.", "two dogs"])
-    [['plan', 'b'], ['a', 'dog', 'on', 'plan', 'b.'], ['two', 'dogs']]
-    """
-    words, following = [], ""
-    for caption in reversed(captions):
-        words.append(tokenize(caption, following))
-        following = caption if caption.strip() else f"\n{following}"
-    return words[::-1]
-
-
 # Rules may match across a space: numbers in two parts, tags, a full stop that may belong to an initial. All
 # other captions are split at spaces, and most pieces are already cached.
 _CROSSES_SPACES = re.compile(r"<|[^\S ]|(?<![A-Za-z])[A-Za-z]\.\s|[\d).]\s+[.+(]*\d")
@@ -84,7 +70,7 @@ class _PieceCache(dict[str, tuple[str, ...]]):
     """Cache of the words of pieces between two spaces, for short pieces."""
 
     def __missing__(self, piece: str) -> tuple[str, ...]:
-        if len(piece) > _LONG:
+        if len(piece) > _LONGEST:
             return _words(piece)
         if len(self) >= 1 << 18:  # some 60 MB
             self.clear()
@@ -96,13 +82,8 @@ _PIECES = _PieceCache()
 
 # Written as one word, tokenized as two.
 _COMPOUNDS = {
-    "cannot": "can not",
-    "gimme": "gim me",
-    "gonna": "gon na",
-    "gotta": "got ta",
-    "lemme": "lem me",
-    "wanna": "wan na",
-}
+    "cannot": "can not", "gimme": "gim me", "gonna": "gon na", "gotta": "got ta", "lemme": "lem me", "wanna": "wan na",
+}  # fmt: skip
 
 # Abbreviations that keep their dot. Lower case stands for either case unless a comment says otherwise.
 _TITLES = (  # always
@@ -121,29 +102,16 @@ _NUMBERED = "art ca fig figs no nos op pp prop"  # before a digit
 # ---- rules
 
 
-class _Guard(NamedTuple):
-    """A cheap test that a rule cannot match: a mark is missing in the run of characters that it may cover.
-
-    A rule that scans to the end of a long run and then fails would do so at each character of the run; the end of the
-    run and the marks are looked up once. A run ends at the same character wherever in it one begins.
-    """
-
-    run: regex.Pattern[str]
-    mark: regex.Pattern[str]  # somewhere in the run or right behind it, but not at its first character
-    before: regex.Pattern[str] | None = None  # what the rule has in front of the run
-
-
 class _Rule(NamedTuple):
     """One kind of token."""
 
     starts: str  # what its first character may be: a letter, 1 digit, . anything else
     pattern: Callable[[], regex.Pattern[str]]  # group 1, where there is one, is the token; the rest must follow it
     write: Callable[[str], str]  # the token as the reference writes it; a space makes it two
-    guard: _Guard | None = None  # of a rule that may scan far before it fails
 
 
 def _drop_soft_hyphens(token: str) -> str:
-    return token.replace("\u00ad", "")  # drop soft hyphens
+    return token.replace("\u00ad", "")
 
 
 def _word(token: str) -> str:
@@ -185,24 +153,10 @@ def _dashes(token: str) -> str:
 
 
 _NAMED = {
-    "(": "-LRB-",
-    ")": "-RRB-",
-    "[": "-LSB-",
-    "]": "-RSB-",
-    "{": "-LCB-",
-    "}": "-RCB-",
-    "£": "#",
-    "€": "$",
-    "¤": "$",
-    "₠": "$",
-    "\x80": "$",
-    "¢": "cents",
-    "½": "1/2",
-    "¼": "1/4",
-    "¾": "3/4",
-    "⅓": "1/3",
-    "⅔": "2/3",
-}
+    "(": "-LRB-", ")": "-RRB-", "[": "-LSB-", "]": "-RSB-", "{": "-LCB-", "}": "-RCB-",
+    "£": "#", "€": "$", "¤": "$", "₠": "$", "\x80": "$", "¢": "cents",
+    "½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3", "⅔": "2/3",
+}  # fmt: skip
 _SYMBOL = regex.compile(rf"[{SYMBOLS}\u2044]")
 
 
@@ -250,48 +204,22 @@ _HYPHENATED = rf"{_PART}(?:(?:_|{_HYPHEN}){_PART})*"
 _DOTS_HYPHENATED = r"[A-Za-z0-9][A-Za-z0-9.,]*(?:-(?:[A-Za-z0-9]+|[A-Za-z](?:\.[A-Za-z])+\.))+"
 _INITIALS = rf"[A-Z]+(?:(?:\+|{_AND})[A-Z]+)+"
 _SLASH_PART = "[A-Za-z0-9]+(?:-[A-Za-z]+){0,2}"
-
-
 _HOST_LABEL = r"[^\s\"`'<>|.!?(){}$,-_]+"  # of example.com; `,-_` is a range, capitals and slashes among it
 _WWW_LABEL = r"[^\s\"<>|.!?(){},]+"  # of www.example.com
 _PATH = r"/[^\s\"<>|()]+[^\s\"<>|.!?(){},-]"
 _TOP_LEVEL = _either_case("com edu net org")
 
-_HYPHEN_GUARD = _Guard(regex.compile(r"[A-Za-z0-9.,]++"), regex.compile(r"-(?=[A-Za-z0-9])"))
-_FILE_GUARD = _Guard(regex.compile(rf"{_N}++(?:\.{_N}++)*+"), regex.compile(rf"\.(?=(?:{_FILE})(?:{_SPACE}|[.?!,]))"))
-_MAIL_GUARD = _Guard(
-    regex.compile(r"[^ \t\n\u00a0\"<>|(){}]++"), regex.compile(r"@(?=[^\s\"<>|(){}.])"), before=regex.compile("<?")
-)
-_HOST_GUARD = _Guard(regex.compile(rf"{_HOST_LABEL}+(?:\.{_HOST_LABEL}+)*+"), regex.compile(rf"\.(?=(?:{_TOP_LEVEL}))"))
-_WWW = regex.compile(rf"{_WWW_LABEL}+(?:\.{_WWW_LABEL}+)*+")
-_WWW_GUARD = _Guard(_WWW, regex.compile(r"\.(?=[A-Za-z]{2})"))
-_WWW_PATH_GUARD = _Guard(_WWW, regex.compile(r"\.(?=[A-Za-z]{2,4}/)"))
-_MARKUP_GUARD = _Guard(regex.compile(r"[^>\n]++"), regex.compile(">"))
-_INITIAL_MARKUP_GUARD = _MARKUP_GUARD._replace(before=regex.compile(rf"[A-Za-z]\.{_SPACE}++(?=<)"))
-
 
 def _rule(
-    starts: str, pattern: str, write: Callable[[str], str] = _drop_soft_hyphens, guard: _Guard | None = None
+    starts: str, pattern: str, write: Callable[[str], str] = _drop_soft_hyphens, flags: int = regex.POSIX
 ) -> _Rule:
     """A rule whose match is the longest that there is, whatever the order of alternatives."""
-    return _Rule(starts, _compiled(pattern, regex.POSIX), write, guard)
+    # the alternative that never matches keeps the engine from a search of all that follows for a literal; a pattern is
+    # compiled when it is first needed: all of them take a tenth of a second
+    return _Rule(starts, cache(partial(regex.compile, rf"(?:{pattern}|(?!))", flags)), write)
 
 
-def _greedy_rule(
-    starts: str, pattern: str, write: Callable[[str], str] = _drop_soft_hyphens, guard: _Guard | None = None
-) -> _Rule:
-    """A rule whose first match is its longest, so that no search for longer ones is needed."""
-    return _Rule(starts, _compiled(pattern), write, guard)
-
-
-def _compiled(pattern: str, flags: int = 0) -> Callable[[], regex.Pattern[str]]:
-    """A pattern, compiled when it is first needed: all of them take a tenth of a second.
-
-    It matches at a character without a search of all that follows for a literal that it contains: the alternative that
-    never matches keeps the engine from that search.
-    """
-    return cache(partial(regex.compile, rf"(?:{pattern}|(?!))", flags))
-
+_greedy_rule = partial(_rule, flags=0)  # of which the first match is the longest, so that no others are tried
 
 _RULES = [
     # Tenn. co. pty. Ph.D.
@@ -304,14 +232,14 @@ _RULES = [
     # plan B. The man: no initial, but a full stop
     _rule("a", rf"([A-Za-z])\.{_SPACE}+(?:{_STARTER}){_SPACE}"),
     _greedy_rule("a", rf"([A-Za-z])\.{_SPACE}+{_ELEMENT}{_SPACE}"),
-    _greedy_rule("a", rf"([A-Za-z])\.{_SPACE}+{_MARKUP}{_SPACE}", guard=_INITIAL_MARKUP_GUARD),
+    _greedy_rule("a", rf"([A-Za-z])\.{_SPACE}+{_MARKUP}{_SPACE}"),
     # dog
     _rule("a", _WORD, _word),
     # 2nd
     _rule("1", rf"{_N}+"),
     # mother-in-law
     _rule("a1", _HYPHENATED),
-    _rule("a1", _DOTS_HYPHENATED, guard=_HYPHEN_GUARD),
+    _rule("a1", _DOTS_HYPHENATED),
     # and/or
     _rule("a1", rf"{_SLASH_PART}(?:\\?/{_SLASH_PART}){{1,2}}"),
     _rule("a", _DOTTED),
@@ -325,7 +253,7 @@ _RULES = [
     _rule("a", rf"((?:{_either_case(_NUMBERED)})\.){_SPACE}?{_D}"),
     # approx., but
     _rule("a1", rf"((?:{_WORD}|{_HYPHENATED}|{_DOTTED}|{_INITIALS})\.)[,;:]", _ampersand),
-    _rule("a1", rf"({_DOTS_HYPHENATED}\.)[,;:]", _ampersand, _HYPHEN_GUARD),
+    _rule("a1", rf"({_DOTS_HYPHENATED}\.)[,;:]", _ampersand),
     # 1,000.5
     _rule("1.", rf"[-+]?(?:{_D}+|{_D}*(?:[.,:\u00ad\u066b\u066c]{_D}+)+)"),
     # 24/12/2006
@@ -340,7 +268,7 @@ _RULES = [
         _one_word,
     ),
     # 1.jpg
-    _greedy_rule("a1", rf"{_N}+(?:\.{_N}+)*\.(?:{_FILE})(?={_SPACE}|[.?!,])", guard=_FILE_GUARD),
+    _greedy_rule("a1", rf"{_N}+(?:\.{_N}+)*\.(?:{_FILE})(?={_SPACE}|[.?!,])"),
     # '07, '90s
     _rule(".", rf"({_A}[0-9][0-9]){_SPACE}|({_A}[1-9]0[sS])"),
     # 's, and the curly one, which may touch the next word
@@ -372,19 +300,18 @@ _RULES = [
         "a1.",
         r"(?:<|&lt;)?[A-Za-z0-9][^ \t\n\u00a0\"<>|(){}]*@"
         r"(?:[^\s\"<>|(){}.]+\.)*[^\s\"<>|(){}.]+(?:>|&gt;)?",
-        guard=_MAIL_GUARD,
     ),
     # http://example.com
     _rule("a", r"[hH][tT][tT][pP][sS]?://[^ \t\n\u00a0\"<>|(){}]+[^\s\"<>|.!?(){},-]"),
     # www.example.com/ab, www.example.com, example.com/ab
-    _greedy_rule("a.", rf"[wW]{{3}}\.(?:{_WWW_LABEL}\.)+?[A-Za-z]{{2,4}}{_PATH}", guard=_WWW_PATH_GUARD),
-    _greedy_rule("a.", rf"[wW]{{3}}\.(?:{_WWW_LABEL}\.)+[A-Za-z]{{2,4}}", guard=_WWW_GUARD),
-    _greedy_rule("a.", rf"(?:{_HOST_LABEL}\.)+(?:{_TOP_LEVEL})(?:{_PATH})?", guard=_HOST_GUARD),
+    _greedy_rule("a.", rf"[wW]{{3}}\.(?:{_WWW_LABEL}\.)+?[A-Za-z]{{2,4}}{_PATH}"),
+    _greedy_rule("a.", rf"[wW]{{3}}\.(?:{_WWW_LABEL}\.)+[A-Za-z]{{2,4}}"),
+    _greedy_rule("a.", rf"(?:{_HOST_LABEL}\.)+(?:{_TOP_LEVEL})(?:{_PATH})?"),
     # #hashtag
     _rule(".", rf"@[A-Za-z_][A-Za-z0-9_]*|\#{_L}+"),
     # <a href="x">
     _greedy_rule(".", _ELEMENT, _no_break),
-    _greedy_rule(".", _MARKUP, _no_break, _MARKUP_GUARD),
+    _greedy_rule(".", _MARKUP, _no_break),
     # a bracket that is already named
     _rule(".", r"-[lrLR][rscRSC][bB]-"),
     _rule(".", r"\.{3,5}|\.(?:[ \u00a0]\.){2,4}|…", _constant("...")),
@@ -408,13 +335,14 @@ _UNKNOWN = regex.compile(rf"[{LATER_CHARACTERS}]")
 _LETTER = regex.compile(_L)
 _ORDINARY = regex.compile(r"[A-Za-z]+(?=,?[ \n])")
 _WHITE_SPACE = regex.compile(r"\s+")
-_LONG = 200  # characters: shorter texts are faster without guards
+_LONGEST = 500  # characters of a token and of what must follow it; so the work grows with the length of a caption
 
 
 def _tokens(caption: str, following: str = "") -> Iterator[str]:
     """The tokens of a caption, case and punctuation kept."""
     text = f"{caption}\n{following}\n" if following else caption + "\n"
-    lexer = _Lexer(text if text.isascii() else _UNKNOWN.sub("\x01", text))
+    if not text.isascii():
+        text = _UNKNOWN.sub("\x01", text)
     start = 0
     while start <= len(caption):
         if (space := _WHITE_SPACE.match(text, start)) is not None:
@@ -423,49 +351,21 @@ def _tokens(caption: str, following: str = "") -> Iterator[str]:
             yield from _word(word[0]).split(" ")
             start = word.end()
         else:
-            end, write = lexer.longest(start)
+            end, write = _longest(text, start)
             if token := write(text[start:end]):
                 yield from token.split(" ")
             start = end
 
 
-class _Lexer:
-    """Applies the rules to one text."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._is_guarded = len(text) > _LONG
-        self._run_ends: dict[_Guard, int] = {}  # of the latest run
-        self._marks: dict[_Guard, list[int]] = {}
-
-    def longest(self, start: int) -> tuple[int, Callable[[str], str]]:
-        """The end of the token that starts at a character, and the function that writes it."""
-        text = self._text
-        kind = "a" if _LETTER.match(text, start) else "1" if text[start].isdecimal() else "."
-        reach, end = start, start + 1
-        write: Callable[[str], str] = _sign
-        for rule in _BY_START[kind]:
-            if self._is_guarded and rule.guard is not None and not self._may_match(rule.guard, start):
-                continue
-            match = rule.pattern().match(text, start)
-            if match is not None and match.end() > reach:
-                reach = match.end()
-                end = next((match.end(group) for group in range(1, len(match.groups()) + 1) if match[group]), reach)
-                write = rule.write
-        return end, write
-
-    def _may_match(self, guard: _Guard, start: int) -> bool:
-        """Whether the run around a character has the mark."""
-        if guard.before is not None:
-            before = guard.before.match(self._text, start)
-            if before is None:
-                return False
-            start = before.end()
-        if start >= self._run_ends.get(guard, 0):
-            run = guard.run.match(self._text, start)
-            self._run_ends[guard] = start if run is None else run.end()
-        marks = self._marks.get(guard)
-        if marks is None:
-            self._marks[guard] = marks = [mark.start() for mark in guard.mark.finditer(self._text)]
-        following = bisect_right(marks, start)
-        return following < len(marks) and marks[following] <= self._run_ends[guard]
+def _longest(text: str, start: int) -> tuple[int, Callable[[str], str]]:
+    """The end of the token that starts at a character, and the function that writes it."""
+    kind = "a" if _LETTER.match(text, start) else "1" if text[start].isdecimal() else "."
+    reach, end = start, start + 1
+    write: Callable[[str], str] = _sign
+    for rule in _BY_START[kind]:
+        match = rule.pattern().match(text, start, start + _LONGEST)
+        if match is not None and match.end() > reach:
+            reach = match.end()
+            end = next((match.end(group) for group in range(1, len(match.groups()) + 1) if match[group]), reach)
+            write = rule.write
+    return end, write
