@@ -12,7 +12,6 @@ import torch
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.checkpoint import load_checkpoint
 from showtell.errors import CheckpointError, RecipeError
-from showtell.files import read_json, write_json
 from showtell.models import MODELS, build_decoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.training import make_recipe, train
@@ -134,7 +133,7 @@ def test_what_cannot_be_started_from_is_refused(going_on, tmp_path):
         assert not (tmp_path / "run").exists()
 
 
-def test_settings_without_a_name_are_those_of_the_checkpoint(going_on, first_run):
+def test_settings_without_a_name_are_those_of_the_checkpoint(going_on):
     named = make_recipe(going_on)
     left = going_on | {"encoder": {"trained": False}, "model": {"dropout": 0.25}}
     recipe = make_recipe(left)
@@ -146,15 +145,6 @@ def test_settings_without_a_name_are_those_of_the_checkpoint(going_on, first_run
 
     with pytest.raises(RecipeError, match=r"model\.hiden_size: no such key"):
         make_recipe(left | {"model": {"hiden_size": 20}})
-    settings = read_json(first_run / "config.json")
-    del settings["model"]
-    damaged = shutil.copytree(first_run, first_run.parent / "damaged")
-    write_json(damaged / "config.json", settings)
-    left["training"] = left["training"] | {"start_from": str(damaged)}
-    with pytest.raises(
-        CheckpointError, match=r'The checkpoint is damaged: "model" in .*config\.json should be an object'
-    ):
-        make_recipe(left)
     del left["training"]["start_from"]
     with pytest.raises(
         RecipeError, match=r"model\.name: a name is needed; .* sat, .* with training\.start_from it may"

@@ -267,7 +267,7 @@ class Trainer:
         if self.folder.lacks_last:
             say(f"{self.folder.last} does not exist, so there is nothing to resume from: training from the beginning")
         if progress.stopped:
-            say("the run has stopped early; a greater training.patience lets it go on")
+            say("the run has stopped early; a greater training.patience continues it")
         elif progress.epochs == training.epochs:
             say("the run is finished; a greater training.epochs trains it for longer")
         elif progress.step:

@@ -38,7 +38,7 @@ class Start:
     decoder: Decoder
     unknown: tuple[str, ...] = ()  # words of the captions that the checkpoint's vocabulary lacks, most frequent first
     added: int = 0  # how many of them got an id of their own
-    about: Mapping[str, Any] = field(default_factory=dict)  # what the checkpoint remembers
+    about: Mapping[str, Any] = field(default_factory=dict)  # the checkpoint's record of its origin
 
     def describe(self, checkpoint: str) -> str:
         """What a person should know of a start from this checkpoint."""
