@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -100,24 +99,14 @@ def repository_folder(repository: str, *, with_processor: bool = True, or_pickle
 def network_obstacle(address: str) -> str | None:
     """Why the host of an address cannot be reached, or None if it answers at all."""
     parts = urlsplit(address)
-    host = parts.hostname
-    obstacles = [f"{host} did not answer within {CONNECT_TIMEOUT} s"]
-
-    def connect() -> None:
-        try:
-            request = urllib.request.Request(f"{parts.scheme}://{parts.netloc}/", method="HEAD")
-            urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT).close()
-            obstacles.clear()
-        except urllib.error.HTTPError:
-            obstacles.clear()  # it answered
-        except OSError as error:
-            obstacles[:] = [f"{host}: {first_line(getattr(error, 'reason', error))}"]
-
-    # Looking up a host's name knows no time limit, so the wait for it is limited from outside.
-    thread = threading.Thread(target=connect, daemon=True)
-    thread.start()
-    thread.join(CONNECT_TIMEOUT)
-    return next(iter(obstacles), None)
+    request = urllib.request.Request(f"{parts.scheme}://{parts.netloc}/", method="HEAD")
+    try:
+        urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT).close()
+    except urllib.error.HTTPError:
+        pass  # it answered
+    except OSError as error:
+        return f"{parts.hostname}: {first_line(getattr(error, 'reason', error))}"
+    return None
 
 
 def commit_of(folder: Path) -> str | None:

@@ -148,7 +148,7 @@ def test_what_does_not_fit_is_refused(tiny_checkpoint: Path, tiny_scenes: Path, 
         captioner.caption(photos[0], prompt="a photo of")
     with pytest.raises(UsageError, match='There is no precision "int8"'):
         Captioner.from_pretrained(tiny_checkpoint, dtype="int8")
-    with pytest.raises(UsageError, match="is a checkpoint of showtell, which computes in fp32; leave bf16 out"):
+    with pytest.raises(UsageError, match="is a checkpoint of showtell whose encoder computes in fp32; leave bf16 out"):
         Captioner.from_pretrained(tiny_checkpoint, dtype="bf16")
     with pytest.raises(CheckpointError, match="There is no checkpoint folder"):
         Captioner.from_pretrained("/no/such/folder")

@@ -72,7 +72,7 @@ def test_an_encoder_computes_in_bf16_if_told_and_whatever_depends_on_it_says_so(
 
     half.save_pretrained(tmp_path / "half")
     assert EncoderDecoderCaptioner.from_pretrained(tmp_path / "half", "cpu").encoder.precision == "bf16"
-    with pytest.raises(UsageError, match="leave fp16 out; its encoder has fp32 and bf16"):
+    with pytest.raises(UsageError, match="computes in fp32 or bf16; leave fp16 out"):
         Captioner.from_pretrained(tmp_path / "checkpoint", "cpu", dtype="fp16")
 
 

@@ -84,9 +84,7 @@ def test_of_the_last_and_the_best_files_of_a_run_those_that_belong_together_are_
     torch.save({"state": {}}, tmp_path / "optimizer-best.pth")
     assert import_checkpoint(tmp_path).report["model"] == "newfc"
     (tmp_path / "infos_other.pkl").write_bytes(b"")
-    with pytest.raises(
-        UsageError, match=r"\(infos_other.pkl, infos_run.pkl\), the pickle .*; give it with --infos FILE"
-    ):
+    with pytest.raises(UsageError, match=r"\(infos_other.pkl, infos_run.pkl\); give it with --infos FILE"):
         import_checkpoint(tmp_path / "model.pth")
 
 
@@ -220,10 +218,10 @@ def test_files_that_are_missing_or_mistaken_for_each_other(tmp_path: Path):
     assert "infos_run-best.pkl is no infos file" in refused(tmp_path, weights)
     assert not Path("proof").exists()
     infos.unlink()
-    assert "should be in one file beside it (no *infos*.pkl), the pickle" in refused(tmp_path, weights, UsageError)
+    assert "and words (vocab) of a run (no *infos*.pkl); give it with --infos" in refused(tmp_path, weights, UsageError)
     assert "There is no file or folder" in refused(tmp_path, tmp_path / "nowhere", UsageError)
     (tmp_path / "empty").mkdir()
-    assert "should have one file of weights (none of .pth" in refused(tmp_path, tmp_path / "empty", UsageError)
+    assert "should have one file with weights (no *.pth or" in refused(tmp_path, tmp_path / "empty", UsageError)
 
 
 # --- tensors that are none, and whatever accidents leave ---

@@ -357,9 +357,7 @@ class Captioner(abc.ABC):
 
     # --- given texts ---
 
-    def logprobs(
-        self, photos: Any, texts: Any, *, batch_size: int = 32, stage: int | None = None, prompt: str | None = None
-    ) -> list[Any]:
+    def logprobs(self, photos: Any, texts: Any, *, batch_size: int = 32, **conditions: Any) -> list[Any]:
         """How likely texts are as captions of photos: the log-probability of each token and of the end, teacher-forced.
 
         Args:
@@ -368,8 +366,7 @@ class Captioner(abc.ABC):
                 this captioner stands for exactly the tokens that it was made of. Our models tokenize texts as captions
                 are; a word that their vocabulary lacks has the log-probability of the token of unknown words.
             batch_size: of many, how many photos are encoded at a time.
-            stage: that the captions would be of, as in `caption`.
-            prompt: that the captions would follow, as in `caption`; None is the default one.
+            conditions: the `stage` that the captions would be of, or the `prompt` that they would follow.
 
         Returns:
             For one photo a list of a `TextLogprobs` for each text; for many photos such a list for each. Natural
@@ -379,8 +376,7 @@ class Captioner(abc.ABC):
             ImageError: a photo is not an image.
             UsageError: a condition that this captioner does not know, or not as many entries of texts as photos.
         """
-        given = {name: value for name, value in (("stage", stage), ("prompt", prompt)) if value is not None}
-        settings = self.settings(**given)
+        settings = self.settings(**conditions)
         pairs = [(photos, texts)]
         if not is_one_photo(photos):
             photos, texts = list(photos), list(texts)

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -258,6 +258,8 @@ class TransformersCaptioner(Captioner):
         text, words, tokens = read_tokens(self.tokenizer, generated.tokens, generated.logprobs)
         logprob, score = generated.logprob, generated.score
         score = logprob if score is None else score
+        if attention is not None:
+            attention = replace(attention, weights=attention.weights[: len(words)])
         return Caption(text, logprob, generated.finished, words, score, attention=attention, tokens=tokens)
 
     # --- given texts ---

@@ -44,7 +44,7 @@ def explain_batch(
     maps: Sequence[Tensor | None] = nothing
     note = f"{captioner.name} has no cross-attention from words to the photo; occlusion shows what a word needs."
     if side := captioner.patches:
-        rows = attention_of(captioner, photos, [[row] for row in best], settings.prompt, with_end=True)
+        rows = attention_of(captioner, photos, [[row] for row in best], settings.prompt)
         maps = [row.weights for (row,) in rows]
         note = (
             f"The cross-attention of the text decoder over the {side} x {side} patches of the photo: the mean over all "
@@ -122,10 +122,8 @@ def attention_of(
     photos: Sequence[Image.Image],
     captions: Sequence[Sequence[Generated]],
     prompt: str | None,
-    *,
-    with_end: bool = False,
 ) -> list[list[Attention]]:
-    """The attention of the words of captions over the cells of their photos; the last row is the end's, if wanted.
+    """The attention of the words of captions, and of their ends, over the cells of their photos.
 
     Raises:
         UsageError: the model has no cross-attention over patches.
@@ -152,17 +150,16 @@ def attention_of(
         weights = torch.unflatten(weights / weights.sum(-1, keepdim=True), -1, (patches, patches))
         cells = torch.einsum("btyx,yr,xc->btrc", weights, spread, spread).flatten(-2)  # (b, T + 1, R)
         for row, index in enumerate(indices):
-            of_words = _mean_by_word(captioner, cells[row], rows[row], with_end)
+            of_words = _mean_by_word(captioner, cells[row], rows[row])
             maps[index].append(Attention(of_words, cell_boxes(captioner, photos[index].size)))
     return maps
 
 
-def _mean_by_word(captioner: TransformersCaptioner, cells: Tensor, tokens: Sequence[int], with_end: bool) -> Tensor:
-    """Attention (T + 1, R) of tokens as that of words, (words, R), then the end's."""
+def _mean_by_word(captioner: TransformersCaptioner, cells: Tensor, tokens: Sequence[int]) -> Tensor:
+    """Attention (T + 1, R) of tokens as that of words, (words + 1, R), the end's last."""
     indices = torch.tensor(word_indices(captioner.tokenizer, tokens, decode(captioner.tokenizer, tokens)))
     words = [cells[: len(tokens)][indices == word].mean(0) for word in range(int(indices.max()) + 1)] if tokens else []
-    rows = [*words, cells[len(tokens)]] if with_end else words
-    return torch.stack(rows) if rows else cells[:0]
+    return torch.stack([*words, cells[len(tokens)]])
 
 
 # --- occlusion ---

@@ -69,9 +69,9 @@ def _open_folder(source: Source, device: torch.device, precision: str | None) ->
     if precision == "auto":
         precision = fastest_precision(encoder.precisions, device)
     if precision is not None and precision not in encoder.precisions:
-        others = f"; its encoder has {' and '.join(encoder.precisions)}" if len(encoder.precisions) > 1 else ""
         raise UsageError(
-            f"{source.name} is a checkpoint of showtell, which computes in fp32; leave {precision} out{others}."
+            f"{source.name} is a checkpoint of showtell whose encoder computes in {' or '.join(encoder.precisions)}; "
+            f"leave {precision} out."
         )
     if precision is not None and precision != encoder.precision:
         encoder.compute_in(precision)

@@ -28,14 +28,15 @@ from showtell.features.weights import unnested
 from showtell.files import read_json, write_folder
 from showtell.importing import image_captioning_pytorch as luo
 from showtell.importing import show_attend_tell_tutorial as tutorial
-from showtell.importing.source import Converted, SourceTensors, find_beside, find_weights
+from showtell.importing.source import Converted, SourceTensors, find_file
 from showtell.models import MODELS, Decoder, build_decoder
 from showtell.torch_weights import read_torch_file
 
 __all__ = ["Imported", "import_checkpoint"]
 
-_INFOS = "the pickle with its options (opt) and words (vocab)"
-_WORDMAP = "the JSON file with the ids of its words"
+_WEIGHTS = ("*.pth", "*.pt", "*.tar", "*.bin", "*.ckpt")
+_INFOS = "the options (opt) and words (vocab) of a run"
+_WORDMAP = "the ids of words"
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,7 @@ class Imported:
     report: dict[str, Any]  # what was read, as JSON has it; the checkpoint keeps it, too
 
     def save(self, folder: Path | str) -> None:
-        """Write the checkpoint, whole or not at all, in place of one that may be there.
-
-        Raises:
-            DataError: it cannot be written.
-        """
+        """Write the checkpoint, whole or not at all, in place of one that may be there."""
         write_folder(Path(folder), lambda inner: save_checkpoint(inner, self.checkpoint))
 
     def describe(self) -> str:
@@ -95,7 +92,12 @@ def import_checkpoint(
         DataError: the files do not belong together, or lack something.
         UsageError: a file is not found.
     """
-    weights = find_weights(Path(source))
+    weights = Path(source)
+    if not weights.exists():
+        raise UsageError(f"There is no file or folder {source}; give the file of weights, or its folder.")
+    if weights.is_dir():
+        weights = find_file(weights, _WEIGHTS, "weights", "give the file itself")
+    is_best = "best" in weights.name.lower()
     content = unnested(read_torch_file(weights))
     if not content:
         raise WeightsError(f"{weights} holds no weights by their names, so it is no checkpoint that can be imported.")
@@ -103,7 +105,7 @@ def import_checkpoint(
         if infos is not None:
             raise UsageError(f"The weights are of {tutorial.PROJECT.name}, which has no --infos; it has --wordmap.")
         project, tensors = tutorial.PROJECT, SourceTensors(tutorial.tensors_of(content), weights)
-        words = Path(wordmap or find_beside(weights, "*WORDMAP*.json", _WORDMAP, "--wordmap"))
+        words = Path(wordmap or find_file(weights.parent, ["*WORDMAP*.json"], _WORDMAP, "give it with --wordmap FILE"))
         converted = tutorial.convert(content, tensors, read_json(words), str(words))
     else:
         tensors = SourceTensors({name: value for name, value in content.items() if isinstance(value, Tensor)}, weights)
@@ -112,10 +114,11 @@ def import_checkpoint(
             raise CheckpointError(_unknown(weights, content))
         if wordmap is not None:
             raise UsageError(f"The weights are of {luo.PROJECT.name}, which has no --wordmap; it has --infos.")
-        project, words = luo.PROJECT, Path(infos or find_beside(weights, "*infos*.pkl", _INFOS, "--infos"))
+        project, how = luo.PROJECT, "give it with --infos FILE"
+        words = Path(infos or find_file(weights.parent, ["*infos*.pkl"], _INFOS, how, best=is_best))
         read = read_torch_file(words)
         if not luo.is_infos(read):
-            raise DataError(f"{words} is no infos file of {luo.PROJECT.name}: it should be {_INFOS}.")
+            raise DataError(f"{words} is no infos file of {luo.PROJECT.name}: it should be a pickle with {_INFOS}.")
         converted = luo.convert(tensors, architecture, read, str(words))
     decoder = _build(converted, tensors.file)
     used, notes = _choose_encoder(converted, tensors.file, encoder, store)

@@ -132,7 +132,7 @@ def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, objec
         DataError: the infos lack something, or are of another model.
     """
     options = SourceOptions(infos["opt"], file)
-    named = options.get("caption_model")
+    named = options.values.get("caption_model")
     if isinstance(named, str) and named.replace("topdown", "updown") != architecture:
         options.contradictions.append(
             f'{file} has caption_model "{shorten(named, 40)}", and the tensors are those of {architecture}'
@@ -143,7 +143,12 @@ def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, objec
         embedding, output = "model.tgt_embed.0.lut", "model.generator.proj"
     words = _words(infos["vocab"], options, tensors.file, tensors.count_words(embedding, output))
     table = {embedding: "embedding", output: "output", **_TABLES[architecture]}
-    config, width = _region_input(tensors, options, table) if attends else _image_input(tensors, options, table)
+    if attends:
+        config, width = _region_input(tensors, options, table)
+    else:
+        config = {"name": "nic", "cell": "lstm_maxout", "image": "input"}
+        width = tensors.shape("fc_embed.weight" if architecture == "newfc" else "img_embed.weight")[1]
+        options.seen("fc_feat_size", width)
     if is_transformer:
         config = {key: value for key, value in config.items() if key != "project_features"}  # to its size, always
     config |= _transformer(tensors, options) if is_transformer else _recurrent(tensors, options, architecture, table)
@@ -183,21 +188,12 @@ def _words(vocabulary: object, options: SourceOptions, weights: str, rows: int) 
     names = {"begin": "bos_idx", "end": "eos_idx", "pad": "pad_idx"}
     marks = {mark: options.whole(name, 0, at_most=rows - 1) for mark, name in names.items()}
     unknown = next((index for index, word in words.items() if word == "UNK"), None)
-    if unknown is not None or "unk_idx" in options:
+    if unknown is not None or "unk_idx" in options.values:
         marks["unknown"] = options.whole("unk_idx", unknown or 0, at_most=rows - 1)
     return SourceWords(words, rows, marks, options.file, weights)
 
 
 # --- settings, of which tensors show the sizes; parts whose names depend on them are added to the table ---
-
-
-def _image_input(
-    tensors: SourceTensors, options: SourceOptions, table: dict[str, str | None]
-) -> tuple[dict[str, Any], int]:
-    """Settings of the models that read one vector, and its size."""
-    width = tensors.shape(f"{'fc_embed' if 'fc_embed' in table else 'img_embed'}.weight")[1]
-    options.seen("fc_feat_size", width)
-    return {"name": "nic", "cell": "lstm_maxout", "image": "input"}, width
 
 
 def _region_input(
@@ -274,10 +270,10 @@ def _transformer(tensors: SourceTensors, options: SourceOptions) -> dict[str, An
     size = tensors.shape("model.tgt_embed.0.lut.weight")[1]
     inner = tensors.shape("model.decoder.layers.0.feed_forward.w_1.weight")[0]
     layers = {side: tensors.count_layers(f"model.{side}.layers") for side in _SUBLAYERS}
-    options.seen("d_model" if "d_model" in options else "input_encoding_size", size)
-    options.seen("d_ff" if "d_ff" in options else "rnn_size", inner)
-    options.seen("N_enc" if "N_enc" in options else "num_layers", layers["encoder"])
-    options.seen("N_dec" if "N_dec" in options else "num_layers", layers["decoder"])
+    options.seen("d_model" if "d_model" in options.values else "input_encoding_size", size)
+    options.seen("d_ff" if "d_ff" in options.values else "rnn_size", inner)
+    options.seen("N_enc" if "N_enc" in options.values else "num_layers", layers["encoder"])
+    options.seen("N_dec" if "N_dec" in options.values else "num_layers", layers["decoder"])
     return {
         "name": "transformer", "hidden_size": size, "encoder_layers": layers["encoder"],
         "decoder_layers": layers["decoder"], "heads": options.whole("num_att_heads", 8, at_least=1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from showtell.text.vocabulary import SPECIAL, Vocabulary, word_fault
 from showtell.torch_weights import StandIn, is_plain
 
 NEVER = -1e4  # bias of words that have no row in the source: e to that is 0
-_WEIGHTS = (".pth", ".pt", ".tar", ".bin", ".ckpt")  # what files of weights end in, where a folder is given
 _WRAPPER = "module."  # what DataParallel puts before each name
 _COUNTER = "num_batches_tracked"  # of batch norm; files of before torch 0.4.1 lack it
 
@@ -52,50 +51,26 @@ class Converted:
     encoder: Encoder | None = None  # with its weights, if the source brings it
 
 
-def find_weights(source: Path) -> Path:
-    """The file of weights: the source itself, or the only one in a folder; of several the only one called best.
-
-    Raises:
-        UsageError: there is none, or several.
-    """
-    if source.is_file():
-        return source
-    if not source.is_dir():
-        raise UsageError(f"There is no file or folder {source}; give the file of weights, or its folder.")
-    files = [path for path in sorted(source.iterdir()) if path.suffix.lower() in _WEIGHTS and path.is_file()]
-    files = [path for path in files if not path.name.startswith("optimizer")]
-    files = list(filter(_is_best, files)) or files
-    if len(files) != 1:
-        names = summarise(path.name for path in files) or f"none of {', '.join(_WEIGHTS)}"
-        raise UsageError(f"The folder {source} should have one file of weights ({names}); give the file itself.")
-    return files[0]
-
-
-def find_beside(weights: Path, pattern: str, what: str, option: str) -> Path:
-    """The only file that belongs to weights, in their folder; of several the only one that is called best as they are.
+def find_file(folder: Path, patterns: Sequence[str], what: str, how: str, *, best: bool = True) -> Path:
+    """The only file in a folder whose name fits one of the patterns; of several the only one of a run's best weights.
 
     Args:
-        weights: the file.
-        pattern: of names.
+        folder: of a run.
+        patterns: of names.
         what: it is, for messages.
-        option: that names it.
+        how: to name it instead, for messages.
+        best: whether to prefer the file of the best weights or that of the last.
 
     Raises:
         UsageError: there is none, or several that may be it.
     """
-    files = sorted(path for path in weights.parent.glob(pattern) if path.is_file())
-    files = [path for path in files if _is_best(path) == _is_best(weights)] or files
+    files = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
+    files = [path for path in files if not path.name.startswith("optimizer")]
+    files = [path for path in files if ("best" in path.name.lower()) == best] or files
     if len(files) != 1:
-        names = summarise(path.name for path in files) or f"no {pattern}"
-        raise UsageError(
-            f"The words of {weights} should be in one file beside it ({names}), {what}; give it with {option} FILE."
-        )
+        names = summarise(path.name for path in files) or f"no {' or '.join(patterns)}"
+        raise UsageError(f"The folder {folder} should have one file with {what} ({names}); {how}.")
     return files[0]
-
-
-def _is_best(path: Path) -> bool:
-    """Whether a file is of a run's best weights rather than its last."""
-    return "best" in path.name.lower()
 
 
 class SourceTensors:
@@ -220,17 +195,10 @@ class SourceOptions:
             values = {**values.entries, **values.attributes}
         if not isinstance(values, dict):
             raise DataError(f"The options (opt) in {file} should be a Namespace or a dict, not {_shown(values)}.")
-        self._values = {name: value for name, value in values.items() if value is not None}
+        self.values = {name: value for name, value in values.items() if value is not None}
         self.file = file
         self.read: dict[str, object] = {}
         self.contradictions: list[str] = []
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
-    def get(self, name: str) -> object:
-        """A value as it is, None where there is none."""
-        return self._values.get(name)
 
     def whole(self, name: str, default: int, *, at_least: int = 0, at_most: int = 65_536) -> int:
         """A whole number; booleans count as 0 and 1.
@@ -238,7 +206,7 @@ class SourceOptions:
         Raises:
             DataError: it is none, or out of range.
         """
-        value = self._values.get(name, default)
+        value = self.values.get(name, default)
         if not isinstance(value, int | float) or not at_least <= value <= at_most or value != int(value):
             raise DataError(
                 f"The option {name} in {self.file} is {_shown(value)}; it should be a whole number from {at_least} to "
@@ -250,7 +218,7 @@ class SourceOptions:
     def seen(self, name: str, value: int) -> None:
         """An option whose value tensors show; what the options say instead is a contradiction."""
         self.read[name] = value
-        given = self._values.get(name, value)
+        given = self.values.get(name, value)
         if not isinstance(given, int | float) or given != value:
             self.contradictions.append(f"{self.file} has {name} {_shown(given)}, and by the tensors it is {value}")
 
