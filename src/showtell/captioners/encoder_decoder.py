@@ -179,6 +179,7 @@ class EncoderDecoderCaptioner(Captioner):
 
     # --- features to captions ---
 
+    @torch.no_grad()
     def caption_encoded(
         self,
         photos: EncodedBatch,
@@ -188,38 +189,35 @@ class EncoderDecoderCaptioner(Captioner):
         attention: bool = False,
     ) -> list[list[Caption]]:
         """The captions of each photo, the best first."""
-        boxes = self.rectangles(photos) if attention else None
         names = self.sample_names(photos, settings, image_ids)
-        return self._search(photos.features, settings, names, attention, boxes)
+        with eval_mode(self.decoder):
+            result = search(
+                self.decoder, photos.features, settings, self.vocabulary, image_ids=names, keep_outputs=attention
+            )
+        captions = self.read_captions(result, settings.num_return_sequences)
+        if attention:
+            captions = _with_attention(captions, result.attention, photos.features.is_region, self.rectangles(photos))
+        return captions
 
     def rectangles(self, photos: EncodedBatch) -> Tensor | None:
         """Where in its photo each feature vector looks: (B, R, 4) left, top, right, bottom in pixels; None: unknown."""
         return self.encoder.rectangles(photos.features, photos.windows.to(self.device))
 
-    def caption_features(
-        self,
-        features: Features,
-        settings: DecodingConfig | None = None,
-        *,
-        image_ids: Sequence[str] | None = None,
-        attention: bool = False,
-        boxes: Tensor | None = None,
-    ) -> list[list[Caption]]:
+    @torch.no_grad()
+    def caption_features(self, features: Features, settings: DecodingConfig | None = None) -> list[list[Caption]]:
         """Captions of encoded images, in eval mode.
 
         Args:
             features: from `encode`.
             settings: None is the checkpoint's own.
-            image_ids: names that samples depend on; None counts the images.
-            attention: keep the attention weights of the words.
-            boxes: (B, R, 4) where each vector is in its photo, from `encoder.rectangles`; kept with the attention.
 
         Raises:
-            UsageError: the features are of another size, or the model has no attention and is asked for it, or does
-                not know a required word.
+            UsageError: the features are of another size, or the model does not know a required word.
         """
-        features = self._fitting(features)
-        return self.calibrated(self._search(features, settings or self.decoding, image_ids, attention, boxes))
+        settings = settings or self.decoding
+        with eval_mode(self.decoder):
+            result = search(self.decoder, self._fitting(features), settings, self.vocabulary)
+        return self.calibrated(self.read_captions(result, settings.num_return_sequences))
 
     def _fitting(self, features: Features) -> Features:
         """Features that a person made, in the precision of the weights and on their device.
@@ -243,24 +241,6 @@ class EncoderDecoderCaptioner(Captioner):
             )
         dtype = next(self.decoder.parameters()).dtype
         return map_tensors(features, lambda one: one.to(self.device, dtype if one.is_floating_point() else one.dtype))
-
-    @torch.no_grad()
-    def _search(
-        self,
-        features: Features,
-        settings: DecodingConfig,
-        image_ids: Sequence[str] | None,
-        attention: bool,
-        boxes: Tensor | None,
-    ) -> list[list[Caption]]:
-        with eval_mode(self.decoder):
-            result = search(
-                self.decoder, features, settings, self.vocabulary, image_ids=image_ids, keep_outputs=attention
-            )
-        captions = self.read_captions(result, settings.num_return_sequences)
-        if attention:
-            captions = _with_attention(captions, result.attention, features.is_region, boxes)
-        return captions
 
     def read_captions(self, result: Captions, count: int | None = None) -> list[list[Caption]]:
         """The tensors of a search as words: the best `count` captions of each image, or all of them."""
