@@ -39,13 +39,12 @@ def lively_encoder() -> BottomUp:
             (detector.rpn_cls_score, hidden, 2.0),
             (detector.rpn_bbox_pred, hidden, 0.3),
             (detector.cls_score, vectors, 6.0),
-            (detector.bbox_pred, vectors, 0.3),
         ):
             layer.weight.normal_()
             layer.bias.zero_()
-            said = layer(seen).movedim(1, 0).flatten(1)  # of each output, everywhere
-            layer.weight.mul_((spread / said.std(1)).view(-1, *[1] * (layer.weight.dim() - 1)))
-            layer.bias.sub_(spread * said.mean(1) / said.std(1))
+            outputs = layer(seen).movedim(1, 0).flatten(1)  # of each channel, everywhere
+            layer.weight.mul_((spread / outputs.std(1)).view(-1, *[1] * (layer.weight.dim() - 1)))
+            layer.bias.sub_(spread * outputs.mean(1) / outputs.std(1))
         detector.cls_embedding.weight.normal_()
         detector.fc_attr.weight.normal_(0, 0.1)
         detector.attr_score.weight.normal_(0, 0.1)

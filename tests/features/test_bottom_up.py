@@ -16,16 +16,13 @@ from torch.nn import functional as F
 
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.decoding import DecodingConfig
-from showtell.features import build_encoder, encoder_config
 from showtell.features.bottom_up import BottomUp
 from showtell.features.bottom_up_detector import caffe_anchors
-from showtell.features.extraction import split
-from showtell.features.store import FeatureStore, StoredImage, StoreInfo, StoreWriter
 from showtell.images.loading import stack_photos
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, PreparedBatch
-from tests.features.lively_bottom_up import SMALL, noise
+from tests.features.lively_bottom_up import noise
 from tests.features.resnet_by_hand import stage, stem
 
 # The anchors of lib/rpn/generate_anchors.py for these scales: a ratio (height over width) after the other.
@@ -45,7 +42,7 @@ def encoder(lively: BottomUp) -> BottomUp:
 
 
 @dataclass
-class Found:
+class Region:
     """A region as the loops have it."""
 
     vector: np.ndarray
@@ -139,7 +136,7 @@ def bins(index: int, cells: int) -> tuple[int, int]:
     return math.floor(index * cells / 14), math.ceil((index + 1) * cells / 14)
 
 
-def by_hand(encoder: BottomUp, image: Tensor, window: tuple[float, ...], refine: bool = False) -> list[Found]:
+def by_hand(encoder: BottomUp, image: Tensor, window: tuple[float, ...]) -> list[Region]:
     """The regions of an image, as tools/generate_tsv.py finds them but best first."""
     tensors = tensors_of(encoder)
     config = encoder.config
@@ -149,22 +146,15 @@ def by_hand(encoder: BottomUp, image: Tensor, window: tuple[float, ...], refine:
     proposals = propose(tensors, maps, height, width, scale)[: config.proposals]
     pooled = torch.from_numpy(np.stack([pool(maps[0].numpy(), box) for box in proposals]))
     vectors = stage(tensors, pooled, "layer4", 3, stride=1, dilation=2).mean((2, 3))
-    logits, deltas = (
-        F.linear(vectors, tensors[f"{name}.weight"], tensors[f"{name}.bias"]) for name in ("cls_score", "bbox_pred")
-    )
+    logits = F.linear(vectors, tensors["cls_score.weight"], tensors["cls_score.bias"])
     embedded = torch.cat([vectors, tensors["cls_embedding.weight"][logits.argmax(1)]], 1)
     hidden = F.linear(embedded, tensors["fc_attr.weight"], tensors["fc_attr.bias"]).relu()
     attributes = F.linear(hidden, tensors["attr_score.weight"], tensors["attr_score.bias"]).softmax(1)[:, 1:].numpy()
     probabilities = logits.softmax(1).numpy()
 
-    def box_for(index: int, label: int) -> list[float]:
-        if not refine or label < 0:
-            return proposals[index]
-        return moved(proposals[index], deltas[index, 4 * label : 4 * label + 4].tolist(), height, width)
-
+    on_photo = [[value / scale for value in box] for box in proposals]
     best = [(0.0, -1)] * len(proposals)
     for label in range(1, 1601):
-        on_photo = [[value / scale for value in box_for(index, label)] for index in range(len(proposals))]
         for index in suppress(on_photo, list(probabilities[:, label]), config.nms_threshold):
             if probabilities[index, label] > best[index][0]:
                 best[index] = (float(probabilities[index, label]), label)
@@ -175,26 +165,26 @@ def by_hand(encoder: BottomUp, image: Tensor, window: tuple[float, ...], refine:
         score, label = best[index]
         likeliest = int(attributes[index].argmax())
         attribute = likeliest if attributes[index, likeliest] >= config.attribute_threshold else -1
-        regions.append(Found(vectors[index].numpy(), box_for(index, label), score, label, attribute))
+        regions.append(Region(vectors[index].numpy(), proposals[index], score, label, attribute))
     return regions
 
 
 def assert_regions(
-    features: Features, image: int, expected: list[Found], window: tuple[float, ...], width: int
+    features: Features, image: int, expected: list[Region], window: tuple[float, ...], width: int
 ) -> None:
     count = int(features.is_region[image].sum())
     assert count == len(expected)
     regions = features.regions
     scale = width / (window[2] - window[0])
-    boxes = [[value / scale for value in found.box] for found in expected]
+    boxes = [[value / scale for value in region.box] for region in expected]
     torch.testing.assert_close(
         regions.boxes[image, :count], torch.tensor(boxes, dtype=torch.float32), atol=1e-2, rtol=1e-4
     )
-    vectors = torch.from_numpy(np.stack([found.vector for found in expected]))
+    vectors = torch.from_numpy(np.stack([region.vector for region in expected]))
     torch.testing.assert_close(features.vectors[image, :count], vectors, atol=1e-4, rtol=1e-3)
-    assert regions.scores[image, :count].tolist() == pytest.approx([found.score for found in expected], abs=1e-4)
-    assert regions.labels[image, :count].tolist() == [found.label for found in expected]
-    assert regions.attributes[image, :count].tolist() == [found.attribute for found in expected]
+    assert regions.scores[image, :count].tolist() == pytest.approx([region.score for region in expected], abs=1e-4)
+    assert regions.labels[image, :count].tolist() == [region.label for region in expected]
+    assert regions.attributes[image, :count].tolist() == [region.attribute for region in expected]
 
 
 def test_anchors_are_those_of_the_release():
@@ -210,16 +200,11 @@ def test_proposals_are_those_of_the_steps_by_hand(encoder, scale):
     torch.testing.assert_close(proposals, torch.tensor(expected, dtype=torch.float32), atol=1e-3, rtol=1e-4)
 
 
-@pytest.mark.parametrize("refine", [False, True])
-def test_regions_are_those_of_the_steps_by_hand(encoder, refine, monkeypatch):
-    monkeypatch.setattr(encoder, "config", encoder.config.model_copy(update={"refine": refine}))
+def test_regions_are_those_of_the_steps_by_hand(encoder):
     image, window = noise(81, 117), (0.0, 0.0, 234.0, 162.0)
-    expected = by_hand(encoder, image, window, refine)
-    features = encoder(PreparedBatch.of([image], torch.tensor([window])))
-    assert_regions(features, 0, expected, window, 117)
-    assert len({found.label for found in expected}) > 1  # they tell regions apart
-    proposals = propose(tensors_of(encoder), maps_of(encoder, 81, 117), 81, 117, 0.5)
-    assert all((found.box in proposals) != refine for found in expected)
+    expected = by_hand(encoder, image, window)
+    assert_regions(encoder(PreparedBatch.of([image], torch.tensor([window]))), 0, expected, window, 117)
+    assert len({region.label for region in expected}) > 1  # they tell regions apart
 
 
 def test_overlaps_are_measured_in_pixels_of_the_photo(encoder, monkeypatch):
@@ -240,7 +225,7 @@ def test_overlaps_are_measured_in_pixels_of_the_photo(encoder, monkeypatch):
     monkeypatch.setitem(encoder.detector.cls_score._parameters, "bias", nn.Parameter(bias, requires_grad=False))
     expected = by_hand(encoder, image, window)
     assert_regions(encoder(PreparedBatch.of([image], torch.tensor([window]))), 0, expected, window, 117)
-    assert {found.label for found in expected} == {77} and len(expected) < len(proposals)
+    assert {region.label for region in expected} == {77} and len(expected) < len(proposals)
 
 
 def test_a_photo_does_not_depend_on_its_company(encoder):
@@ -271,19 +256,11 @@ def test_names_are_those_of_the_release(encoder):
     assert (len(encoder.categories), len(set(encoder.categories)), len(set(encoder.attributes))) == (1601, 1601, 400)
     assert encoder.categories[:3] == ("__background__", "yolk", "goal") and encoder.categories[-1] == "buoy"
     assert encoder.attributes[:2] == ("gray", "multi colored") and encoder.attributes[-1] == "leaning"
-    plain = build_encoder(encoder_config({**SMALL, "attributes": False}), load_weights=False)
-    assert plain.attributes == () and plain.categories == encoder.categories
-    assert not any("attr" in name or "embedding" in name for name in plain.state_dict())
-    assert plain(PreparedBatch.of([noise(80, 112)])).regions.attributes is None
 
 
-def test_a_store_and_an_explanation_keep_what_regions_are_called(encoder, tmp_path):
-    Image.fromarray(noise(60, 90, 1).permute(1, 2, 0).numpy()).save(tmp_path / "1.png")
-    photo = encoder.prepare(tmp_path / "1.png")
-    features = encoder(stack_photos([photo]))
-    with StoreWriter(tmp_path / "store", StoreInfo.of(encoder, "fp32")) as writer:
-        writer.write({"1": split(features, [photo.size])[0]})
-    store = FeatureStore(tmp_path / "store")
+def test_an_explanation_has_what_regions_are_called(encoder):
+    photo = Image.fromarray(noise(60, 90, 1).permute(1, 2, 0).numpy())
+    regions = encoder(stack_photos([encoder.prepare(photo)])).regions
     vocabulary = Vocabulary.build([["a", "red", "car"]] * 5)
     settings = SatConfig(embedding_size=8, hidden_size=8, attention_size=8)
     captioner = EncoderDecoderCaptioner(
@@ -292,12 +269,8 @@ def test_a_store_and_an_explanation_keep_what_regions_are_called(encoder, tmp_pa
         vocabulary=vocabulary,
         decoding=DecodingConfig(num_beams=1, max_length=3),
     )
-    from_photo = captioner.explain(tmp_path / "1.png").models[0]
-    from_store = captioner.explain(StoredImage(store, "1")).models[0]
-    assert from_photo.labels == from_store.labels and len(from_photo.labels) == int(features.is_region.sum())
-    torch.testing.assert_close(from_photo.boxes, from_store.boxes)
-    regions = features.regions
-    for label, attribute, shown in zip(regions.labels[0], regions.attributes[0], from_photo.labels, strict=True):
-        name = encoder.categories[label] if label >= 0 else ""
-        assert shown == (f"{encoder.attributes[attribute]} {name}" if name and attribute >= 0 else name)
-    assert any(" " in shown and shown not in encoder.categories for shown in from_photo.labels)
+    names = captioner.explain(photo).models[0].labels
+    for label, attribute, name in zip(regions.labels[0], regions.attributes[0], names, strict=True):
+        category = encoder.categories[label] if label >= 0 else ""
+        assert name == (f"{encoder.attributes[attribute]} {category}" if category and attribute >= 0 else category)
+    assert any(" " in name and name not in encoder.categories for name in names)

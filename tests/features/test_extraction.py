@@ -63,16 +63,21 @@ def test_the_store_holds_what_the_encoder_sees_in_each_photo(records, encoder, t
     encoder.train()
 
 
-def test_what_is_there_is_not_made_again(records, encoder, tmp_path, monkeypatch):
-    extract(encoder, records[:20], tmp_path / "store", batch_size=8)
-    before = contents(tmp_path / "store")
-    result = extract(encoder, records, tmp_path / "store", batch_size=8)
+def test_what_is_there_is_not_made_again_and_what_is_damaged_is(records, encoder, tmp_path, monkeypatch):
+    store = tmp_path / "store"
+    extract(encoder, records[:20], store, batch_size=8)
+    before = contents(store)
+    result = extract(encoder, records, store, batch_size=8)
     assert (result.written, result.already) == (40, 20)
-    after = contents(tmp_path / "store")
+    after = contents(store)
     assert {key: after[key] for key in before} == before
-    monkeypatch.setattr(type(encoder), "forward", None)  # a third run has nothing to encode
-    assert extract(encoder, records, tmp_path / "store", batch_size=8).already == 60
-    assert contents(tmp_path / "store") == after
+    data = (store / "data.mdb").read_bytes()
+    damaged = after[records[30].image_id.encode()][-64:]
+    (store / "data.mdb").write_bytes(data.replace(damaged, bytes(64)))
+    assert extract(encoder, records, store, batch_size=8).written == 1
+    monkeypatch.setattr(type(encoder), "forward", None)  # another run has nothing to encode
+    assert extract(encoder, records, store, batch_size=8).already == 60
+    assert contents(store) == after
 
 
 def test_a_broken_photo_costs_the_others_nothing(records, encoder, tmp_path):
@@ -81,38 +86,29 @@ def test_a_broken_photo_costs_the_others_nothing(records, encoder, tmp_path):
     mixed = [
         dataclasses.replace(record, path=broken) if index in (3, 11) else record for index, record in enumerate(records)
     ]
-    for _ in range(2):  # going on names them again, and does no other image twice
+    for _ in range(2):  # resuming names them again, and does no other image twice
         result = extract(encoder, mixed, tmp_path / "store", batch_size=8)
         assert len(result.unreadable) == 2
         assert "broken.png is not an image" in str(result.unreadable[0])
     assert (result.written, result.already) == (0, 58)
-    assert FeatureStore(tmp_path / "store").missing([r.image_id for r in records]) == [
-        records[3].image_id,
-        records[11].image_id,
-    ]
+    missing = FeatureStore(tmp_path / "store").missing([record.image_id for record in records])
+    assert missing == [records[3].image_id, records[11].image_id]
     broken.write_bytes(records[3].path.read_bytes())  # mended: only what is missing is written
     assert extract(encoder, mixed, tmp_path / "store", batch_size=8).written == 2
 
 
-def test_a_full_store_is_only_read(records, encoder, tmp_path):
-    fill_store(tmp_path / "store", encoder, records)
-    (tmp_path / "store" / "data.mdb").chmod(0o444)
-    before = (tmp_path / "store" / "data.mdb").stat().st_mtime_ns
-    fill_store(tmp_path / "store", encoder, records)
-    assert (tmp_path / "store" / "data.mdb").stat().st_mtime_ns == before
-
-
-def test_filling_names_the_photos_that_cannot_be_read(records, encoder, tmp_path):
-    lost = dataclasses.replace(records[5], path=tmp_path / "lost.png")
+def test_filling_reads_a_full_store_and_keeps_the_precision_of_another(records, encoder, tmp_path):
+    store = tmp_path / "store"
+    extract(encoder, records[:9], store, dtype="fp32")
+    lost = dataclasses.replace(records[9], path=tmp_path / "lost.png")
     with pytest.raises(ImageError, match=r"A photo cannot be read: There is no file .*lost\.png"):
-        fill_store(tmp_path / "store", encoder, [*records[:5], lost])
-    assert len(FeatureStore(tmp_path / "store")) == 5
-
-
-def test_filling_goes_on_in_the_precision_of_the_store(records, encoder, tmp_path):
-    extract(encoder, records[:9], tmp_path / "store", dtype="fp32")
-    fill_store(tmp_path / "store", encoder, records)
-    assert FeatureStore(tmp_path / "store")[records[50].image_id].vectors.dtype == np.float32
+        fill_store(store, encoder, [*records[:9], lost])
+    fill_store(store, encoder, records)
+    assert FeatureStore(store)[records[50].image_id].vectors.dtype == np.float32
+    (store / "data.mdb").chmod(0o444)
+    before = (store / "data.mdb").stat().st_mtime_ns
+    fill_store(store, encoder, records)
+    assert (store / "data.mdb").stat().st_mtime_ns == before
 
 
 class Boxes(Encoder):

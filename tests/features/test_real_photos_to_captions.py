@@ -30,15 +30,7 @@ RECIPE = {
     ("settings", "cells", "size"),
     [
         ({"name": "resnet18", "grid": 14}, 196, 512),
-        (
-            {
-                "name": "faster_rcnn",
-                "detector": "fasterrcnn_mobilenet_v3_large_320_fpn",
-                "boxes": "dataset_or_detected",
-            },
-            None,
-            1024,
-        ),
+        ({"name": "faster_rcnn", "detector": "fasterrcnn_mobilenet_v3_large_320_fpn"}, None, 1024),
     ],
     ids=lambda value: value["name"] if isinstance(value, dict) else "",
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from showtell.errors import DataError, ImageError
+from showtell.errors import DataError
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import FeatureStore, ImageFeatures, StoreInfo, StoreWriter
 from showtell.features.stored_images import choose_images
@@ -58,13 +58,8 @@ def test_ids_and_photos_go_together_and_each_image_is_meant_once(tmp_path: Path,
     photo = folder / "COCO_val2014_000000000010.jpg"
     chosen = choose_images(store, ["42", "10", "42", str(photo)])
     assert [(image.image_id, image.path) for image in chosen.images] == [("42", None), ("10", photo)]
-    piped = choose_images(store, ["-"], io.BytesIO(f"{photo}\n".encode()))
-    assert [(image.image_id, str(image)) for image in piped.images] == [("10", str(photo))]
-
-
-def test_a_name_of_a_photo_that_is_not_at_hand_is_enough(tmp_path: Path) -> None:
-    (image,) = choose_images(store_of(tmp_path, "9"), ["elsewhere/000009.jpg"]).images
-    assert (image.image_id, image.path, str(image)) == ("9", None, "9")
+    piped = choose_images(store, ["-"], io.BytesIO(f"{photo}\nelsewhere/000009.jpg".encode()))
+    assert [(image.image_id, str(image)) for image in piped.images] == [("10", str(photo)), ("9", "9")]
 
 
 def test_what_the_store_lacks_is_told(tmp_path: Path, folder: Path) -> None:
@@ -75,19 +70,10 @@ def test_what_the_store_lacks_is_told(tmp_path: Path, folder: Path) -> None:
         f"{store.path} has no features of 77",
         f"{store.path} has no features of {folder / 'COCO_val2014_000000000010.jpg'}",
     )
-    with pytest.raises(
-        DataError, match=r"has features of 42, 9, and none of 77, dog\.jpg: name images by their ids, or"
+    (tmp_path / "9.jpg").touch()
+    for arguments, message in (
+        (["77", "dog.jpg"], r"has features of 42, 9, and none of 77, dog\.jpg: name images by their ids, or"),
+        ([folder, tmp_path / "9.jpg"], r"By number at the end of the file name, .* are both image 9 of .*store; name"),
     ):
-        choose_images(store, ["77", "dog.jpg"])
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ImageError, match="holds no image"):
-        choose_images(store, [str(tmp_path / "empty")])
-
-
-def test_two_photos_of_one_image_are_refused(tmp_path: Path, folder: Path) -> None:
-    other = tmp_path / "9.jpg"
-    other.touch()
-    with pytest.raises(
-        DataError, match=r"By number at the end of the file name, .* are both image 9 of .*store; name one"
-    ):
-        choose_images(store_of(tmp_path, "9"), [str(folder), str(other)])
+        with pytest.raises(DataError, match=message):
+            choose_images(store, list(map(str, arguments)))

@@ -1,9 +1,9 @@
 import errno
 import os
 import struct
-import threading
 import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 
@@ -66,26 +66,14 @@ UPRIGHT = {
 }
 
 
-@pytest.mark.parametrize("format", ["PNG", "TIFF"])
-def test_exif_orientation_is_applied(format: str) -> None:
-    for orientation, upright in UPRIGHT.items():
-        exif = Image.Exif()
-        exif[274] = orientation
-        assert np.array_equal(decoded(two_by_three(), format, exif=exif), upright(pixels(two_by_three())))
-
-
-def test_a_jpeg_that_a_phone_held_upright_is_turned() -> None:
-    landscape = Image.new("RGB", (64, 32), "red")
-    landscape.paste("blue", (0, 0, 32, 32))  # left half blue: above, once turned clockwise
-    exif = Image.Exif()
-    exif[274] = 6
-    turned = decoded(landscape, "JPEG", exif=exif, quality=95)
-    assert turned.shape == (64, 32, 3) and turned[8, 16, 2] > 200 and turned[56, 16, 0] > 200
-
-
-@pytest.mark.parametrize("exif", [b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0no TIFF header"])
-def test_damaged_exif_leaves_the_photo_as_stored(exif: bytes) -> None:
-    assert np.array_equal(decoded(two_by_three(), "PNG", exif=exif), pixels(two_by_three()))
+def test_exif_orientation_is_applied() -> None:
+    for format in ("PNG", "TIFF"):
+        for orientation, upright in UPRIGHT.items():
+            exif = Image.Exif()
+            exif[274] = orientation
+            assert np.array_equal(decoded(two_by_three(), format, exif=exif), upright(pixels(two_by_three())))
+    for exif in (b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0no TIFF header"):  # damaged: as the photo is stored
+        assert np.array_equal(decoded(two_by_three(), "PNG", exif=exif), pixels(two_by_three()))
 
 
 def image_of(mode: str, *values: object) -> Image.Image:
@@ -123,34 +111,27 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("name", MODES)
-def test_every_mode_becomes_rgb(name: str) -> None:
-    image, (format, options), expected = MODES[name]
-    opened = decoded(image, format, **options)
-    assert opened[0].tolist() == [[value] * 3 if isinstance(value, int) else value for value in expected]
+def test_every_mode_becomes_rgb() -> None:
+    for name, (image, (format, options), expected) in MODES.items():
+        opened = decoded(image, format, **options)
+        assert opened[0].tolist() == [[value] * 3 if isinstance(value, int) else value for value in expected], name
 
 
-@pytest.mark.parametrize("format", ["GIF", "TIFF", "WEBP"])
-def test_of_several_frames_the_first_is_taken(format: str) -> None:
+def test_of_several_frames_the_first_is_taken() -> None:
     frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "blue")]
-    options = {"lossless": True} if format == "WEBP" else {}
-    opened = decoded(frames[0], format, save_all=True, append_images=frames[1:], **options)
-    assert opened[8, 8].tolist() == [255, 0, 0]
+    for format, options in (("GIF", {}), ("TIFF", {}), ("WEBP", {"lossless": True})):
+        opened = decoded(frames[0], format, save_all=True, append_images=frames[1:], **options)
+        assert opened[8, 8].tolist() == [255, 0, 0]
 
 
-def test_a_large_photo_opens_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_photos_open_without_a_warning_and_leave_the_filters_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 400)  # Pillow warns above 400 and refuses above 800
-    assert decode_photo(encoded(Image.new("RGB", (25, 25)), "PNG"), "photo").size == (25, 25)
-
-
-def test_threads_leave_the_filters_of_warnings_as_they_were() -> None:
-    content, before = encoded(two_by_three(), "PNG"), list(warnings.filters)
-    threads = [threading.Thread(target=lambda: [decode_photo(content, "photo") for _ in range(50)]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert warnings.filters == before
+    content, before = encoded(Image.new("RGB", (25, 25)), "PNG"), list(warnings.filters)
+    with ThreadPoolExecutor(4) as pool:
+        sizes = {photo.size for photo in pool.map(decode_photo, [content] * 200, ["photo"] * 200)}
+    assert sizes == {(25, 25)} and warnings.filters == before
 
 
 @pytest.mark.parametrize("format", ["JPEG", "JPEG2000", "AVIF", "WEBP", "PPM", "BMP", "GIF", "TIFF", "ICO", "HEIF"])
@@ -177,15 +158,11 @@ def png_of(width: int, height: int, channels: int, depth: int, rows: bytes) -> b
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def test_sixteen_bits_of_colour_lose_their_lower_half() -> None:
+def test_sixteen_bits_of_colour_lose_their_lower_half_and_alpha_is_laid_on_white() -> None:
     row = struct.pack(">6H", 0, 257, 65535, 32768, 255, 256)
     opened = pixels(decode_photo(png_of(2, 1, 3, 16, b"\0" + row), "photo"))
     assert opened.tolist() == [[[0, 1, 255], [128, 0, 1]]]
-
-
-def test_sixteen_bits_of_grey_with_alpha_are_laid_on_white() -> None:
-    row = struct.pack(">4H", 0, 65535, 0, 0)
-    opened = pixels(decode_photo(png_of(2, 1, 2, 16, b"\0" + row), "photo"))
+    opened = pixels(decode_photo(png_of(2, 1, 2, 16, b"\0" + struct.pack(">4H", 0, 65535, 0, 0)), "photo"))
     assert opened[0, :, 0].tolist() == [0, 255]
 
 
@@ -201,29 +178,18 @@ def flat(*values: int) -> list[Image.Image]:
     return [Image.new("L", (16, 16), value) for value in values]
 
 
-def test_cmyk_as_adobe_writes_it_inverted() -> None:
-    inks = {
-        (0, 255, 255, 0): (255, 0, 0),
-        (255, 0, 0, 0): (0, 255, 255),
-        (0, 0, 0, 255): (0, 0, 0),
-        (0,) * 4: (255,) * 3,
-    }
-    for ink, colour in inks.items():
-        opened = pixels(decode_photo(adobe_jpeg(flat(*ink), 0), "photo"))[8, 8]
-        assert np.abs(opened.astype(int) - colour).max() <= 3
-
-
-def test_ycck_as_adobe_writes_it() -> None:
+def test_cmyk_ycck_and_lab_become_rgb() -> None:
     """Y, Cb and Cr of a YCCK file are those of the colour that has the amounts of ink for red, green and blue; black is
     stored inverted. Red is ink (0, 255, 255, 0): Y 179, Cb 171, Cr 1 (ITU-R BT.601), black 255 - 0."""
-    stored = (179, 171, 1, 255)
-    content = adobe_jpeg(flat(*(255 - value for value in stored)), 2)  # Pillow inverts what it writes
-    assert np.abs(pixels(decode_photo(content, "photo"))[8, 8].astype(int) - [255, 0, 0]).max() <= 4
-
-
-def test_lab_is_converted() -> None:
-    lab = Image.merge("LAB", flat(255, 128, 128))  # L* 100, a* 0, b* 0
-    assert pixels(decode_photo(encoded(lab, "TIFF"), "photo"))[8, 8].min() >= 254
+    for content, colour in (
+        (adobe_jpeg(flat(0, 255, 255, 0), 0), (255, 0, 0)),
+        (adobe_jpeg(flat(255, 0, 0, 0), 0), (0, 255, 255)),
+        (adobe_jpeg(flat(0, 0, 0, 255), 0), (0, 0, 0)),
+        (adobe_jpeg(flat(0, 0, 0, 0), 0), (255, 255, 255)),
+        (adobe_jpeg(flat(255 - 179, 255 - 171, 255 - 1, 0), 2), (255, 0, 0)),  # Pillow inverts what it writes
+        (encoded(Image.merge("LAB", flat(255, 128, 128)), "TIFF"), (255, 255, 255)),  # L* 100, a* 0, b* 0
+    ):
+        assert np.abs(pixels(decode_photo(content, "photo"))[8, 8].astype(int) - colour).max() <= 4
 
 
 # --- what does not open, and what is said ---
@@ -300,32 +266,24 @@ class BadDisk(BytesIO):
         return super().read(size)
 
 
-@pytest.mark.parametrize("format", ["PNG", "JPEG", "GIF", "TIFF", "WEBP", "BMP"])
-def test_a_photo_that_the_disk_cannot_read_is_named(
-    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = encoded(noise(40), format)
-    (tmp_path / "a.png").touch()
-    for readable in (0, 16, 60, 400):
-        monkeypatch.setattr(Path, "open", lambda *_, readable=readable: BadDisk(content, readable))
-        assert refused(tmp_path / "a.png") == "Cannot read …/a.png: Input/output error."
+def test_a_photo_that_the_disk_cannot_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (20, 20)).save(tmp_path / "b.png")
+    (tmp_path / "a.png").symlink_to("/proc/self/mem")  # whose first bytes cannot be read
+    ((good, (_, error)),) = prepare_batches(
+        [tmp_path / "b.png", tmp_path / "a.png"], lambda path: prepare_photo(path, squares(16)), 8
+    )
+    assert isinstance(good[1], PreparedPhoto) and str(error) == f"Cannot read {tmp_path}/a.png: Input/output error."
+    for format in ("PNG", "JPEG", "GIF", "TIFF", "WEBP", "BMP"):
+        for readable in (16, 60, 400):
+            content = encoded(noise(40), format)
+            monkeypatch.setattr(photo_module, "_open", lambda _, c=content, r=readable: BadDisk(c, r))
+            assert refused(tmp_path / "a.png") == "Cannot read …/a.png: Input/output error."
 
 
-def test_a_photo_that_the_disk_cannot_read_is_one_of_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = [tmp_path / f"{number}.png" for number in range(3)]
-    for path in paths:
-        Image.new("RGB", (20, 20)).save(path)
-    opened = Path.open
-    monkeypatch.setattr(Path, "open", lambda self, mode: BadDisk(b"", 0) if self == paths[1] else opened(self, mode))
-    ((first, second, third),) = prepare_batches(paths, lambda path: prepare_photo(path, squares(16)), 8)
-    assert str(second[1]) == f"Cannot read {paths[1]}: Input/output error."
-    assert isinstance(first[1], PreparedPhoto) and isinstance(third[1], PreparedPhoto)
-
-
-@pytest.mark.parametrize("format", ["JPEG", "PNG"])
-def test_a_truncated_photo(format: str) -> None:
-    content = encoded(noise(64), format)
-    assert refusal(content[: len(content) // 2]).startswith("photo is damaged: it cannot be decoded (")
+def test_a_truncated_photo() -> None:
+    for format in ("JPEG", "PNG"):
+        content = encoded(noise(64), format)
+        assert refusal(content[: len(content) // 2]).startswith("photo is damaged: it cannot be decoded (")
 
 
 def test_photos_of_too_many_pixels_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,10 +297,10 @@ def test_photos_of_too_many_pixels_or_none(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("size", [(1, 65000), (65000, 1)])
-def test_the_thinnest_photos_are_prepared(size: tuple[int, int], tmp_path: Path) -> None:
-    Image.new("RGB", size, (9, 8, 7)).save(tmp_path / "a.png")
+def test_the_thinnest_photos_are_prepared(size: tuple[int, int]) -> None:
+    photo = Image.new("RGB", size, (9, 8, 7))
     for resize, longest in (("squash", None), ("crop", None), ("fit", 32), ("none", 32)):
-        prepared = prepare_photo(tmp_path / "a.png", squares(16, resize=resize, longest=longest))
+        prepared = prepare_photo(photo, squares(16, resize=resize, longest=longest))
         assert prepared.size == size
         assert min(prepared.pixels.shape) >= 1
         assert prepared.pixels.flatten(1).unique(dim=1).tolist() == [[9], [8], [7]]
@@ -364,13 +322,8 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_and_looks_the_same() -> None:
     assert prepared.window == preprocessing.window(whole.size)
     difference = np.abs(prepared.pixels.numpy().astype(int) - preprocessing.prepare(whole).numpy())
     assert 0 < difference.mean() < 1
-
-
-def test_a_jpeg_of_little_more_than_is_needed_is_decoded_in_full() -> None:
-    content = encoded(Image.new("RGB", (500, 375)), "JPEG")
-    for interpolation, size in (("bilinear", 224), ("nearest", 8)):
-        preprocessing = squares(size, interpolation=interpolation)
-        assert photo_module.to_photo(content, preprocessing.min_decoded_size).image.size == (500, 375)
+    for preprocessing in (squares(700), squares(8, interpolation="nearest")):  # little more is needed, or every pixel
+        assert photo_module.to_photo(content, preprocessing.min_decoded_size).image.size == (1200, 1600)
 
 
 @pytest.mark.shared
@@ -378,13 +331,10 @@ def test_decoded_at_a_fraction_real_photos_look_the_same(shared_data: Path) -> N
     preprocessing = squares(64)
     differences = []
     for path in sorted((shared_data / "coco-mini").rglob("*.jpg"))[:40]:
-        if photo_module.to_photo(path, preprocessing.min_decoded_size).image.size == open_photo(path).size:
-            continue  # too small for that
         prepared = prepare_photo(path, preprocessing).pixels.numpy().astype(int)
         differences.append(np.abs(prepared - preprocessing.prepare(open_photo(path)).numpy()).mean())
-    assert len(differences) > 20
-    assert np.mean(differences) < 1
-    assert max(differences) < 3
+    assert sum(difference > 0 for difference in differences) > 20  # the others are too small for that
+    assert np.mean(differences) < 1 and max(differences) < 3
 
 
 SEEDS = [

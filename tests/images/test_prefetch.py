@@ -10,8 +10,7 @@ import pytest
 from showtell.images.prefetch import prefetch, prefetch_map
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 3, 20])
-def test_items_come_in_order_from_a_thread(ahead):
+def test_items_and_results_come_in_order_from_threads():
     threads = set()
 
     def items():
@@ -19,18 +18,16 @@ def test_items_come_in_order_from_a_thread(ahead):
             threads.add(threading.get_ident())
             yield number
 
-    assert list(prefetch(items(), ahead=ahead)) == list(range(7))
-    assert len(threads) == 1 and threading.get_ident() not in threads
-    assert list(prefetch([], ahead=ahead)) == []
-
-
-@pytest.mark.parametrize("workers", [1, 4])
-def test_results_come_in_the_order_of_the_items(workers):
     def slow_first(number):
         time.sleep(0.02 * (number % 3 == 0))
         return number * number
 
-    assert list(prefetch_map(slow_first, range(10), ahead=5, workers=workers)) == [n * n for n in range(10)]
+    for ahead in (0, 1, 20):
+        threads.clear()
+        assert list(prefetch(items(), ahead=ahead)) == list(range(7)) and list(prefetch([], ahead=ahead)) == []
+        assert len(threads) == 1 and threading.get_ident() not in threads
+    for workers in (1, 4):
+        assert list(prefetch_map(slow_first, range(10), ahead=5, workers=workers)) == [n * n for n in range(10)]
 
 
 def test_items_are_drawn_as_many_ahead_as_asked_for():
@@ -49,7 +46,7 @@ def test_items_are_drawn_as_many_ahead_as_asked_for():
     assert len(drawn) == 6
 
 
-def test_an_error_comes_in_place_of_its_result():
+def test_errors_and_a_time_that_ran_out_come_in_place_of_results():
     def items():
         yield 1
         raise OSError("gone")
@@ -58,9 +55,6 @@ def test_an_error_comes_in_place_of_its_result():
     assert next(drawn) == 1
     with pytest.raises(OSError, match="gone"):
         next(drawn)
-
-
-def test_what_does_not_come_in_time_is_not_waited_for():
     release = threading.Event()
     with pytest.raises(TimeoutError):
         next(prefetch_map(lambda _: release.wait(10), [None], ahead=1, timeout=0.05))

@@ -51,19 +51,16 @@ def features(
         typer.Option(
             "--from",
             metavar="PATH",
-            help="Convert features of other tools: a bottom-up-attention TSV, a folder of .npy/.npz, an HDF5 file.",
+            help="Convert features of other tools: a bottom-up-attention TSV, or a folder of .npy/.npz.",
             show_default="none",
         ),
     ] = None,
     source: Annotated[
         str | None, typer.Option(help="With --from: name of the features.", show_default="the name of the file")
     ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Read what the store has, and extract damaged features anew.")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Extract features of photos into a store that training reads. The same command resumes after an interruption."""
+    """Extract features of photos into a store that training reads. The same command resumes, and repairs the store."""
     import json
 
     from showtell.errors import DataError, UsageError, summarise
@@ -82,24 +79,19 @@ def features(
         dataset = given.pop(0) if given and ("=" not in given[0] or Path(given[0]).exists()) else None
         plan = _plan(dataset, encoder, recipe, [f"encoder.{setting}" for setting in given])
         out = out or Path(plan.store)
-        unreadable = _extract(out, plan, split or [], dtype, batch_size, check)
-    kept = FeatureStore(out)
+        unreadable = _extract(out, plan, split or [], dtype, batch_size)
+    images, info = len(FeatureStore(out)), FeatureStore(out).info
+    size = (out / "data.mdb").stat().st_size
     if as_json:
         facts = {
-            "store": str(out),
-            "images": len(kept),
-            "bytes": kept.bytes,
-            "encoder": kept.info.encoder,
-            "fingerprint": kept.info.fingerprint,
-            "feature_size": kept.info.feature_size,
-            "dtype": kept.info.dtype,
-            "unreadable": [str(error) for error in unreadable],
-        }
+            "store": str(out), "images": images, "bytes": size, "unreadable": [str(error) for error in unreadable],
+            **info.model_dump(mode="json", include={"encoder", "fingerprint", "feature_size", "dtype"}),
+        }  # fmt: skip
         typer.echo(json.dumps(facts, ensure_ascii=False))
     else:
         typer.echo(
-            f"{out}: {len(kept)} images, {kept.info.feature_size} numbers to a vector in {kept.info.dtype}, "
-            f"{kept.bytes / 1e6:.1f} MB, by {kept.info.made_by}"
+            f"{out}: {images} images, {info.feature_size} numbers to a vector in {info.dtype}, {size / 1e6:.1f} MB, by "
+            f"{info.made_by}"
         )
     if unreadable:
         count = "1 photo" if len(unreadable) == 1 else f"{len(unreadable)} photos"
@@ -143,9 +135,7 @@ def _plan(dataset: str | None, encoder: str | None, recipe: Path | None, setting
     return _Plan(open_dataset(dataset), config, 0, config.store_of(dataset))
 
 
-def _extract(
-    store: Path, plan: _Plan, splits: list[str], dtype: Precision, batch_size: int, check: bool
-) -> tuple[Exception, ...]:
+def _extract(store: Path, plan: _Plan, splits: list[str], dtype: Precision, batch_size: int) -> tuple[Exception, ...]:
     """Extract what is planned; the errors of photos that cannot be read."""
     import torch
 
@@ -164,5 +154,4 @@ def _extract(
         notify(f"extracting features of {len(records):,} photos on {device}, {describe_threads()}.")
     with counting("extracting features", len(records)) as progress:
         built = build_encoder(plan.encoder).to(device)
-        done = extract(built, records, store, dtype=dtype, batch_size=batch_size, check=check, progress=progress)
-    return done.unreadable
+        return extract(built, records, store, dtype=dtype, batch_size=batch_size, progress=progress).unreadable

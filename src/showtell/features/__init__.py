@@ -7,13 +7,15 @@ from functools import partial
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
+from showtell.config import describe_problem
 from showtell.errors import RecipeError, nearest
 from showtell.features.bottom_up import BottomUp, BottomUpConfig
 from showtell.features.contract import Encoder, EncoderConfig
 from showtell.features.faster_rcnn import FasterRcnn, FasterRcnnConfig
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
-from showtell.features.quick_import import without_compiler
+from showtell.features.quick_import import quick_import
 from showtell.features.resnet_caffe import ResNetCaffe, ResNetCaffeConfig
 from showtell.features.roi_grid import RoiGrid, RoiGridConfig
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
@@ -48,9 +50,7 @@ def encoder_config(content: dict[str, Any]) -> EncoderConfig:
     name = str(content.get("name", ""))
     if name in ENCODERS:
         return ENCODERS[name][0].model_validate(content)
-    with without_compiler():
-        import timm  # slow to import
-
+    timm = quick_import("timm")
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
         close = nearest(name, [*ENCODERS, *timm.list_models()]).split("Known:")[0].strip()
@@ -64,18 +64,21 @@ def encoder_config(content: dict[str, Any]) -> EncoderConfig:
 
 
 def build_encoder(config: EncoderConfig, load_weights: bool = True) -> Encoder:
-    """Make the encoder that the settings name.
+    """Make the encoder that the settings name; `load_weights` is false where a checkpoint brings them.
 
-    Args:
-        config: from `encoder_config`.
-        load_weights: fetch pretrained weights; false where a checkpoint brings them.
+    Raises:
+        RecipeError: settings that do not fit each other or the network.
+        WeightsError: its weights cannot be found, read or loaded.
     """
     name = config.name  # type: ignore[attr-defined]
     make: Callable[[Any, bool], Encoder] = ENCODERS[name][1] if name in ENCODERS else TimmGrid
     with torch.random.fork_rng(devices=(), enabled=config.seed is not None):
         if config.seed is not None:
             torch.manual_seed(config.seed)
-        encoder = make(config, load_weights)
+        try:
+            encoder = make(config, load_weights)
+        except ValidationError as error:  # of the preprocessing that follows from the settings
+            raise RecipeError(f"encoder: {describe_problem(error)}") from error
     if not config.trained:
         encoder.requires_grad_(False)
     return encoder.train()  # what is frozen, into eval mode

@@ -9,21 +9,29 @@ have there.
                 object) and four numbers that move and stretch it. Boxes are cut off at the photo's edges, thin ones
                 left out, the 6,000 best suppressed above an overlap of 0.7, and the first 300 kept
     vectors     RoI max pooling to 14 x 14, res5 with stride 1 and dilation 2, the mean of its 2,048 channels
-    classes     a linear layer to 1,601 logits, background first, and one to four numbers for each of them
+    classes     a linear layer to 1,601 logits, background first (the one that would move boxes again is left out)
     attributes  the vector and an embedding of the likeliest class (256), a linear layer to 512, ReLU, and one to 401
                 logits, "no attribute" first
 
 Boxes count pixels as Caffe does: corners lie on pixels, and a box from 3 to 5 is 3 wide.
+
+Weights are read as MILVLG/bottom-up-attention.pytorch (at 4dbce86) converted them: bua-caffe-frcn-r101-k10-100.pth and
+-k36.pth hold Caffe's own tensors under the names of detectron2, anchors included. No file was at hand: names and shapes
+are those of that project's network (tests/features/test_bottom_up_weights.py).
 """
 
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from showtell.features.quick_import import quick_import
 from showtell.features.resnet_caffe import BLOCKS, caffe_resnet, last_map_before_stage_4
+from showtell.features.weights import load_weights, read_weights
 
 CLASSES = 1601  # with the background
 ATTRIBUTES = 401  # with "no attribute"
@@ -38,13 +46,34 @@ _POOLED = 14  # cells of each side of a pooled region
 _REGIONS_AT_ONCE = 64  # in res5: it bounds the memory
 _MAX_STRETCH = math.log(1000 / 16)  # of a side; Caffe has no limit, and beyond this every photo ends
 
+# detectron2's names, and ours
+_NAMES = (
+    (r"backbone\.stem\.conv1\.norm\.", "resnet.bn1."),
+    (r"backbone\.stem\.conv1\.", "resnet.conv1."),
+    (r"backbone\.res2\.", "resnet.layer1."),
+    (r"backbone\.res3\.", "resnet.layer2."),
+    (r"backbone\.res4\.", "resnet.layer3."),
+    (r"roi_heads\.res5\.", "resnet.layer4."),
+    (r"(resnet\.layer\d\.\d+\.)conv(\d)\.norm\.", r"\1bn\2."),
+    (r"(resnet\.layer\d\.\d+\.)shortcut\.norm\.", r"\1downsample.1."),
+    (r"(resnet\.layer\d\.\d+\.)shortcut\.", r"\1downsample.0."),
+    (r"proposal_generator\.anchor_generator\.cell_anchors\.0$", "anchors"),
+    (r"proposal_generator\.rpn_head\.conv\.", "rpn_conv."),
+    (r"proposal_generator\.rpn_head\.objectness_logits\.", "rpn_cls_score."),
+    (r"proposal_generator\.rpn_head\.anchor_deltas\.", "rpn_bbox_pred."),
+    (r"roi_heads\.box_predictor\.cls_score\.", "cls_score."),
+    (r"roi_heads\.box_predictor\.cls_embed\.", "cls_embedding."),
+    (r"roi_heads\.box_predictor\.attr_linear1\.", "fc_attr."),
+    (r"roi_heads\.box_predictor\.attr_linear2\.", "attr_score."),
+)
+
 
 class BottomUpDetector(nn.Module):
     """The network; `anchors` are among its weights, since converted files bring theirs."""
 
     anchors: Tensor
 
-    def __init__(self, attributes: bool = True) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.resnet = caffe_resnet(BLOCKS[101])
         first = self.resnet.layer4[0]
@@ -57,30 +86,24 @@ class BottomUpDetector(nn.Module):
         self.rpn_cls_score = nn.Conv2d(512, 2 * count, 1)
         self.rpn_bbox_pred = nn.Conv2d(512, 4 * count, 1)
         self.cls_score = nn.Linear(FEATURE_SIZE, CLASSES)
-        self.bbox_pred = nn.Linear(FEATURE_SIZE, 4 * CLASSES)
-        if attributes:
-            self.cls_embedding = nn.Embedding(CLASSES, 256)
-            self.fc_attr = nn.Linear(FEATURE_SIZE + 256, 512)
-            self.attr_score = nn.Linear(512, ATTRIBUTES)
+        self.cls_embedding = nn.Embedding(CLASSES, 256)
+        self.fc_attr = nn.Linear(FEATURE_SIZE + 256, 512)
+        self.attr_score = nn.Linear(512, ATTRIBUTES)
 
     def maps(self, pixels: Tensor) -> Tensor:
         """(B, 3, height, width), blue first, less the mean of each channel, to (B, 1024, rows, columns)."""
         return last_map_before_stage_4(self.resnet, pixels)
 
     def propose(self, maps: Tensor, size: tuple[int, int], scale: float, count: int) -> Tensor:
-        """Boxes of one photo that may hold something, best first.
+        """Boxes of one photo that may hold something: (n, 4) corners in pixels of the image, best first, n up to count.
 
         Args:
             maps: (1, 1024, rows, columns).
             size: (height, width) of the image.
             scale: pixels of the image for each of the photo's.
             count: of proposals.
-
-        Returns:
-            (n, 4) corners in pixels of the image, n up to count.
         """
-        from torchvision.ops import nms  # slow to import
-
+        nms = quick_import("torchvision.ops").nms
         hidden = self.rpn_conv(maps).relu()
         background, objects = self.rpn_cls_score(hidden).unflatten(1, (2, -1))[0]  # (12, rows, columns) each
         scores = (objects - background).permute(1, 2, 0).flatten()  # in the order of their softmax
@@ -97,8 +120,7 @@ class BottomUpDetector(nn.Module):
 
     def vectors(self, maps: Tensor, boxes: Tensor) -> Tensor:
         """The vectors (n, 2048) of boxes (n, 4) of one photo whose maps are (1, 1024, rows, columns)."""
-        from torchvision.ops import roi_pool
-
+        roi_pool = quick_import("torchvision.ops").roi_pool
         vectors = [
             self.resnet.layer4(roi_pool(maps, [some], _POOLED, 1 / STRIDE)).mean((-2, -1))
             for some in torch.split(boxes, _REGIONS_AT_ONCE)
@@ -106,22 +128,31 @@ class BottomUpDetector(nn.Module):
         return torch.cat(vectors)
 
     def attribute_probabilities(self, vectors: Tensor, logits: Tensor) -> Tensor:
-        """The probability of each attribute, (n, 401), "no attribute" first.
-
-        Args:
-            vectors: (n, 2048).
-            logits: (n, 1601) from `cls_score`.
-        """
+        """Vectors (n, 2048) and logits of classes (n, 1601) to the probability of each attribute, (n, 401)."""
         known = torch.cat([vectors, self.cls_embedding(logits.argmax(-1))], -1)
         probabilities: Tensor = self.attr_score(self.fc_attr(known).relu()).softmax(-1)
         return probabilities
 
 
-def caffe_anchors() -> Tensor:
-    """The 12 anchors of the upper left cell, (12, 4), for each ratio those of each scale.
+def load_detector(detector: BottomUpDetector, file: Path) -> None:
+    """Put a file of weights into a detector.
 
-    A square of 16 pixels is given each ratio at the same area, with whole sides, and then multiplied.
+    Raises:
+        WeightsError: it cannot be read, or holds another network's.
     """
+    unused = ["roi_heads.box_predictor.bbox_pred."]  # regions keep the boxes of proposals, as the release has it
+    load_weights(detector, rename(read_weights(file)), source=str(file), name="bottom_up", unused=unused)
+
+
+def rename(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by the names of `BottomUpDetector`; what is unknown keeps its name."""
+    for pattern, replacement in _NAMES:
+        tensors = {re.sub(f"^{pattern}", replacement, name): tensor for name, tensor in tensors.items()}
+    return tensors
+
+
+def caffe_anchors() -> Tensor:
+    """The 12 anchors of the upper left cell, (12, 4): a square of 16 pixels in each ratio, with whole sides, scaled."""
     anchors = []
     for ratio in _RATIOS:
         width = round(math.sqrt(STRIDE * STRIDE / ratio))

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from showtell.config import Size
 from showtell.features.contract import EncoderConfig
+from showtell.features.quick_import import quick_import
 from showtell.images.boxes import MIN_SIDE
 
 
@@ -61,8 +62,7 @@ def choose_regions(boxes: Tensor, scores: Tensor, config: DetectorConfig) -> tup
         Of the regions, best first: (r,) indices of the n boxes, (r,) scores, (r,) labels, which count the background
         as 0; a box that every class dropped has score 0 and label -1, and comes last.
     """
-    from torchvision.ops import batched_nms  # slow to import
-
+    batched_nms = quick_import("torchvision.ops").batched_nms
     is_box = ((boxes[..., 2:] - boxes[..., :2]) >= MIN_SIDE).all(-1)
     # Weaker boxes never drop stronger ones, so those below a floor need no suppression as long as enough stand above.
     for floor in (config.score_threshold, config.score_threshold / 20, 0.0):

@@ -44,8 +44,8 @@ class EncoderConfig(Config):
     seed: Seed | None = Field(None, description="Random seed of fresh weights (default: `training.seed`).")
 
     def store_of(self, dataset: str, folder: str = "stores/") -> str:
-        """The store of a dataset's features in a folder of stores, named by the dataset, the encoder, where its weights
-        are from, and each setting that is not at its default."""
+        """A name for the store of a dataset's features, by the dataset, the encoder, where its weights are from, and
+        each setting that is not at its default."""
         changed = self.model_dump(mode="json", exclude={"name", *_NO_PART_OF_FEATURES}, exclude_defaults=True)
         nested = {key: value for key, value in changed.items() if isinstance(value, list | dict)}
         weights = getattr(self, "weights", "pretrained")
@@ -75,31 +75,24 @@ class Encoder(nn.Module, abc.ABC):
     takes_boxes: bool = False  # whether `forward` looks at boxes of the dataset; then it wants them
 
     def prepare(self, photo: PhotoSource, boxes: Tensor | None = None) -> PreparedPhoto:
-        """Open a photo and prepare it as this encoder wants it.
-
-        Args:
-            photo: in any form that people have it.
-            boxes: (n, 4) that its dataset has of it, in pixels of the upright photo; kept if the encoder takes boxes.
-
-        Raises:
-            ImageError: it is no image.
-        """
+        """Open a photo (an ImageError if it is none) and prepare it; boxes (n, 4) in its pixels are kept if wanted."""
         prepared = prepare_photo(photo, self.preprocessing)
         return dataclasses.replace(prepared, boxes=boxes) if self.takes_boxes else prepared
 
     @abc.abstractmethod
     def forward(self, batch: PreparedBatch) -> Features:
-        """Features of a batch, whose boxes are for encoders that take them."""
+        """Features of a batch, with the boxes where the encoder takes them."""
 
     @abc.abstractmethod
     def rectangles(self, features: Features, windows: Tensor) -> Tensor | None:
         """Where each vector looked: (B, R, 4) left, top, right, bottom in pixels of the upright photo.
 
-        None where that is not known, of features that another program computed.
-
         Args:
-            features: from `forward`, of images with these windows.
-            windows: (B, 4).
+            features: from `forward`.
+            windows: (B, 4) the part of each photo that was seen.
+
+        Returns:
+            None where that is not known, of features that another program computed.
         """
 
     def train(self, mode: bool = True) -> Encoder:
@@ -117,8 +110,7 @@ class Encoder(nn.Module, abc.ABC):
         return str(getattr(self.config, "precision", "fp32"))
 
     def compute_in(self, precision: str) -> None:
-        """Compute in another of its `precisions` from now on. Settings and fingerprint say so from now on, too."""
-        assert precision in self.precisions, "who asks looks at `precisions` first"
+        """Compute in another of its `precisions` from now on, which settings and fingerprint then have."""
         if precision != self.precision:
             self.config = self.config.model_copy(update={"precision": precision})
 
@@ -133,22 +125,16 @@ class Encoder(nn.Module, abc.ABC):
         return digest.hexdigest()[:12]
 
 
-def group_by_shape(shapes: Sequence[tuple[int, ...]], device: torch.device) -> Iterator[list[int]]:
-    """Which photos of a batch go through a network together; on a CPU every photo goes alone, which is no slower there.
+def group_by_shape(shapes: Sequence[tuple[int, int]], device: torch.device) -> Iterator[list[int]]:
+    """The indices of photos of some (height, width) that go through a network together, pass by pass.
 
     Photos of different shapes do not share a pass: the zeros that fill up the smaller ones would reach into them
-    through the convolutions, so that the features of a photo would depend on its company.
-
-    Args:
-        shapes: of each photo: height, width, and whatever else has to be equal within a pass.
-        device: that computes.
-
-    Yields:
-        Indices of the photos of a pass.
+    through the convolutions, so that the features of a photo would depend on its company. On a CPU every photo goes
+    alone, which is no slower there.
     """
-    groups: dict[tuple[int, ...], list[int]] = {}
+    groups: dict[tuple[int, int], list[int]] = {}
     for index, shape in enumerate(shapes):
         groups.setdefault(shape, []).append(index)
-    for (height, width, *_), indices in groups.items():
+    for (height, width), indices in groups.items():
         count = 1 if device.type == "cpu" else max(1, PIXELS_AT_ONCE // (height * width))
         yield from (indices[first : first + count] for first in range(0, len(indices), count))

@@ -32,8 +32,8 @@ class Extraction:
     """What an extraction did."""
 
     written: int  # images
-    already: int  # images that the store had
-    unreadable: tuple[ImageError, ...]  # one for each photo that could not be opened
+    already: int  # images that the store had, undamaged
+    unreadable: tuple[ImageError, ...]  # for each photo that could not be opened
 
 
 def extract(
@@ -43,10 +43,9 @@ def extract(
     *,
     dtype: Precision = "fp16",
     batch_size: int = BATCH_SIZE,
-    check: bool = False,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Extraction:
-    """Put the features of the photos that a store does not have into it.
+    """Put the features of photos into a store that it does not have, or that are damaged there.
 
     Args:
         encoder: on the device that shall compute.
@@ -54,7 +53,6 @@ def extract(
         path: the store; made if it is not there.
         dtype: the precision in which features are kept.
         batch_size: photos that are encoded together, and kept or lost together when the program is killed.
-        check: compare the checksums of what is there, and make damaged features anew.
         progress: called with the number of images done since the last call.
 
     Raises:
@@ -62,7 +60,7 @@ def extract(
     """
     unreadable: list[ImageError] = []
     written = 0
-    with StoreWriter(path, StoreInfo.of(encoder, dtype), check) as writer, ThreadPoolExecutor(1) as keeper:
+    with StoreWriter(path, StoreInfo.of(encoder, dtype)) as writer, ThreadPoolExecutor(1) as keeper:
         missing = {record.image_id for record in records if record.image_id not in writer}
         every = [records[first : first + batch_size] for first in range(0, len(records), batch_size)]
         batches = [batch for batch in every if any(record.image_id in missing for record in batch)]
@@ -72,7 +70,7 @@ def extract(
         for chunk in prepare_batches(in_order, lambda one: encoder.prepare(one.path, corners(one.boxes)), batch_size):
             readable = [(record, photo) for record, photo in chunk if not isinstance(photo, ImageError)]
             unreadable += [
-                error for record, error in chunk if isinstance(error, ImageError) and record.image_id in missing
+                photo for record, photo in chunk if isinstance(photo, ImageError) and record.image_id in missing
             ]
             encoded = _encode(encoder, readable) if readable else {}
             new = {image_id: entry for image_id, entry in encoded.items() if image_id in missing}
@@ -93,32 +91,26 @@ def fill_store(
     *,
     progress: Callable[[int], None] = lambda done: None,
 ) -> None:
-    """Make sure that a store has the features of some photos, extracting those that it lacks.
-
-    A store that lacks none is only read. A store of features that nobody here can extract is never written to.
+    """Extract the features of photos that a store lacks; a store that lacks none is only read.
 
     Raises:
         DataError: the store is of another encoder, lacks images that cannot be extracted, or cannot be written.
         ImageError: a photo cannot be read; the others are done.
     """
-    lacking: Sequence[str] = [record.image_id for record in records]
+    missing: Sequence[str] = [record.image_id for record in records]
     dtype: Precision = "fp16"
     if (Path(path) / "data.mdb").exists():
         store = FeatureStore(path)
         store.require(encoder)
-        lacking, dtype = store.missing(lacking), store.info.dtype
+        missing, dtype = store.missing(missing), store.info.dtype
         del store  # a writer opens the file anew
-        if not lacking:
+        if not missing:
             return
-    elif isinstance(encoder, Precomputed):
-        raise DataError(
-            f"There is no feature store {path}; convert the features with: showtell features --from PATH --source "
-            f"{shlex.quote(encoder.config.source)} --out {path}"
-        )
     if isinstance(encoder, Precomputed):
         raise DataError(
-            f"{path} has no features of {len(lacking)} of {len(records)} images: {summarise(lacking)}; only the "
-            "program that made the others can make them."
+            f"{path} has no features of {len(missing)} of {len(records)} images: {summarise(missing)}; only the "
+            "program of the others can make them. Convert what it wrote with: showtell features --from PATH --source "
+            f"{shlex.quote(encoder.config.source)} --out {path}"
         )
     unreadable = extract(encoder, records, path, dtype=dtype, progress=progress).unreadable
     if unreadable:
@@ -139,12 +131,7 @@ def _encode(encoder: Encoder, photos: Sequence[tuple[CaptionRecord, PreparedPhot
 
 
 def split(features: Features, sizes: Sequence[tuple[int, int]]) -> list[ImageFeatures]:
-    """Features of B images as B entries of a store, without their padding.
-
-    Args:
-        features: of the photos.
-        sizes: (width, height) of each upright photo.
-    """
+    """Entries of a store, without padding, of B images whose upright photos have some (width, height)."""
     entries = []
     for image, size in enumerate(sizes):
         is_region = features.is_region[image]

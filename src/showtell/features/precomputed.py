@@ -23,7 +23,7 @@ class PrecomputedConfig(EncoderConfig):
 
 
 class Precomputed(Encoder):
-    """Stands for an encoder that is not at hand: features on disk were computed by a program that we do not have."""
+    """Stands for the program that computed the features of a store."""
 
     config: PrecomputedConfig
 
@@ -36,17 +36,12 @@ class Precomputed(Encoder):
         )
 
     def forward(self, batch: PreparedBatch) -> Features:
-        """Refuses.
-
-        Raises:
-            CheckpointError: always; the message says what to do.
-        """
+        """Raise a CheckpointError that says what to do."""
         raise CheckpointError(
             f"This model was trained on features from {self.config.source}, which were computed elsewhere, so it "
-            "cannot look at a photo: caption images whose features are in a store (--features STORE, with caption, "
-            "explain, evaluate, report, doctor and grounding), train with an encoder of ours "
-            "(encoder.name=faster_rcnn), which travels with the checkpoint, or, if this one was imported, import it "
-            "again with the encoder that makes these features (--features-from ENCODER weights=FILE)."
+            "cannot look at a photo: caption images whose features are in a store (--features STORE), train with an "
+            "encoder of ours (encoder.name=faster_rcnn), which travels with the checkpoint, or, if this one was "
+            "imported, import it again with the encoder of these features (--features-from ENCODER weights=FILE)."
         )
 
     def rectangles(self, features: Features, windows: Tensor) -> Tensor | None:

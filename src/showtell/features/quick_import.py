@@ -1,4 +1,4 @@
-"""timm and torchvision, imported without torch's compiler, which is most of the time that `import timm` takes.
+"""timm and torchvision, imported without torch's compiler, which would be half of the time.
 
 torchvision's `ops/roi_align.py` imports `torch._dynamo` for a function that it calls under deterministic algorithms,
 and timm marks a generator that the compiler shall leave alone. While they are imported a stand-in is in its place.
@@ -6,29 +6,23 @@ and timm marks a generator that the compiler shall leave alone. While they are i
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
 
-@contextmanager
-def without_compiler() -> Iterator[None]:
-    """Inside the block `torch._dynamo` has nothing but what these imports need of it.
-
-    >>> with without_compiler():
-    ...     import timm
-    """
+def quick_import(name: str) -> Any:
+    """A module of timm or torchvision, such as "torchvision.ops"; both have no types."""
     package, utils = "torch._dynamo", "torch._dynamo.utils"
-    if package in sys.modules:
-        yield
-        return
+    if name in sys.modules or package in sys.modules:
+        return importlib.import_module(name)
     compiler, stand_in = ModuleType(package), ModuleType(utils)
     compiler.disable = lambda function, *options, **more: function  # type: ignore[attr-defined]
     stand_in.is_compile_supported = _is_compile_supported  # type: ignore[attr-defined]
     sys.modules |= {package: compiler, utils: stand_in}
     try:
-        yield
+        return importlib.import_module(name)
     finally:
         del sys.modules[package], sys.modules[utils]
 

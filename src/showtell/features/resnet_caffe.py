@@ -1,8 +1,8 @@
 """The encoder `resnet_caffe`: ResNet as it was published in Caffe (He et al., 2016), over photos as they are.
 
 Captioners trained with ruotianluo/ImageCaptioning.pytorch look through this network: `grid: 14` is what its
-scripts/prepro_feats.py keeps as `att` features and `grid: 1` as `fc` features (read at 4c48a33). It has torchvision's
-weights by their names, and differs from torchvision's network in two places:
+scripts/prepro_feats.py keeps as `att` features and `grid: 1` as `fc` features (read at 4c48a33). It has the names of
+torchvision's network, and differs from it in two places:
 
 1. The first block of stages 2 to 4 takes its stride in the 1x1 convolution in front, not in the 3x3 convolution.
 2. The max pooling behind the first convolution pads nothing and keeps what is left over at the right and lower edges.
@@ -26,7 +26,7 @@ from showtell.config import Pixels, Size
 from showtell.errors import WeightsError
 from showtell.features.contract import EncoderConfig, group_by_shape
 from showtell.features.grid import GridEncoder
-from showtell.features.quick_import import without_compiler
+from showtell.features.quick_import import quick_import
 from showtell.features.weights import load_weights as fit_weights
 from showtell.features.weights import read_weights, weights_path
 from showtell.images.preprocessing import Preprocessing
@@ -98,7 +98,7 @@ class ResNetCaffe(GridEncoder):
 
     @torch.no_grad()
     def forward(self, batch: PreparedBatch) -> Features:
-        """Features with R = grid x grid, row by row from the upper left. Windows and boxes change nothing."""
+        """Features with R = grid x grid, row by row from the upper left."""
         images = batch.images
         vectors: dict[int, Tensor] = {}
         for indices in group_by_shape(batch.sizes, images[0].device):
@@ -118,14 +118,9 @@ def caffe_resnet(blocks: tuple[int, int, int, int]) -> ResNet:
 
     Weights that are not loaded begin with residual branches of zero (Goyal et al., 2017): otherwise the features of
     that many blocks would be too large for half precision.
-
-    Args:
-        blocks: number of blocks of each stage.
     """
-    with without_compiler():
-        from torchvision.models.resnet import Bottleneck, ResNet  # slow to import
-
-    network = ResNet(Bottleneck, list(blocks), zero_init_residual=True)
+    resnet = quick_import("torchvision.models.resnet")
+    network: ResNet = resnet.ResNet(resnet.Bottleneck, list(blocks), zero_init_residual=True)
     network.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=0, ceil_mode=True)
     for stage in (network.layer2, network.layer3, network.layer4):
         stage[0].conv1.stride, stage[0].conv2.stride = (2, 2), (1, 1)
@@ -136,6 +131,5 @@ def caffe_resnet(blocks: tuple[int, int, int, int]) -> ResNet:
 def last_map_before_stage_4(network: ResNet, images: Tensor) -> Tensor:
     """(B, 3, height, width) to (B, 1024, rows, columns), one cell for 16 pixels."""
     maps = network.maxpool(network.relu(network.bn1(network.conv1(images))))
-    maps = network.layer3(network.layer2(network.layer1(maps)))
-    assert isinstance(maps, Tensor)
-    return maps
+    result: Tensor = network.layer3(network.layer2(network.layer1(maps)))
+    return result

@@ -10,6 +10,7 @@ from torch import nn
 from showtell.errors import RecipeError, UsageError
 from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
+from showtell.features.quick_import import quick_import
 from showtell.features.regions import ImageRegions, RegionEncoder, collect_regions
 from showtell.images.boxes import boxes_on_image
 from showtell.types import Features, PreparedBatch
@@ -34,8 +35,7 @@ class RoiGridConfig(EncoderConfig):
         if not isinstance(content, dict) or not isinstance(content.get("backbone"), dict | EncoderConfig):
             return content
         backbone = content["backbone"]
-        if isinstance(backbone, dict):
-            backbone = encoder_config(backbone)
+        backbone = encoder_config(backbone) if isinstance(backbone, dict) else backbone
         shared = {"trained": bool(backbone.trained), "learning_rate": backbone.learning_rate}
         for key, value in shared.items():
             if content.get(key, value) != value:
@@ -48,10 +48,8 @@ class RoiGridConfig(EncoderConfig):
 
 
 class RoiGrid(RegionEncoder):
-    """The mean of a grid encoder's map within each box: bottom-up attention with perfect boxes.
-
-    The map is interpolated at 8 x 8 points of each box, which are averaged (RoIAlign, He et al. 2017).
-    """
+    """The mean of a grid encoder's map within each box (RoIAlign, He et al. 2017): bottom-up attention with perfect
+    boxes."""
 
     takes_boxes = True
     config: RoiGridConfig
@@ -72,15 +70,11 @@ class RoiGrid(RegionEncoder):
         self.feature_size = backbone.feature_size
 
     def forward(self, batch: PreparedBatch) -> Features:
-        """A vector for each box, in the order of the boxes.
-
-        Boxes that the image does not show are left out; where none is left, the whole photo is the region.
+        """A vector for each box that the image shows, in their order; the whole photo's where it shows none.
 
         Raises:
             UsageError: there are no boxes.
         """
-        from torchvision.ops import roi_align  # slow to import
-
         if batch.boxes is None:
             raise UsageError(
                 "This model looks at boxes that its dataset brings (encoder.name=roi_grid), and a photo on its own has "
@@ -93,7 +87,7 @@ class RoiGrid(RegionEncoder):
         rows, columns = self.backbone.grid_of(grid.shape[1])
         # cells of the map for each pixel of an image
         scales = [grid.new_tensor([columns / width, rows / height] * 2) for height, width in batch.sizes]
-        vectors = roi_align(
+        vectors = quick_import("torchvision.ops").roi_align(
             grid.transpose(1, 2).unflatten(2, (rows, columns)),
             [own * cells for own, cells in zip(shown, scales, strict=True)],
             output_size=1,

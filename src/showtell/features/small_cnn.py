@@ -56,15 +56,14 @@ class SmallCnnConfig(EncoderConfig):
 
 
 class SmallCnn(GridEncoder):
-    """Halve the map and widen it, a few times: a 3x3 convolution with stride 2, batch norm, ReLU, and another 3x3.
+    """3x3 convolutions with stride 2, batch norm and ReLU, a few times, and one with stride 1.
 
-    Norms within an image (group, layer) lose the colour of flat shapes: after 400 steps on scenes they had learned a
-    third of what batch norm had (docs/lab_notes.md). Without any norm an image's features do not depend on its batch,
-    and learning is a little slower. A learned vector is added to each cell of the grid, because captions speak of
-    positions ("left of") and attention alone does not see them. As noise of 0.02 it learns them too slowly for left and
-    right to be told apart; with `position_slope` it initially is r y + s x, random weights of the cell's coordinates,
-    which Liu et al. ("An intriguing failing of convolutional neural networks and the CoordConv solution", NeurIPS
-    2018) give as channels of their own.
+    Norms within an image lose the colour of flat shapes (docs/lab_notes.md). Without any norm an image's features do
+    not depend on its batch, and learning is a little slower. Each cell of the grid gets a learned vector, because
+    captions speak of positions ("left of") and attention alone does not see them. As noise of 0.02 it learns them too
+    slowly to tell left and right apart; with `position_slope` it begins as r y + s x, random weights of the cell's
+    coordinates, which Liu et al. ("An intriguing failing of convolutional neural networks and the CoordConv solution",
+    NeurIPS 2018) give as channels of their own.
     """
 
     config: SmallCnnConfig
@@ -99,11 +98,9 @@ class SmallCnn(GridEncoder):
         if self.position_embedding is not None:
             _initialise(self.position_embedding, config.position_slope)
         if load_weights and config.weights != "random":
-            file = weights_path(config.weights)
+            file, prefix = weights_path(config.weights), "encoder."  # in a checkpoint
             tensors = read_weights(file)
-            own = {
-                name.removeprefix("encoder."): tensor for name, tensor in tensors.items() if name.startswith("encoder.")
-            }
+            own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
             unused = [f"layers.{layer}." for layer in range(len(self.layers), 3 * len(config.widths) + 3)]
             unused += [] if config.position_embedding else ["position_embedding"]
             fit_weights(self, own or tensors, source=str(file), name="small_cnn with these settings", unused=unused)

@@ -17,7 +17,7 @@ import threading
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -43,24 +43,22 @@ _FIRST_MAP = 64 * 2**20  # bytes of address space; doubled whenever it is full
 _CHECKSUM = 8  # bytes in front of an entry: the CRC-32 of all that follows
 
 Precision = Literal["fp16", "fp32"]
-DTYPES: dict[str, np.dtype] = {"fp16": np.dtype("<f2"), "fp32": np.dtype("<f4")}
+_DTYPES = {"fp16": "<f2", "fp32": "<f4"}
 _ARRAYS = {"boxes": "<f4", "scores": "<f4", "labels": "<i4", "attributes": "<i4", "size": "<i8"}  # beside the vectors
 _SAFETENSORS = {"F16": "<f2", "F32": "<f4", "I32": "<i4", "I64": "<i8"}
 
 
 class StoreInfo(Config):
-    """What a store says of itself."""
+    """The metadata of a store."""
 
-    format: int = Field(FORMAT, description="Version of the store's layout.")
-    encoder: dict[str, Any] = Field(description="Settings of the encoder, without those of where its weights are from.")
-    fingerprint: str = Field(description="Hash of the encoder's settings, preprocessing and weights.")
-    preprocessing: Preprocessing | None = Field(
-        None, description="How photos were prepared; not set for features of other tools."
-    )
-    dtype: Precision = Field(description="Precision of the stored numbers.")
-    feature_size: int = Field(ge=1, le=2**20, description="Numbers of each feature vector, D.")
-    categories: tuple[str, ...] = Field((), description="Names that the labels of regions are indices into.")
-    attributes: tuple[str, ...] = Field((), description="Names that the attributes of regions are indices into.")
+    format: int = FORMAT  # version of the layout
+    encoder: dict[str, Any]  # settings of the encoder, without those of where its weights are from
+    fingerprint: str  # hash of the encoder's settings, preprocessing and weights
+    preprocessing: Preprocessing | None = None  # how photos were prepared; None for features of other tools
+    dtype: Precision  # of the stored numbers
+    feature_size: int = Field(ge=1, le=2**20)  # D, numbers of a vector
+    categories: tuple[str, ...] = ()  # names that the labels of regions are indices into
+    attributes: tuple[str, ...] = ()  # names that the attributes of regions are indices into
 
     @property
     def made_by(self) -> str:
@@ -80,30 +78,22 @@ class StoreInfo(Config):
             attributes=encoder.attributes,
         )
 
-    def require_same(self, wanted: StoreInfo, path: Path) -> None:
-        """Make sure that the features of a store are of the wanted encoder.
+    def require(self, path: Path, settings: Mapping[str, Any], fingerprint: str | None = None) -> None:
+        """Make sure that the features in a store are of an encoder with these settings, and with this fingerprint.
 
         Raises:
-            DataError: they are of another; both are named.
+            DataError: they are of another; what differs is named.
         """
-        if self.fingerprint != wanted.fingerprint:
-            self.require_settings(wanted.encoder, path)
-            raise DataError(
-                f"The features in {path} are of {self.made_by}, not of {wanted.made_by}: the settings are the same and "
-                "the weights are not (random ones are the same with the same seed); use the encoder that made them, or "
-                "another store."
+        changed = differences(self.encoder, settings).items()
+        why = ", ".join(f"{key} {old!r} instead of {new!r}" for key, (old, new) in changed)
+        if not why and fingerprint not in (None, self.fingerprint):
+            why = (
+                f"the settings are the same and the weights are not (fingerprint {fingerprint}; random ones are the "
+                "same with the same seed)"
             )
-
-    def require_settings(self, wanted: Mapping[str, Any], path: Path) -> None:
-        """Make sure of an encoder's settings alone, which need no weights.
-
-        Raises:
-            DataError: they are others; each that differs is named.
-        """
-        if changed := differences(self.encoder, wanted).items():
-            why = ", ".join(f"{key} {old!r} instead of {new!r}" for key, (old, new) in changed)
+        if why:
             raise DataError(
-                f"The features in {path} are of {self.made_by}, not of {wanted.get('name')}: {why}; use the encoder "
+                f"The features in {path} are of {self.made_by}, not of {settings.get('name')}: {why}; use the encoder "
                 "that made them, or another store (data.features=stores/ names it by dataset and encoder)."
             )
 
@@ -140,11 +130,7 @@ class StoredImage:
         return self.image_id if self.path is None else str(self.path)
 
     def read(self) -> ImageFeatures:
-        """Its features.
-
-        Raises:
-            DataError: the store lacks the image, or is damaged.
-        """
+        """Its features; raises as `FeatureStore.__getitem__` does."""
         return self.store[self.image_id]
 
 
@@ -156,24 +142,23 @@ def _pack(image_id: str, features: ImageFeatures, info: StoreInfo) -> bytes:
 
     vectors = features.vectors
     if not len(vectors) or vectors.shape[1] != info.feature_size:
-        raise DataError(
-            f"The features of image {image_id} have the shape {vectors.shape}; a store of {info.feature_size} numbers "
-            f"has (R, {info.feature_size}), with one vector or more."
-        )
+        wanted = f"(R, {info.feature_size}), with one vector or more"
+        raise DataError(f"The features of image {image_id} have the shape {vectors.shape}; this store has {wanted}.")
     with np.errstate(over="ignore"):  # looked for below
-        arrays = {"vectors": vectors.astype(DTYPES[info.dtype], copy=False)}
+        arrays = {"vectors": vectors.astype(_DTYPES[info.dtype])}
     if not np.isfinite(arrays["vectors"]).all():
         is_finite = np.isfinite(vectors).all()
         problem = "beyond 65,504, the most that fp16 can hold: use fp32" if is_finite else "that are no numbers"
         raise DataError(f"The features of image {image_id} hold values {problem}.")
-    given = {name: getattr(features, name) for name in _ARRAYS}
-    arrays |= {name: np.asarray(array, _ARRAYS[name]) for name, array in given.items() if array is not None}
+    for name, dtype in _ARRAYS.items():
+        if (array := getattr(features, name)) is not None:
+            arrays[name] = np.asarray(array, dtype)
     body = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     return zlib.crc32(body).to_bytes(_CHECKSUM, "little") + body
 
 
 def _unpack(value: memoryview) -> ImageFeatures:
-    """Views of the arrays in an entry, whose checksum was compared."""
+    """Views of the arrays in an entry, whose checksum was compared. (safetensors' own reader copies.)"""
     start = _CHECKSUM + 8 + int.from_bytes(value[_CHECKSUM : _CHECKSUM + 8], "little")
     arrays: dict[str, Any] = {}
     for name, about in json.loads(bytes(value[_CHECKSUM + 8 : start])).items():
@@ -205,17 +190,13 @@ _opening = threading.Lock()
 
 @contextmanager
 def _damage(path: Path) -> Iterator[None]:
-    """Errors of LMDB as a sentence.
-
-    Raises:
-        DataError: in place of them.
-    """
+    """Turn errors of LMDB into a DataError."""
     try:
         yield
     except lmdb.Error as error:
-        reason = str(error).removeprefix(f"{path}: ")
+        why = str(error).removeprefix(f"{path}: ")
         raise DataError(
-            f"{path} is not a feature store, or a damaged one ({reason}); delete it and extract anew."
+            f"{path} is not a feature store, or a damaged one ({why}); delete it and extract anew."
         ) from error
 
 
@@ -234,15 +215,11 @@ def _read_info(value: bytes | memoryview | None, path: Path) -> StoreInfo:
         raise DataError(f"{path} is an LMDB database, and no feature store: it has no entry {METADATA!r}.")
     try:
         info = StoreInfo.model_validate_json(bytes(value))
-    except ValueError as error:
-        raise DataError(
-            f"The feature store {path} is damaged: its metadata cannot be read; delete it and extract anew."
-        ) from error
-    if info.format != FORMAT:
-        raise DataError(
-            f"{path} is of another version of showtell (format {info.format}, here {FORMAT}); delete it and extract "
-            "anew."
-        )
+        problem = None if info.format == FORMAT else f"of another version of showtell (format {info.format})"
+    except ValueError:
+        problem = "damaged: its metadata cannot be read"
+    if problem:
+        raise DataError(f"The feature store {path} is {problem}; delete it and extract anew.")
     return info
 
 
@@ -263,12 +240,10 @@ class FeatureStore:
                 f"There is no feature store {self.path}; write one with: showtell features DATASET --encoder NAME "
                 f"--out {self.path}, or from features of other tools: showtell features --from PATH --out {self.path}"
             )
-        place = self.path.resolve()
+        folder = self.path.resolve()
         with _opening, _damage(self.path):  # LMDB opens a file once in a process, and `_opened` shares it
-            environment = _opened.get(place)
-            if environment is None:
-                environment = _opened[place] = _open(self.path, readonly=True, create=False)
-            self._environment = environment
+            self._environment = _opened.get(folder) or _open(self.path, readonly=True, create=False)
+            _opened[folder] = self._environment
         self.info = _read_info(self._get(METADATA), self.path)
         self._checked: set[str] = set()
 
@@ -294,11 +269,6 @@ class FeatureStore:
     def __contains__(self, image_id: str) -> bool:
         return self._get(_key(image_id)) is not None
 
-    @property
-    def bytes(self) -> int:
-        """What it takes on disk."""
-        return (self.path / "data.mdb").stat().st_size
-
     def ids(self) -> list[str]:
         """The images that it has, in the order of their bytes."""
         with self._transaction() as transaction:
@@ -310,9 +280,7 @@ class FeatureStore:
         return [image_id for image_id in image_ids if image_id not in self]
 
     def __getitem__(self, image_id: str) -> ImageFeatures:
-        """The features of an image, without a copy: they are good for as long as the store is open.
-
-        An entry is compared with its checksum the first time that this store reads it.
+        """The features of an image, without a copy; an entry is compared with its checksum when it is first read.
 
         Raises:
             DataError: the store does not have it, or it is damaged.
@@ -323,46 +291,37 @@ class FeatureStore:
         if image_id not in self._checked:
             if not _is_whole(value):
                 raise DataError(
-                    f"The features of image {image_id} in {self.path} are damaged; repair them with the showtell "
-                    "features command that wrote them and --check."
+                    f"The features of image {image_id} in {self.path} are damaged; the showtell features command that "
+                    "wrote them repairs them."
                 )
             self._checked.add(image_id)
         return _unpack(value)
 
     def require(self, encoder: Encoder) -> None:
-        """Make sure that the features are those of the encoder that a model looks through.
-
-        Raises:
-            DataError: they are of another; both are named.
-        """
-        self.info.require_same(StoreInfo.of(encoder, self.info.dtype), self.path)
+        """Make sure that the features are of this encoder; raises as `StoreInfo.require` does."""
+        self.info.require(self.path, encoder.config.feature_settings(), encoder.fingerprint())
 
 
 def require_settings(path: Path | str, config: EncoderConfig) -> None:
-    """Make sure that a store, if there is one, is of an encoder with these settings; this needs no weights.
-
-    Raises:
-        DataError: it is of another, and each setting that differs is named; or it is damaged.
-    """
+    """Make sure, without weights, that a store is of an encoder with these settings, if there is one; see `require`."""
     if (Path(path) / "data.mdb").exists():
-        FeatureStore(path).info.require_settings(config.feature_settings(), Path(path))
+        FeatureStore(path).info.require(Path(path), config.feature_settings())
 
 
-class StoreWriter:
+class StoreWriter(AbstractContextManager["StoreWriter"]):
     """Adds images to a store. One program at a time; what was committed survives any kill.
 
     Args:
         path: the folder of the store; made if it is not there.
         info: what the features are; a store that is there must hold the same.
-        check: read what is there and compare checksums, so that damaged images count as missing.
 
     Raises:
         DataError: the store is damaged or has features of another encoder or precision, another program writes to it,
             or it cannot be written.
     """
 
-    def __init__(self, path: Path | str, info: StoreInfo, check: bool = False) -> None:
-        self.path, self.info, self._check = Path(path), info, check
+    def __init__(self, path: Path | str, info: StoreInfo) -> None:
+        self.path, self.info = Path(path), info
         if self.path.resolve() in _opened:
             raise DataError(f"{self.path} is open for reading in this program: let go of its FeatureStore first.")
         try:
@@ -384,7 +343,7 @@ class StoreWriter:
                 self._environment = _open(self.path, map_size=_FIRST_MAP)
                 self._agree()
         except DataError:
-            self.close()
+            self.__exit__()
             raise
 
     def _agree(self) -> None:
@@ -396,7 +355,7 @@ class StoreWriter:
             self._commit([(METADATA, self.info.model_dump_json().encode())])
             return
         stored = _read_info(metadata, self.path)
-        stored.require_same(self.info, self.path)
+        stored.require(self.path, self.info.encoder, self.info.fingerprint)
         if stored.dtype != self.info.dtype:
             raise DataError(
                 f"The features in {self.path} are {stored.dtype}, not {self.info.dtype}: use {stored.dtype}, or "
@@ -404,10 +363,11 @@ class StoreWriter:
             )
 
     def __contains__(self, image_id: str) -> bool:
+        """Whether an image is there and its entry fits its checksum."""
         key = _key(image_id)
         with _damage(self.path), self._environment.begin(buffers=True) as transaction:
             value = None if key is None else transaction.get(key)
-            return value is not None and (not self._check or _is_whole(value))
+            return value is not None and _is_whole(value)
 
     def write(self, features: Mapping[str, ImageFeatures]) -> None:
         """Add images, or replace them, in one transaction: all are kept, or none.
@@ -420,10 +380,8 @@ class StoreWriter:
         for image_id, image in features.items():
             key = _key(image_id)
             if key is None:
-                raise DataError(
-                    f"The image id {image_id[:60]!r} cannot be stored: an id has 1 to {LONGEST_KEY} bytes and no null "
-                    "byte."
-                )
+                name = f"The image id {image_id[:60]!r}"
+                raise DataError(f"{name} cannot be stored: an id has 1 to {LONGEST_KEY} bytes and no null byte.")
             entries.append((key, _pack(image_id, image, self.info)))
         self._commit(entries)
 
@@ -442,17 +400,11 @@ class StoreWriter:
                     "to resume."
                 ) from error
 
-    def close(self) -> None:
+    def __exit__(self, *error: object) -> None:
         """Let others write."""
         if hasattr(self, "_environment"):
             self._environment.close()
         self._lock.release()
-
-    def __enter__(self) -> StoreWriter:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def collate_features(images: Sequence[ImageFeatures]) -> Features:

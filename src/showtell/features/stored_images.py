@@ -31,13 +31,8 @@ def photo_or_stored(record: CaptionRecord, store: FeatureStore | None) -> Path |
 def choose_images(store: FeatureStore, arguments: Sequence[str], stdin: BinaryIO | None = None) -> ChosenImages:
     """The images of a store that arguments name, each once; without arguments all of them, 2 before 10.
 
-    An argument is an image id, or photos as `find_photos` takes them. Photos are matched to ids by one kind of name
-    (`match_photos`): path, file name, file name without suffix, or the number at its end.
-
-    Args:
-        store: the features.
-        arguments: of a command.
-        stdin: read for the argument `-`.
+    An argument is an image id, or photos as `find_photos` takes them, which are matched to ids by one kind of name
+    (`match_photos`).
 
     Raises:
         DataError: the store has none of them, or two photos are matched to one image.
@@ -56,8 +51,7 @@ def choose_images(store: FeatureStore, arguments: Sequence[str], stdin: BinaryIO
             "their ids, or by photos whose path, file name, file name without suffix or the number at its end is an "
             "id."
         )
-    paths: dict[str, Path | None] = {image_id: Path(image_id) for image_id in ids}
-    paths = {image_id: path if path and path.is_file() else None for image_id, path in paths.items()}
+    paths = {image_id: Path(image_id) if os.path.isfile(image_id) else None for image_id in ids}  # noqa: PTH113
     for photo, image_id in matched.items():
         before = paths.setdefault(image_id, None)
         if not os.path.isfile(photo):  # noqa: PTH113 (any name)

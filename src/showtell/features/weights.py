@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,11 +34,8 @@ _WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.
 
 
 def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
-    """A file of a repository on the Hugging Face hub: from the local cache, else fetched.
-
-    Args:
-        repository: owner/name, with @revision behind it where it is not the main one.
-        files: names to look for; the first that is there is taken.
+    """A file of a repository (owner/name or owner/name@revision) on the Hugging Face hub: from the local cache, else
+    fetched; the first of `files` that is there.
 
     Raises:
         WeightsError: it is not in the cache, and the hub is out of reach or has no such file.
@@ -51,15 +49,13 @@ def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
         if isinstance(cached, str):
             return Path(cached)
     obstacle = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else network_obstacle(hf_hub_url(name, files[0]))
-    for file in () if obstacle else files:
-        try:
-            return Path(hf_hub_download(name, file, revision=revision or None))
-        except RemoteEntryNotFoundError:
-            continue
-        except (HfHubHTTPError, OSError) as error:
-            obstacle = first_line(error)
-            break
-    obstacle = obstacle or f"the repository has none of {', '.join(files)}"
+    try:
+        for file in () if obstacle else files:
+            with suppress(RemoteEntryNotFoundError):
+                return Path(hf_hub_download(name, file, revision=revision or None))
+        obstacle = obstacle or f"the repository has none of {', '.join(files)}"
+    except (HfHubHTTPError, OSError) as error:
+        obstacle = first_line(error)
     chosen = f" --revision {revision}" if revision else ""
     raise WeightsError(
         f"The weights {name} are not in the cache and cannot be fetched ({obstacle}); where there is a network: "
@@ -68,7 +64,7 @@ def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
 
 
 def weights_path(setting: str) -> Path:
-    """The file that a setting names, which may begin with a person's home (~)."""
+    """The file that a setting names, with ~ for a person's home."""
     return Path(os.path.expanduser(setting))  # noqa: PTH111 (Path.expanduser fails without a home)
 
 
@@ -100,9 +96,8 @@ def from_url(address: str) -> Path:
 def read_weights(file: Path) -> dict[str, Tensor]:
     """The tensors in a file by their names, on the processor.
 
-    Reads safetensors (by the suffix `.safetensors`) and what torch.save or pickle wrote (any other), without running
-    any of it: tensors and arrays of numbers are taken, and those of a module that was saved whole. Weights nested
-    under "state_dict" or "model" are found, and the prefixes of wrapped models ("module.") taken off.
+    Reads safetensors (by the suffix) and what torch.save or pickle wrote (any other), without running code of it.
+    Weights nested under "state_dict" or "model" are found, and the prefixes of wrapped models ("module.") taken off.
 
     Raises:
         WeightsError: the file is missing, damaged, or holds no dense tensors.
@@ -114,8 +109,13 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         content = load_file(file) if file.suffix == ".safetensors" else read_torch_file(file)
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"{file} is damaged, or no safetensors file ({first_line(error)}).") from error
-    tensors = {name: _as_tensor(value) for name, value in unnested(content).items() if isinstance(name, str)}
-    weights = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    weights = {
+        name: torch.from_numpy(value.astype(value.dtype.newbyteorder("="), order="C", subok=False))
+        if isinstance(value, np.ndarray)
+        else value
+        for name, value in unnested(content).items()
+        if isinstance(name, str) and isinstance(value, Tensor | np.ndarray)
+    }
     if not weights:
         raise WeightsError(f"{file} holds no weights: there are no named tensors in it.")
     if odd := [name for name, tensor in weights.items() if not is_plain(tensor)]:
@@ -143,20 +143,8 @@ def unnested(content: object) -> dict[Any, Any]:
     return {}
 
 
-def _as_tensor(value: object) -> Tensor | None:
-    """A tensor, or an array as one; None for anything else."""
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(value.astype(value.dtype.newbyteorder("="), order="C", subok=False))
-    return value if isinstance(value, Tensor) else None
-
-
 def load_weights(
-    module: nn.Module,
-    tensors: Mapping[str, Tensor],
-    *,
-    source: str,
-    name: str,
-    unused: Sequence[str] = (),
+    module: nn.Module, tensors: Mapping[str, Tensor], *, source: str, name: str, unused: Sequence[str] = ()
 ) -> None:
     """Put tensors into a module: all that it needs, and nothing that it does not know.
 
@@ -180,13 +168,8 @@ def load_weights(
         for key, tensor in present.items()
         if tensor.shape != wanted[key].shape
     ]
-    problems = []
-    if missing:
-        problems.append(f"of {len(wanted)} tensors {len(missing)} are missing: {summarise(missing, 3)}")
-    if unknown:
-        problems.append(f"{len(unknown)} are unknown: {summarise(unknown, 3)}")
-    if misshapen:
-        problems.append(f"{len(misshapen)} have another shape: {summarise(misshapen, 3)}")
-    if problems:
+    kinds = {f"of {len(wanted)} tensors {len(missing)} are missing": missing}
+    kinds |= {f"{len(unknown)} are unknown": unknown, f"{len(misshapen)} have another shape": misshapen}
+    if problems := [f"{kind}: {summarise(names, 3)}" for kind, names in kinds.items() if names]:
         raise WeightsError(f"The weights in {source} are not those of {name}: {'; '.join(problems)}.")
     module.load_state_dict(present, strict=False)

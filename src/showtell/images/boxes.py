@@ -22,26 +22,22 @@ def corners(annotations: Iterable[Any] | None) -> Tensor:
 
 
 def boxes_on_image(boxes: Tensor, window: Tensor, size: tuple[int, int], whole_photo: bool = False) -> Tensor:
-    """Boxes of a photo as they lie on its prepared image.
+    """Boxes (n, 4) of a photo as they lie on its prepared image: (m, 4) corners in its pixels, cut off at its edges.
+
+    Boxes that the image does not show are left out; where none is left, the whole image is the only one.
 
     Args:
-        boxes: (n, 4) corners in pixels of the photo.
+        boxes: corners in pixels of the photo.
         window: (4,) the part of the photo that the image shows, in its pixels.
         size: (height, width) of the image.
         whole_photo: add the whole image at the end.
-
-    Returns:
-        (m, 4) corners in pixels of the image, cut off at its edges. Boxes that it does not show are left out; where
-        none is left, the whole image is the only one.
     """
-    from torchvision.ops import clip_boxes_to_image, remove_small_boxes  # slow to import
-
     origin, scale = _origin_and_scale(window, size)
-    boxes = boxes.to(window.device, torch.double)
-    shown: Tensor = clip_boxes_to_image((boxes - origin) * scale, size).float()
-    shown = shown[remove_small_boxes(shown, MIN_SIDE)]
+    height, width = size
+    whole = torch.tensor([[width, height] * 2], device=window.device)
+    shown = ((boxes.to(whole.device, torch.double) - origin) * scale).clamp(min=0).minimum(whole).float()
+    shown = shown[(shown[:, 2:] - shown[:, :2] >= MIN_SIDE).all(-1)]
     if whole_photo or not len(shown):
-        height, width = size
         shown = torch.cat([shown, shown.new_tensor([[0, 0, width, height]])])
     return shown
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,11 +35,7 @@ class PreparedPhoto:
 
 
 def prepare_photo(source: PhotoSource, preprocessing: Preprocessing) -> PreparedPhoto:
-    """Open a photo and prepare it.
-
-    Raises:
-        ImageError: it is no image.
-    """
+    """Open a photo and prepare it; an ImageError if it is none."""
     photo = to_photo(source, preprocessing.min_decoded_size)
     return PreparedPhoto(preprocessing.prepare(photo.image, photo.size), photo.size, preprocessing.window(photo.size))
 
@@ -64,14 +60,14 @@ def prepare_batches(
     first_alone: bool = False,
     readers: int = READERS,
 ) -> Iterator[list[tuple[SourceT, PreparedT | ImageError]]]:
-    """Prepared photos in batches and in order, the next batch being read while one is used.
+    """Prepared photos in batches and in order, the next batch being read by threads while one is used.
 
     Args:
         sources: the photos; drawn from a batch ahead.
-        prepare: opens and prepares a photo; an `ImageError` is that photo's.
+        prepare: opens and prepares a photo.
         batch_size: photos in a batch; the last may be smaller.
         first_alone: the first batch is a single photo, for who waits for a first result.
-        readers: threads.
+        readers: number of threads.
 
     Yields:
         Each source with its photo, or with the error of one that is no image.
@@ -94,13 +90,9 @@ def prepare_batches(
 
 
 class PreparedPhotos(Dataset[Tensor]):
-    """Prepared photos by index: (3, height, width) uint8.
+    """Prepared photos by index, (3, height, width) uint8; read at once and kept if `memory_megabytes` suffice.
 
-    Args:
-        paths: of the photos.
-        preprocessing: of the encoder.
-        memory_megabytes: they are all read at once and kept if they need no more than this.
-        progress: called with 1 after each photo that is read at once.
+    `progress` is called with 1 after each photo that is read at once.
     """
 
     def __init__(
@@ -116,20 +108,17 @@ class PreparedPhotos(Dataset[Tensor]):
         self._kept: list[PreparedPhoto] = []
         if self.in_memory:
             with ThreadPoolExecutor(max_workers=4) as pool:
-                for photo in pool.map(self._read, paths):
+                for photo in pool.map(prepare_photo, paths, repeat(preprocessing)):
                     self._kept.append(photo)
                     if progress:
                         progress(1)
-
-    def _read(self, path: Path) -> PreparedPhoto:
-        return prepare_photo(path, self._preprocessing)
 
     def __len__(self) -> int:
         return len(self._paths)
 
     def photo(self, index: int) -> PreparedPhoto:
         """The photo with its size and window."""
-        return self._kept[index] if self.in_memory else self._read(self._paths[index])
+        return self._kept[index] if self.in_memory else prepare_photo(self._paths[index], self._preprocessing)
 
     def __getitem__(self, index: int) -> Tensor:
         return self.photo(index).pixels

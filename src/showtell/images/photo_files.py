@@ -13,26 +13,20 @@ from typing import BinaryIO
 from showtell.errors import ImageError
 
 # What a folder is searched for. A file that is named outright is opened whatever its suffix.
-IMAGE_SUFFIXES = frozenset(
-    (
-        *(".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg"),
-        *(".mpo", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"),
-    )
-)
+IMAGE_SUFFIXES = frozenset([
+    ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".mpo", ".pgm", ".png",
+    ".ppm", ".tif", ".tiff", ".webp",
+])  # fmt: skip
 
 
 def find_photos(arguments: Sequence[str], stdin: BinaryIO | None = None) -> list[Path]:
     """The photos that arguments name, each once, in the order of the arguments.
 
-    An argument is a file, taken as it is; a folder, searched with its subfolders; a pattern with `*`, `?`,
-    `[...]` or `**`, such as reaches us where a shell was told not to expand it; or `-`, which stands for the files
-    and folders that standard input names. Of folders and patterns come the files with an image suffix, hidden ones
-    left out, photo2 before photo10; links to folders are not followed. A file that does not exist and a folder that
-    cannot be searched are handed on, so that a batch can skip them: `open_photo` says what is wrong.
-
-    Args:
-        arguments: of a command.
-        stdin: where `-` reads paths from, one on each line, or parted by null bytes (`find -print0`).
+    An argument is a file, taken as it is; a folder, searched with its subfolders; a pattern with `*`, `?`, `[...]` or
+    `**`; or `-`, the files and folders that `stdin` names, one on each line or parted by null bytes (`find -print0`).
+    Of folders and patterns come the files with an image suffix, hidden ones left out, photo2 before photo10; links to
+    folders are not followed. A file that does not exist and a folder that cannot be searched are handed on, so that a
+    batch can skip them: `open_photo` says what is wrong.
 
     Raises:
         ImageError: a folder or a pattern without any image, or standard input without any path.
@@ -54,11 +48,7 @@ def find_photos(arguments: Sequence[str], stdin: BinaryIO | None = None) -> list
 
 
 def _photos_at(name: str, *, is_pattern: bool = False) -> list[Path]:
-    """The photos of a folder and its subfolders, or those that match a pattern; else the file as it is.
-
-    Raises:
-        ImageError: a folder or pattern has none.
-    """
+    """The photos of a folder and its subfolders, or that match a pattern, at least one; else the file as it is."""
     if os.path.isdir(name):  # noqa: PTH112 (a name that is too long is no folder, where that of Path fails)
         photos, subject = _photos_below(Path(name)), f"The folder {Path(name)} holds"
     elif is_pattern and not os.path.exists(name):  # noqa: PTH110
@@ -109,7 +99,7 @@ def images_by_name(images: Mapping[str, Iterable[str]]) -> dict[str, str]:
 
 
 def match_photos(photos: Iterable[Path], images: Mapping[str, str]) -> tuple[dict[Path, str], str | None]:
-    """The image of each photo that has one, by the one kind of `photo_names` by which most of them have.
+    """The image of each photo that has one, by the kind of `photo_names` by which most of them have one.
 
     Args:
         photos: files, which need not be there.

@@ -13,16 +13,7 @@ ResultT = TypeVar("ResultT")
 
 
 def prefetch(items: Iterable[ItemT], *, ahead: int, timeout: float | None = None) -> Iterator[ItemT]:
-    """The same items, drawn by a thread before they are asked for.
-
-    Args:
-        items: drawn from in the thread.
-        ahead: items that are drawn while one is used.
-        timeout: seconds to wait for an item; None: for ever.
-
-    Raises:
-        TimeoutError: an item did not come in time.
-    """
+    """The same items, drawn by a thread before they are asked for; the arguments are those of `prefetch_map`."""
     remaining = iter(items)
     drawn = prefetch_map(lambda _: list(islice(remaining, 1)), repeat(None), ahead=ahead, timeout=timeout)
     for (item,) in takewhile(len, drawn):

@@ -13,13 +13,6 @@ from torch import Tensor
 
 from showtell.config import Config, Pixels
 
-_RESAMPLING = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
-
 _MAX_RESIZE_BYTES = 512 * 2**20  # of what Pillow holds between its two passes; only the thinnest photos have more
 
 
@@ -63,14 +56,9 @@ class Preprocessing(Config):
         return 3 * longer * (longer if self.resize == "none" else self.image_size)
 
     def prepare(self, photo: Image.Image, full_size: tuple[int, int] | None = None) -> Tensor:
-        """The photo in the size that the encoder wants.
+        """An RGB photo in the size that the encoder wants: (3, height, width) uint8.
 
-        Args:
-            photo: RGB, any size.
-            full_size: (width, height) of the photo, where it was decoded at less than that; see `min_decoded_size`.
-
-        Returns:
-            (3, height, width) uint8; height and width are image_size unless resize is "fit" or "none".
+        `full_size` is the photo's (width, height), where it was decoded at less than that; see `min_decoded_size`.
         """
         full_size = full_size or photo.size
         size = self.prepared_size(full_size)
@@ -78,21 +66,17 @@ class Preprocessing(Config):
         x, y = photo.width / full_size[0], photo.height / full_size[1]
         window = (left * x, top * y, right * x, bottom * y)
         if photo.size != size or window != (0, 0, *photo.size):
-            resampling = _RESAMPLING[self.interpolation]
+            resampling = Image.Resampling[self.interpolation.upper()]
             if 4 * size[0] * photo.height > _MAX_RESIZE_BYTES:  # Pillow makes rows longer before it makes them fewer
                 photo = photo.resize((photo.width, size[1]), resampling, box=(0, window[1], photo.width, window[3]))
                 window = (window[0], 0, window[2], size[1])
             photo = photo.resize(size, resampling, box=window)
-        # By numpy: threads prepare photos, and each that uses an operator of torch which runs in parallel gets OpenMP
-        # threads of its own. With more of them than cores OpenMP puts idle threads to sleep, which slows encoders down.
+        # By NumPy: a thread that uses a parallel operator of torch gets OpenMP threads of its own; more threads than
+        # cores slow encoders down.
         return torch.from_numpy(np.array(np.asarray(photo).transpose(2, 0, 1), order="C"))
 
     def min_decoded_size(self, photo_size: tuple[int, int]) -> tuple[int, int]:
-        """The (width, height) from which on a photo may be decoded at less than its full size: twice what is prepared.
-
-        Args:
-            photo_size: (width, height) of the photo in full.
-        """
+        """The least (width, height) at which a photo of some (width, height) may be decoded: twice what is prepared."""
         if self.interpolation == "nearest":  # it picks pixels instead of averaging them
             return photo_size
         width, height = self.prepared_size(photo_size)
