@@ -17,16 +17,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
 
 from showtell.datasets import open_dataset
 from showtell.datasets.records import Box, CaptionRecord
 from showtell.errors import DataError, ImageError
-from showtell.features import Encoder, EncoderConfig, build_encoder, encoder_config
-from showtell.features.extraction import extract, fill_store
+from showtell.features import Encoder, build_encoder, encoder_config
+from showtell.features.extraction import extract, fill_store, split
 from showtell.features.store import FeatureStore
 from showtell.images.photo import open_photo
-from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, PreparedBatch, Regions
 
 
@@ -111,52 +109,31 @@ def test_filling_reads_a_full_store_and_keeps_the_precision_of_another(records, 
     assert (store / "data.mdb").stat().st_mtime_ns == before
 
 
-class Boxes(Encoder):
-    """Sees nothing but the boxes that it is given, and their place in the window."""
-
-    takes_boxes = True
-    feature_size = 2
-    categories = ("thing", "stuff")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.config = EncoderConfig(trained=False)
-        self.preprocessing = Preprocessing(
-            image_size=16, resize="fit", longest=64, interpolation="bilinear", mean=(0.5,) * 3, deviation=(0.5,) * 3
-        )
-        self.scale = torch.nn.Parameter(torch.ones(()))
-
-    def forward(self, batch: PreparedBatch) -> Features:
-        boxes, windows = batch.boxes, batch.windows
-        assert boxes is not None
-        counts = torch.tensor([len(one) for one in boxes])
-        padded = torch.nn.utils.rnn.pad_sequence(list(boxes), batch_first=True, padding_value=-1.0)
-        is_region = torch.arange(padded.shape[1]) < counts.unsqueeze(-1)
-        vectors = self.scale * torch.stack(
-            [padded[..., 2] - padded[..., 0], windows[:, 2:3].expand(padded.shape[:2])], -1
-        )
-        return Features(vectors, is_region, Regions(padded, is_region.float(), is_region.long()))
-
-    def rectangles(self, features: Features, windows: Tensor) -> Tensor:
-        raise NotImplementedError
-
-
-def test_boxes_of_the_dataset_reach_encoders_that_want_them_and_come_back_without_padding(tmp_path):
+def test_boxes_of_the_dataset_reach_encoders_that_take_them(tmp_path):
     records = []
     for number in range(1, 5):
         path = tmp_path / f"{number}.png"
         Image.new("RGB", (32 + 8 * number, 20)).save(path)
         boxes = tuple(Box(k, 1.0 + k, 2.0, 5.0 + number, 6.0, "dog") for k in range(number))
         records.append(CaptionRecord(str(number), path, "train", (), boxes))
-    extract(Boxes(), records, tmp_path / "store", batch_size=3)
+    backbone = {"name": "small_cnn", "image_size": 16, "widths": [4]}
+    encoder = build_encoder(encoder_config({"name": "roi_grid", "backbone": backbone}))
+    extract(encoder, records, tmp_path / "store", batch_size=3)
     store = FeatureStore(tmp_path / "store")
-    assert store.info.categories == ("thing", "stuff")
     for number in range(1, 5):
         entry = store[str(number)]
         assert entry.size == (32 + 8 * number, 20)
-        assert entry.vectors.tolist() == [[5 + number, 32 + 8 * number]] * number
-        assert entry.boxes.tolist() == [[1 + k, 2, 6 + k + number, 8] for k in range(number)]
-        assert (entry.scores.tolist(), entry.labels.tolist()) == ([1] * number, [1] * number)
+        assert entry.vectors.shape == (number, 4)
+        np.testing.assert_allclose(entry.boxes, [[1 + k, 2, 6 + k + number, 8] for k in range(number)], rtol=1e-5)
+
+
+def test_entries_of_a_batch_have_no_padding():
+    is_region = torch.tensor([[True, False], [True, True]])
+    numbers = torch.arange(4.0).view(2, 2)
+    regions = Regions(numbers.unsqueeze(-1).expand(2, 2, 4), numbers / 10, numbers.long())
+    one, two = split(Features(numbers.unsqueeze(-1), is_region, regions), [(5, 6), (7, 8)])
+    assert (one.size, one.vectors.tolist(), one.boxes.tolist()) == ((5, 6), [[0]], [[0] * 4])
+    assert (two.labels.tolist(), two.scores.tolist(), two.attributes) == ([2, 3], pytest.approx([0.2, 0.3]), None)
 
 
 def test_killed_at_twelve_moments_the_store_is_the_same_to_the_last_byte(records, encoder, tmp_path):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -332,9 +333,12 @@ def test_sizes_and_stages_that_do_not_fit_are_refused():
     for settings, message in (
         (
             {"trained": ["layer5"]},
-            r"encoder\.trained: resnet18, cut behind its stage -1, has no module layer5; did you",
+            r"encoder\.trained: resnet18, cut behind its stage -1, has no module layer5 with weights; did",
         ),
-        ({"trained": ["layer4"], "stage": 3}, r"cut behind its stage 3, has no module layer4; did you mean .layer"),
+        (
+            {"trained": ["layer4"], "stage": 3},
+            r"cut behind its stage 3, has no module layer4 with weights; did you mean .lay",
+        ),
         ({"stage": 9}, r"encoder\.stage=9: resnet18 has 5 feature maps, numbered 0 to 4 "),
         ({"name": "vit_tiny_patch16_224", "image_size": 60}, r"image_size=60: .* patches of 16 pixels, .* 48 or 64\."),
     ):
@@ -343,3 +347,10 @@ def test_sizes_and_stages_that_do_not_fit_are_refused():
     late = resnet(name="levit_128s", image_size=200)  # which is seen when the first picture comes
     with pytest.raises(RecipeError, match=r"levit_128s cannot take pictures of this size \(The size of tensor a"):
         late(PreparedBatch.of(torch.zeros(1, 3, 200, 200, dtype=torch.uint8)))
+
+
+def test_timm_and_torchvision_are_imported_without_torchs_compiler():
+    """It would be half of the time that they take."""
+    code = "import sys; from showtell.features.quick_import import quick_import\n"
+    code += "quick_import('timm'), quick_import('torchvision.models.detection'); print('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -16,11 +16,10 @@ from torchvision.models.detection.image_list import ImageList
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.datasets import open_dataset
 from showtell.decoding import DecodingConfig
-from showtell.errors import CheckpointError, RecipeError, UsageError, WeightsError
+from showtell.errors import RecipeError, UsageError, WeightsError
 from showtell.evaluation import caption_records
 from showtell.features import build_encoder, encoder_config
 from showtell.features.choosing import DetectorConfig, choose_regions
-from showtell.features.contract import PIXELS_AT_ONCE, group_by_shape
 from showtell.features.store import FeatureStore
 from showtell.images.boxes import boxes_on_image, boxes_on_photo
 from showtell.images.preprocessing import Preprocessing
@@ -389,26 +388,3 @@ def test_a_decoder_learns_from_the_boxes_of_scenes(tiny_recipe, tiny_scenes, tmp
     assert len(caption_records(opened, records, store=store)) == len(records)
     with pytest.raises(UsageError, match="a photo on its own has none"):
         opened.caption(records[0].path)
-
-
-def test_foreign_features_say_why_they_cannot_look_at_a_photo(tmp_path):
-    encoder = build_encoder(encoder_config({"name": "precomputed", "feature_size": 6, "source": "trainval_36.tsv"}))
-    captioner(encoder).save_pretrained(tmp_path / "checkpoint")
-    opened = Captioner.from_pretrained(tmp_path / "checkpoint", device="cpu")
-    with pytest.raises(
-        CheckpointError,
-        match=r"features from trainval_36\.tsv, which were computed elsewhere, so it cannot look at a photo: caption",
-    ):
-        opened.caption(Image.new("RGB", (20, 20)))
-    vectors = torch.randn(1, 3, 6)
-    features = Features(vectors, torch.ones(1, 3, dtype=torch.bool))
-    assert opened.caption_features(features)[0][0].words is not None
-    assert opened.encoder.rectangles(features, torch.zeros(1, 4)) is None
-
-
-def test_passes_hold_photos_of_one_shape_and_no_more_than_fit():
-    gpu, large = torch.device("cuda"), PIXELS_AT_ONCE // 8 // 1344
-    shapes = [(large, 1344), (large, 1088), *[(large, 1344)] * 9, (large + 32, 1344)]
-    assert list(group_by_shape(shapes, gpu)) == [[0, 2, 3, 4, 5, 6, 7, 8], [9, 10], [1], [11]]
-    assert list(group_by_shape([(10**5, 10**5)] * 2, gpu)) == [[0], [1]]
-    assert list(group_by_shape([(64, 64), (64, 32), (64, 64)], torch.device("cpu"))) == [[0], [2], [1]]

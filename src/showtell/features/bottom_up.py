@@ -26,7 +26,6 @@ from showtell.config import Pixels
 from showtell.errors import WeightsError
 from showtell.features.bottom_up_detector import FEATURE_SIZE, STRIDE, BottomUpDetector, cover_pixels, load_detector
 from showtell.features.choosing import DetectorConfig, choose_regions
-from showtell.features.contract import group_by_shape
 from showtell.features.regions import ImageRegions, RegionEncoder, collect_regions
 from showtell.features.weights import weights_path
 from showtell.images.boxes import boxes_on_photo
@@ -55,7 +54,7 @@ class BottomUpConfig(DetectorConfig):
 
 
 class BottomUp(RegionEncoder):
-    """What the detector of bottom-up attention finds; each photo in its own size."""
+    """What the detector of bottom-up attention finds; each photo in its own size, alone."""
 
     config: BottomUpConfig
     feature_size = FEATURE_SIZE
@@ -87,19 +86,15 @@ class BottomUp(RegionEncoder):
     @torch.no_grad()
     def forward(self, batch: PreparedBatch) -> Features:
         """The regions of each photo, best first. A photo without a proposal is one region."""
-        images, sizes = batch.images, batch.sizes
-        regions: dict[int, ImageRegions] = {}
-        for indices in group_by_shape(sizes, images[0].device):
-            pixels = self.preprocessing.normalise(torch.stack([images[index] for index in indices])).flip(1)
-            maps = self.detector.maps(pixels.to(memory_format=torch.channels_last))
-            for row, index in enumerate(indices):
-                regions[index] = self._regions(maps[row : row + 1], batch.windows[index], sizes[index])
-        return collect_regions([regions[index] for index in range(len(batch))], batch)
+        photos = zip(batch.images, batch.windows, batch.sizes, strict=True)
+        return collect_regions([self._regions(*photo) for photo in photos], batch)
 
-    def _regions(self, maps: Tensor, window: Tensor, size: tuple[int, int]) -> ImageRegions:
-        """The regions of a photo with maps (1, 1024, rows, columns), a window (4,) and an image of (height, width)."""
+    def _regions(self, image: Tensor, window: Tensor, size: tuple[int, int]) -> ImageRegions:
+        """The regions of an image (3, height, width) that shows a window (4,) of its photo."""
         height, width = size
         scale = width / float(window[2] - window[0])
+        pixels = self.preprocessing.normalise(image).flip(0).unsqueeze(0)  # blue first
+        maps = self.detector.maps(pixels.to(memory_format=torch.channels_last))
         proposals = self.detector.propose(maps, size, scale, self.config.proposals)
         if not len(proposals):
             proposals = maps.new_tensor([[0, 0, width - 1, height - 1]])

@@ -79,8 +79,3 @@ def choose_regions(boxes: Tensor, scores: Tensor, config: DetectorConfig) -> tup
     regions = regions[: min(max(enough, config.min_regions), config.max_regions)]
     best, best_label = best[regions], best_label[regions]
     return regions, best, torch.where(best > 0, best_label + 1, -1)
-
-
-def boxes_of(by_class: Tensor, proposals: Tensor, regions: Tensor, labels: Tensor) -> Tensor:
-    """The boxes (r, 4) of chosen regions: those (n, C, 4) for their classes, else their proposals (n, 4)."""
-    return torch.where((labels > 0).unsqueeze(-1), by_class[regions, labels - 1], proposals[regions])

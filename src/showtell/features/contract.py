@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from showtell.types import Features, PreparedBatch
 
 # Settings that say how the weights came about or change; the fingerprint has the weights themselves.
 _NO_PART_OF_FEATURES = {"trained", "start_epoch", "learning_rate", "weights", "seed", "position_slope"}
-PIXELS_AT_ONCE = 8 * 800 * 1344  # of one pass on a GPU, whatever the batch: it bounds the memory
 
 
 class EncoderConfig(Config):
@@ -123,18 +121,3 @@ class Encoder(nn.Module, abc.ABC):
             digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
         return digest.hexdigest()[:12]
-
-
-def group_by_shape(shapes: Sequence[tuple[int, int]], device: torch.device) -> Iterator[list[int]]:
-    """The indices of photos of some (height, width) that go through a network together, pass by pass.
-
-    Photos of different shapes do not share a pass: the zeros that fill up the smaller ones would reach into them
-    through the convolutions, so that the features of a photo would depend on its company. On a CPU every photo goes
-    alone, which is no slower there.
-    """
-    groups: dict[tuple[int, int], list[int]] = {}
-    for index, shape in enumerate(shapes):
-        groups.setdefault(shape, []).append(index)
-    for (height, width), indices in groups.items():
-        count = 1 if device.type == "cpu" else max(1, PIXELS_AT_ONCE // (height * width))
-        yield from (indices[first : first + count] for first in range(0, len(indices), count))

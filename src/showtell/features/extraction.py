@@ -10,8 +10,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -27,9 +27,8 @@ from showtell.types import Features
 BATCH_SIZE = 16  # photos; more are no faster on a CPU (docs/features.md)
 
 
-@dataclass(frozen=True)
-class Extraction:
-    """What an extraction did."""
+class Extraction(NamedTuple):
+    """The result of an extraction."""
 
     written: int  # images
     already: int  # images that the store had, undamaged
@@ -52,7 +51,7 @@ def extract(
         records: the photos, each id once.
         path: the store; made if it is not there.
         dtype: the precision in which features are kept.
-        batch_size: photos that are encoded together, and kept or lost together when the program is killed.
+        batch_size: photos that are encoded and kept together; when the program is killed, they are lost together.
         progress: called with the number of images done since the last call.
 
     Raises:
@@ -121,10 +120,9 @@ def fill_store(
 @torch.inference_mode()
 def _encode(encoder: Encoder, photos: Sequence[tuple[CaptionRecord, PreparedPhoto]]) -> dict[str, ImageFeatures]:
     """One batch, in eval mode, on the encoder's device."""
-    device = next(encoder.parameters()).device
     was_training = encoder.training
     encoder.eval()
-    features = encoder(stack_photos([photo for _, photo in photos]).to(device))
+    features = encoder(stack_photos([photo for _, photo in photos]).to(next(encoder.parameters()).device))
     encoder.train(was_training)
     entries = split(features, [photo.size for _, photo in photos])
     return {record.image_id: entry for (record, _), entry in zip(photos, entries, strict=True)}

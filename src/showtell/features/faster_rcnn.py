@@ -18,7 +18,6 @@ Where we differ:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import torch
@@ -27,8 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.config import Pixels, Size
-from showtell.features.choosing import DetectorConfig, boxes_of, choose_regions
-from showtell.features.contract import group_by_shape
+from showtell.features.choosing import DetectorConfig, choose_regions
 from showtell.features.quick_import import quick_import
 from showtell.features.regions import ImageRegions, RegionEncoder, collect_regions
 from showtell.features.weights import from_url, load_weights, read_weights, weights_path
@@ -72,7 +70,7 @@ class FasterRcnnConfig(DetectorConfig):
 
 
 class FasterRcnn(RegionEncoder):
-    """The box head's vectors of what a detector finds; photos are padded to whole cells of its coarsest map."""
+    """The box head's vectors of what a detector finds. Each photo goes through it alone, padded to whole cells."""
 
     config: FasterRcnnConfig
 
@@ -100,65 +98,35 @@ class FasterRcnn(RegionEncoder):
 
     @torch.no_grad()
     def forward(self, batch: PreparedBatch) -> Features:
-        """The regions of each photo, best first."""
-        images = batch.images
-        regions: dict[int, ImageRegions] = {}
-        for indices in group_by_shape([_padded_size(size) for size in batch.sizes], images[0].device):
-            regions.update(zip(indices, self._regions([images[index] for index in indices]), strict=True))
-        return collect_regions([regions[index] for index in range(len(batch))], batch)
+        """The regions of each photo, best first. A photo without a proposal is one region."""
+        return collect_regions([self._regions(image) for image in batch.images], batch)
 
-    def _regions(self, images: Sequence[Tensor]) -> list[ImageRegions]:
-        """The regions of photos that share a pass, in pixels of the images."""
-        sizes = [(image.shape[-2], image.shape[-1]) for image in images]
-        height, width = _padded_size(sizes[0])
-        padded = [
-            F.pad(self.preprocessing.normalise(image), (0, width - image.shape[-1], 0, height - image.shape[-2]))
-            for image in images
-        ]
-        photos = quick_import("torchvision.models.detection.image_list").ImageList(
-            torch.stack(padded).to(memory_format=torch.channels_last), sizes
-        )
-        maps = self.detector.backbone(photos.tensors)
-        detected = self._detect(photos, maps)
-        boxes = [part[0] for part in detected]
-        vectors = torch.split(self._vectors(boxes, maps, photos), [len(part) for part in boxes])
-        return [ImageRegions(part, *rest) for part, rest in zip(vectors, detected, strict=True)]
+    def _regions(self, image: Tensor) -> ImageRegions:
+        """The regions of a photo (3, height, width), in its pixels."""
+        height, width = image.shape[-2:]
+        normalised = self.preprocessing.normalise(image)
+        padded = F.pad(normalised, (0, -width % _STRIDE, 0, -height % _STRIDE)).unsqueeze(0)
+        maps = self.detector.backbone(padded.to(memory_format=torch.channels_last))
+        heads, size = self.detector.roi_heads, tuple(padded.shape[-2:])
 
-    def _vectors(self, boxes: list[Tensor], maps: dict[str, Tensor], photos: Any) -> Tensor:
-        """The box head's output (n, 1024) of all boxes, photo after photo."""
-        heads = self.detector.roi_heads
-        # The pooling derives the scales of its maps from the first size that it is given; for the padded one, they are
-        # exact.
-        size = tuple(photos.tensors.shape[-2:])
-        vectors: Tensor = heads.box_head(heads.box_roi_pool(maps, boxes, [size] * len(boxes)))
-        return vectors
+        def vectors_of(boxes: Tensor) -> Tensor:
+            """The box head's output (n, 1024); the scales of the maps come out exact for the padded size."""
+            vectors: Tensor = heads.box_head(heads.box_roi_pool(maps, [boxes], [size]))
+            return vectors
 
-    def _detect(self, photos: Any, maps: dict[str, Tensor]) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Boxes (r, 4), scores (r,) and labels (r,) of each photo's regions, best first; `photos` are an ImageList."""
-        clip_boxes_to_image = quick_import("torchvision.ops").clip_boxes_to_image
-        proposals, _ = self.detector.rpn(photos, maps)
-        for index, (height, width) in enumerate(photos.image_sizes):
-            if not len(proposals[index]):
-                proposals[index] = proposals[index].new_tensor([[0, 0, width, height]])
-        logits, deltas = self.detector.roi_heads.box_predictor(self._vectors(proposals, maps, photos))
+        photos = quick_import("torchvision.models.detection.image_list").ImageList(padded, [(height, width)])
+        (proposals,), _ = self.detector.rpn(photos, maps)
+        if not len(proposals):
+            proposals = proposals.new_tensor([[0, 0, width, height]])
+        logits, deltas = heads.box_predictor(vectors_of(proposals))
         if self.config.refine:
-            refined = self.detector.roi_heads.box_coder.decode(deltas, proposals)  # (n, classes, 4)
+            by_class = heads.box_coder.decode(deltas, [proposals])  # (n, classes, 4)
         else:
-            refined = torch.cat(proposals).unsqueeze(1).expand(-1, logits.shape[-1], -1)
-        counts = [len(own) for own in proposals]
-        detected = []
-        parts = zip(proposals, refined.split(counts), logits.softmax(-1).split(counts), photos.image_sizes, strict=True)
-        for unrefined, boxes, scores, size in parts:
-            by_class = clip_boxes_to_image(boxes, size)[:, 1:]
-            chosen, best, labels = choose_regions(by_class, scores[:, 1:], self.config)
-            detected.append((boxes_of(by_class, unrefined, chosen, labels), best, labels))
-        return detected
-
-
-def _padded_size(size: tuple[int, int]) -> tuple[int, int]:
-    """(height, width), padded to whole cells of the coarsest map."""
-    height, width = size
-    return (-(-height // _STRIDE) * _STRIDE, -(-width // _STRIDE) * _STRIDE)
+            by_class = proposals.unsqueeze(1).expand(-1, logits.shape[-1], -1)
+        by_class = quick_import("torchvision.ops").clip_boxes_to_image(by_class, (height, width))[:, 1:]
+        chosen, best, labels = choose_regions(by_class, logits.softmax(-1)[:, 1:], self.config)
+        boxes = torch.where((labels > 0).unsqueeze(-1), by_class[chosen, labels - 1], proposals[chosen])
+        return ImageRegions(vectors_of(boxes), boxes, best, labels)
 
 
 def _build_detector(config: FasterRcnnConfig, classes: int) -> Any:

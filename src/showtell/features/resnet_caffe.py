@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from showtell.config import Pixels, Size
 from showtell.errors import WeightsError
-from showtell.features.contract import EncoderConfig, group_by_shape
+from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
 from showtell.features.quick_import import quick_import
 from showtell.features.weights import load_weights as fit_weights
@@ -62,7 +62,7 @@ class ResNetCaffeConfig(EncoderConfig):
 
 
 class ResNetCaffe(GridEncoder):
-    """The last map of the network, pooled; each photo in its own size."""
+    """The last map of the network, pooled; each photo in its own size, alone."""
 
     config: ResNetCaffeConfig
     feature_size = 2048
@@ -99,13 +99,11 @@ class ResNetCaffe(GridEncoder):
     @torch.no_grad()
     def forward(self, batch: PreparedBatch) -> Features:
         """Features with R = grid x grid, row by row from the upper left."""
-        images = batch.images
-        vectors: dict[int, Tensor] = {}
-        for indices in group_by_shape(batch.sizes, images[0].device):
-            pixels = self.preprocessing.normalise(torch.stack([images[index] for index in indices]))
-            maps = self.maps(pixels.to(memory_format=torch.channels_last))
-            vectors.update(zip(indices, maps.flatten(2).transpose(1, 2), strict=True))
-        stacked = torch.stack([vectors[index] for index in range(len(batch))])
+        vectors = []
+        for image in batch.images:
+            pixels = self.preprocessing.normalise(image).unsqueeze(0)
+            vectors.append(self.maps(pixels.to(memory_format=torch.channels_last)).flatten(2).transpose(1, 2))
+        stacked = torch.cat(vectors)
         return Features(stacked, stacked.new_ones(stacked.shape[:2], dtype=torch.bool))
 
     def map_side(self, pixels: int, cells: int) -> int:

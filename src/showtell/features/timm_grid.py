@@ -199,17 +199,17 @@ def _read(config: TimmConfig, backbone: Any) -> tuple[dict[str, Tensor], str]:
 
 def _trained_modules(config: TimmConfig, backbone: nn.Module) -> set[str]:
     """The full names of the modules that learn: those that the settings name, and all within them."""
-    names = [name for name, _ in backbone.named_modules()]
+    modules = dict(backbone.named_modules())
     if isinstance(config.trained, bool):
-        return set(names) if config.trained else set()
+        return set(modules) if config.trained else set()
+    with_weights = [name for name, module in modules.items() if name and any(True for _ in module.parameters())]
     trained: set[str] = set()
-    for module in config.trained:
-        within = [name for name in names if f"{name}.".startswith(f"{module}.")]
-        if not within:
-            tops = [name for name in names if name and name.count(".") <= 1]
+    for name in config.trained:
+        if name not in with_weights:
+            known = nearest(name, [other for other in with_weights if other.count(".") <= 1])
             raise RecipeError(
-                f"encoder.trained: {config.name}, cut behind its stage {config.stage}, has no module {module}; "
-                f"{nearest(module, tops)}."
+                f"encoder.trained: {config.name}, cut behind its stage {config.stage}, has no module {name} with "
+                f"weights; {known}."
             )
-        trained.update(within)
+        trained |= {other for other in modules if f"{other}.".startswith(f"{name}.")}
     return trained

