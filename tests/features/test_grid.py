@@ -19,6 +19,7 @@ from showtell.features import build_encoder, encoder_config
 from showtell.features.precision import fastest_precision
 from showtell.training.recipe_checks import make_recipe
 from showtell.types import PreparedBatch
+from tests.features.resnet_by_hand import enliven
 
 IMAGES = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
@@ -108,47 +109,30 @@ def test_a_frozen_encoder_stays_in_eval_mode_and_has_no_gradients():
 # ---- grids of the papers, against torchvision
 
 
-@pytest.fixture(scope="module")
-def torchvision_resnet(tmp_path_factory) -> tuple[nn.Module, Path]:
-    """torchvision's ResNet-18 with statistics that are not those of a fresh one, and its file of weights."""
+def test_resnet_is_that_of_torchvision_cut_behind_its_stage(tmp_path):
+    """With statistics that are not those of a fresh network."""
     torch.manual_seed(0)
     model = torchvision.models.resnet18(weights=None).eval()
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.running_mean.normal_(0, 0.1)
-            module.running_var.uniform_(0.5, 1.5)
-            nn.init.uniform_(module.weight, 0.2, 0.5)
-    file = tmp_path_factory.mktemp("weights") / "resnet18-00000000.pth"
-    torch.save(model.state_dict(), file)
-    return model, file
-
-
-@pytest.mark.parametrize(
-    ("settings", "layers", "shape"),
-    [
+    enliven(model.state_dict())
+    torch.save(model.state_dict(), tmp_path / "resnet18-00000000.pth")
+    for settings, layers, shape in (
         ({"stage": 3}, 3, (2, 16, 256)),  # papers/000: 14x14x1024 of ResNet-101 at 224 pixels
         ({"grid": 14}, 4, (2, 196, 512)),  # papers/002 and 004: 14x14x2048 at any size
         ({"grid": 1}, 4, (2, 1, 512)),  # papers/004: the mean
-    ],
-)
-def test_resnet_is_that_of_torchvision_cut_behind_its_stage(torchvision_resnet, settings, layers, shape):
-    model, file = torchvision_resnet
-    encoder = resnet(weights=str(file), trained=False, **settings)
-    with torch.no_grad():
-        expected = model.maxpool(model.relu(model.bn1(model.conv1(encoder.preprocessing.normalise(IMAGES)))))
-        for layer in (model.layer1, model.layer2, model.layer3, model.layer4)[:layers]:
-            expected = layer(expected)
-    if "grid" in settings:
-        expected = F.adaptive_avg_pool2d(expected, settings["grid"])
-    vectors = encoder(PreparedBatch.of(IMAGES)).vectors
-    assert vectors.shape == shape
-    torch.testing.assert_close(vectors, expected.flatten(2).transpose(1, 2), atol=1e-4, rtol=1e-4)
-    weights = sum(parameter.numel() for parameter in encoder.parameters())
-    assert weights == sum(
-        parameter.numel()
-        for name, parameter in model.named_parameters()
-        if not name.startswith("fc.") and (layers == 4 or not name.startswith("layer4."))
-    )
+    ):
+        encoder = resnet(weights=str(tmp_path / "resnet18-00000000.pth"), trained=False, **settings)
+        stages = (model.layer1, model.layer2, model.layer3, model.layer4)[:layers]
+        with torch.no_grad():
+            expected = model.maxpool(model.relu(model.bn1(model.conv1(encoder.preprocessing.normalise(IMAGES)))))
+            expected = nn.Sequential(*stages)(expected)
+        if "grid" in settings:
+            expected = F.adaptive_avg_pool2d(expected, settings["grid"])
+        vectors = encoder(PreparedBatch.of(IMAGES)).vectors
+        assert vectors.shape == shape
+        torch.testing.assert_close(vectors, expected.flatten(2).transpose(1, 2), atol=1e-4, rtol=1e-4)
+        names = {name for name, _ in encoder.backbone.named_parameters()}
+        cut = ("fc.", *(f"layer{number}." for number in range(layers + 1, 5)))
+        assert names == {name for name, _ in model.named_parameters() if not name.startswith(cut)}
 
 
 def test_vgg19_is_that_of_torchvision_up_to_the_relu_of_conv5_4(tmp_path):
@@ -186,22 +170,21 @@ def test_vgg19_is_that_of_torchvision_up_to_the_relu_of_conv5_4(tmp_path):
     ],
 )
 def test_the_last_stage_is_what_timm_itself_computes(name, size):
-    settings = {"name": name, "weights": "random", "image_size": size, "trained": False, "seed": 1}
-    encoder = build_encoder(encoder_config(settings))
+    encoder = resnet(name=name, image_size=size, trained=False, seed=1)
     torch.manual_seed(1)
     options = {"img_size": size} if hasattr(encoder.backbone, "patch_embed") else {}
     plain = timm.create_model(name, num_classes=0, **options).eval()
     images = torch.randint(0, 256, (2, 3, size, size), dtype=torch.uint8)
     with torch.no_grad():
         pixels = encoder.preprocessing.normalise(images)
-        if name == "efficientnet_b0":  # timm's forward_features goes on to the head's convolution
+        if name == "efficientnet_b0":  # timm's forward_features has the head's convolution too
             expected = plain.forward_intermediates(pixels, intermediates_only=True)[-1]
         else:
             expected = plain.forward_features(pixels)
-    if expected.ndim == 4:
-        expected = expected.flatten(1, 2) if "swin" in name else expected.flatten(2).transpose(1, 2)
-    else:
+    if expected.ndim == 3:
         expected = expected[:, plain.num_prefix_tokens :]
+    else:
+        expected = expected.flatten(1, 2) if "swin" in name else expected.flatten(2).transpose(1, 2)
     vectors = encoder(PreparedBatch.of(images)).vectors
     assert vectors.shape[-1] == encoder.feature_size
     torch.testing.assert_close(vectors, expected, atol=1e-4, rtol=1e-4)
@@ -290,9 +273,8 @@ def test_random_weights_are_a_function_of_their_seed():
     assert fingerprint(1) == fingerprint(1) != fingerprint(2)
     torch.manual_seed(9)
     expected = torch.rand(1)
-    torch.manual_seed(9)
-    build_encoder(encoder_config({"name": "small_cnn", "image_size": 32, "widths": [4], "seed": 3}))
-    assert torch.equal(torch.rand(1), expected)  # the run's own numbers go on undisturbed
+    fingerprint(9, seed=3)
+    assert torch.equal(torch.rand(1), expected)  # the run's own random numbers are not drawn from
 
 
 # ---- fine-tuning

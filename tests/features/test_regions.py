@@ -340,9 +340,6 @@ def test_a_grid_at_boxes_learns_through_its_backbone():
         encoder(PreparedBatch.of(torch.zeros(1, 3, 64, 64, dtype=torch.uint8)))
 
 
-# --- from end to end ---
-
-
 def captioner(encoder) -> Captioner:
     vocabulary = Vocabulary.build([["a", "cat", "on", "the", "bus"]])
     torch.manual_seed(0)

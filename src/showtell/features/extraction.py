@@ -105,11 +105,15 @@ def fill_store(
         del store  # a writer opens the file anew
         if not missing:
             return
+    elif isinstance(encoder, Precomputed):
+        raise DataError(
+            f"There is no feature store {path}; convert the features with: showtell features --from PATH --source "
+            f"{shlex.quote(encoder.config.source)} --out {path}"
+        )
     if isinstance(encoder, Precomputed):
         raise DataError(
             f"{path} has no features of {len(missing)} of {len(records)} images: {summarise(missing)}; only the "
-            "program of the others can make them. Convert what it wrote with: showtell features --from PATH --source "
-            f"{shlex.quote(encoder.config.source)} --out {path}"
+            "program that made the others can make them."
         )
     unreadable = extract(encoder, records, path, dtype=dtype, progress=progress).unreadable
     if unreadable:
