@@ -303,6 +303,15 @@ def test_chosen_modules_learn_and_the_others_stay():
     assert again == encoder.config and resnet(trained=False).parameter_groups() == []
 
 
+def test_batch_norms_of_trained_modules_can_keep_their_statistics():
+    encoder = resnet(trained=["layer4"], frozen_batch_norm=True).train()
+    before = {name: value.clone() for name, value in encoder.named_buffers()}
+    encoder(PreparedBatch.of(IMAGES))
+    assert all(torch.equal(value, before[name]) for name, value in encoder.named_buffers())
+    block = encoder.backbone.layer4[0]
+    assert block.conv1.training and block.bn1.weight.requires_grad and not block.bn1.training
+
+
 def test_what_learns_is_refused_in_one_sentence(tiny_recipe):
     for value in ("layer4", [], {}, None, {"layer4": 0.1}, [4]):
         tiny_recipe["encoder"] = {"name": "resnet18", "weights": "random", "trained": value}
