@@ -130,8 +130,8 @@ def dataset_causes(
     facts: dict[str, Any] = {"split": split, "images": len(records), "references": references}
     vocabulary = captioner.vocabulary if isinstance(captioner, EncoderDecoderCaptioner) else None
     report = check_dataset(dataset, open_images=False, vocabulary=vocabulary, max_length=captioner.decoding.max_length)
-    if report.coverage is not None:
-        facts |= {name: getattr(report.coverage, name)[split] for name in ("unknown", "longer")}
+    if vocabulary is not None:
+        facts |= {"unknown": report.unknown[split], "longer": report.longer[split]}
     causes = [*report.problems, *report.warnings]
     if split == "train":
         causes.append("train is what models learn from; scores on it say nothing about new photos: score val or test.")

@@ -26,7 +26,7 @@ def test_the_list_names_every_address_licence_and_checksum(capsys: Captured) -> 
 def test_the_licence_is_shown_before_anything_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    def download_dataset(source: Source, folder: Path, only: str | None, **_: object) -> list[str]:
+    def download_dataset(source: Source, folder: Path, only: str | None, _: object) -> list[str]:
         assert source.licence in capsys.readouterr().err
         assert (folder, only) == (tmp_path / "f", "captions")
         return ["dataset_flickr30k.json"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from PIL import Image
 
-from showtell.datasets import CaptionDataset, read_dataset
+from showtell.datasets import read_dataset
+
+Row = TypeVar("Row")
 
 
 def write_photo(path: Path, shade: int | None = None) -> None:
@@ -43,6 +45,14 @@ def write_coco(
             write_photo(file.parent.parent / photos / entry["file_name"])
 
 
+def in_folders(tmp_path: Path, rows: Iterable[Row]) -> Iterator[tuple[Path, Row]]:
+    """Each row of a table of cases with a new folder for it."""
+    for number, row in enumerate(rows):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        yield folder, row
+
+
 def write_table(folder: Path, text: str, photos: str = "", name: str = "captions.csv") -> Path:
     """A table of captions, with photos of the names given (parted by spaces)."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,12 +65,8 @@ def write_table(folder: Path, text: str, photos: str = "", name: str = "captions
 
 def sentences(path: Path) -> tuple[list[str], list[str]]:
     """Problems and warnings of a dataset, with … for the folder in which the test works."""
-    return shortened(read_dataset(path), path)
-
-
-def shortened(dataset: CaptionDataset, path: Path) -> tuple[list[str], list[str]]:
-    """Problems and warnings of a dataset, with … for its path."""
-    return (
-        [sentence.replace(str(path), "…") for sentence in dataset.problems],
-        [sentence.replace(str(path), "…") for sentence in dataset.warnings],
+    dataset = read_dataset(path)
+    problems, warnings = (
+        [text.replace(str(path), "…") for text in own] for own in (dataset.problems, dataset.warnings)
     )
+    return problems, warnings

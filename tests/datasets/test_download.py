@@ -21,7 +21,7 @@ from showtell.datasets.check import check_dataset
 from showtell.datasets.download import SOURCES, Archive, Source, download_dataset
 from showtell.errors import DataError
 from showtell.processes import LOCK_NAME
-from tests.datasets.makers import write_photo
+from tests.datasets.makers import in_folders, write_photo
 
 
 def zipped(files: dict[str, bytes]) -> bytes:
@@ -138,17 +138,16 @@ def test_a_later_call_continues_what_an_earlier_one_left(server: Server, tmp_pat
     server.files["/a.zip"] = server.files["/whole.zip"] = ZIP
     server.without_range.add("/whole.zip")
     known = archive(server, "/a.zip")
-    for number, (wanted, part, asked) in enumerate(
+    for folder, (wanted, part, asked) in in_folders(
+        tmp_path,
         [
             (known, ZIP[:70_000], ["bytes=70000-"]),
             (archive(server, "/whole.zip"), ZIP[:70_000], ["bytes=70000-"]),  # the server sends all of it again
             (known, ZIP, [f"bytes={len(ZIP)}-"]),
             (known, b"another file" * 1000, ["bytes=12000-", None]),
             (known, ZIP + b"and more", [f"bytes={len(ZIP) + 8}-", None]),
-        ]
+        ],
     ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
         (folder / "photos.zip.part").write_bytes(part)
         server.asked.clear()
         download_dataset(source(wanted), folder)
@@ -203,13 +202,11 @@ def test_a_file_that_a_person_put_there_is_taken_and_left(server: Server, tmp_pa
     (tmp_path / "photos.zip").write_bytes(ZIP)
     download_dataset(source(archive(server, "/a.zip")), tmp_path)
     assert server.asked == [] and names(tmp_path) == ["images", "photos.zip"]
-
-
-def test_a_wrong_file_that_a_person_put_there_is_named(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "photos.zip").write_bytes(ZIP[:-5])
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "wrong/photos.zip").write_bytes(ZIP[:-5])
     with pytest.raises(DataError, match=r"photos\.zip is not the file that it should be: its sha256 is"):
-        download_dataset(source(archive(server, "/a.zip")), tmp_path)
-    assert (tmp_path / "photos.zip").exists()
+        download_dataset(source(archive(server, "/a.zip")), tmp_path / "wrong")
+    assert (tmp_path / "wrong/photos.zip").exists()
 
 
 def test_members_that_point_outside_stay_inside(server: Server, tmp_path: Path) -> None:
@@ -278,16 +275,10 @@ def test_what_was_fetched_is_a_dataset(server: Server, tmp_path: Path) -> None:
     for described in SOURCES["coco"].archives:
         content = zipped({"dataset_coco.json": captions} if described.holds == "captions" else photos[described.target])
         server.files[f"/{described.name}"] = content
-        wanted.append(
-            replace(
-                described,
-                urls=(f"{server.url}/{described.name}",),
-                megabytes=1,
-                digest="md5:" + hashlib.md5(content).hexdigest(),
-            )
-        )
+        urls, digest = (f"{server.url}/{described.name}",), "md5:" + hashlib.md5(content).hexdigest()
+        wanted.append(replace(described, urls=urls, megabytes=1, digest=digest))
     folder = tmp_path / "coco"
     assert download_dataset(source(*wanted), folder) == ["dataset_coco.json", "train2014", "val2014"]
     report = check_dataset(read_dataset(folder))
-    assert report.splits == {"train": (2, 2), "test": (1, 1)}
+    assert report.images == report.captions == {"train": 2, "test": 1}
     assert (report.problems, report.warnings) == ((), ())

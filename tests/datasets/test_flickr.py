@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from showtell.datasets import flickr, read_dataset
-from tests.datasets.makers import sentences, write_photo
+from tests.datasets.makers import in_folders, sentences, write_photo
 
 TOKEN = "a.jpg#0\tA dog , running .\na.jpg#1\tA dog .\nb.jpg#0\tA cat .\n"
 COMMA = "image,caption\na.jpg,A dog , running .\na.jpg,A dog .\nb.jpg,A cat .\n"
@@ -33,11 +33,10 @@ FORMS_AND_LAYOUTS_0 = [
 
 
 def test_forms_and_layouts(tmp_path: Path) -> None:
-    for number, (photos, (name, text)) in enumerate(
-        itertools.product(["Flicker8k_Dataset", "Images", "flickr30k-images", "images", "."], FORMS_AND_LAYOUTS_0)
+    for folder, (photos, (name, text)) in in_folders(
+        tmp_path,
+        itertools.product(["Flicker8k_Dataset", "Images", "flickr30k-images", "images", "."], FORMS_AND_LAYOUTS_0),
     ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
         lists = {str(Path(name).parent / file): content for file, content in LISTS.items()}
         write(folder, {name: text, **lists}, f"{photos}/a.jpg {photos}/b.jpg")
         for path in (folder, folder / name):
@@ -66,46 +65,27 @@ def test_without_lists_splits_are_drawn(tmp_path: Path) -> None:
 
 
 def test_images_in_no_list_are_left_out_and_unknown_ones_said(tmp_path: Path) -> None:
-    write(tmp_path, {"Flickr8k.token.txt": TOKEN, "Flickr_8k.testImages.txt": "b.jpg\nc.jpg\n"})
+    text = TOKEN + "a.jpg.1#0\tA dog .\n"
+    write(tmp_path, {"Flickr8k.token.txt": text, "Flickr_8k.testImages.txt": "b.jpg\nc.jpg\n"})
     assert read_dataset(tmp_path).splits == {"test": 1}
     assert sentences(tmp_path) == (
         [],
         [
+            "1 name in Flickr8k.token.txt that no image can have, left out: a.jpg.1.",
             "1 image in Flickr_8k.testImages.txt without a caption in Flickr8k.token.txt: c.jpg.",
             "1 image of Flickr8k.token.txt left out, being in none of Flickr_8k.testImages.txt: a.jpg.",
         ],
     )
 
 
-def test_the_name_that_is_no_image_is_left_out(tmp_path: Path) -> None:
-    write(tmp_path, {"Flickr8k.token.txt": TOKEN + "a.jpg.1#0\tA dog .\n", **LISTS})
-    assert sentences(tmp_path) == (
-        [],
-        ["1 name in Flickr8k.token.txt that no image can have, left out: a.jpg.1."],
-    )
-
-
 MISTAKES = [
-    (
-        TOKEN + "b.jpg A cat .\n",
-        "1 line of captions.token cannot be used: 4; each is like dog.jpg#0<TAB>A dog runs.",
-    ),
-    (
-        TOKEN + "../b.jpg#0\tA.\n",
-        "1 image file named in captions.token outside its folder: ../b.jpg; put them into the folder and name them "
-        "from there.",
-    ),
-    (
-        TOKEN + "b.jpg#1\tA\0cat\n",
-        "…/captions.token has null bytes, the first on line 4; save it as text in UTF-8.",
-    ),
+    (TOKEN + "b.jpg A cat .\n", "1 line of captions.token cannot be used: 4; each is like dog.jpg#0<TAB>A dog runs."),
+    (TOKEN + "b.jpg#1\tA\0\n", "…/captions.token has null bytes; save it as text in UTF-8."),
 ]
 
 
 def test_mistakes(tmp_path: Path) -> None:
-    for number, (content, problem) in enumerate(MISTAKES):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+    for folder, (content, problem) in in_folders(tmp_path, MISTAKES):
         write(folder, {"captions.token": content, **LISTS})
         assert sentences(folder)[0] == [problem]
 

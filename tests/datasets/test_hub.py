@@ -11,6 +11,7 @@ from PIL import Image as Pillow
 
 from showtell.datasets import hub, open_dataset, read_dataset
 from showtell.errors import DataError, MissingDependencyError
+from tests.datasets.makers import in_folders
 
 datasets = pytest.importorskip("datasets")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -58,28 +59,23 @@ def test_splits_and_images_once_and_undecoded(tmp_path: Path) -> None:
     assert all(record.path.is_relative_to(tmp_path / "cache") for record in dataset.records)
 
 
-def test_a_second_opening_loads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows({"image": [1, 2, 3], "caption": ["A."] * 3}, caption=TEXT).save_to_disk(tmp_path / "saved")
-    first = read_dataset(f"hf:{tmp_path / 'saved'}")
-    monkeypatch.setattr(hub, "_load", None)
-    assert read_dataset(f"hf:{tmp_path / 'saved'}") == first
-    monkeypatch.undo()
-
-
-def test_a_changed_dataset_is_read_anew(tmp_path: Path) -> None:
+def test_a_second_opening_loads_nothing_unless_the_dataset_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for text in ("Before.", "Afterwards."):
-        rows({"image": [1], "caption": [text]}, caption=TEXT).save_to_disk(tmp_path / "saved")
-        assert read_dataset(f"hf:{tmp_path / 'saved'}").records[0].captions == (text,)
+        rows({"image": [1, 2, 3], "caption": [text] * 3}, caption=TEXT).save_to_disk(tmp_path / "saved")
+        first = read_dataset(f"hf:{tmp_path / 'saved'}")
+        assert first.records[0].captions == (text,)
+        with monkeypatch.context() as patch:
+            patch.setattr(hub, "_load", None)
+            assert read_dataset(f"hf:{tmp_path / 'saved'}") == first
 
 
 def test_parquet_files(tmp_path: Path) -> None:
-    for name, shade in (
-        ("data/train-00000-of-00001", 1),
-        ("data/test-00000-of-00001", 2),
-        ("data/validation-00000-of-00001", 3),
-    ):
-        (tmp_path / "saved" / name).parent.mkdir(parents=True, exist_ok=True)
-        rows({"image": [shade], "caption": ["A."]}, caption=TEXT).to_parquet(tmp_path / "saved" / f"{name}.parquet")
+    (tmp_path / "saved/data").mkdir(parents=True)
+    for shade, split in enumerate(("train", "test", "validation")):
+        file = tmp_path / "saved/data" / f"{split}-00000-of-00001.parquet"
+        rows({"image": [shade], "caption": ["A."]}, caption=TEXT).to_parquet(file)
     dataset = read_dataset(f"hf:{tmp_path / 'saved'}")
     assert dataset.problems == () and dataset.splits == {"test": 1, "train": 1, "val": 1}
 
@@ -104,21 +100,19 @@ CAPTIONS_BY_KIND_AND_NAME = [
 ]
 
 
+def test_numbered_captions_are_preferred_to_other_texts(tmp_path: Path) -> None:
+    columns = {"image": [1], "url": ["x"], "caption_0": ["A dog."], "caption_1": ["Dogs."], "license": ["y"]}
+    rows(columns, url=TEXT, caption_0=TEXT, caption_1=TEXT, license=TEXT).save_to_disk(tmp_path / "saved")
+    assert read_dataset(f"hf:{tmp_path / 'saved'}").records[0].captions == ("A dog.", "Dogs.")
+
+
 def test_captions_by_kind_and_name(tmp_path: Path) -> None:
-    for number, (name, feature, value, captions) in enumerate(CAPTIONS_BY_KIND_AND_NAME):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+    for folder, (name, feature, value, captions) in in_folders(tmp_path, CAPTIONS_BY_KIND_AND_NAME):
         columns = {"image": [1], name: [value], "cocoid": [5], "image_id": [7]}
         number = datasets.Value("int64")
         rows(columns, **{name: feature}, cocoid=number, image_id=number).save_to_disk(folder / "saved")
         (record,) = read_dataset(f"hf:{folder / 'saved'}").records
         assert (record.image_id, record.captions) == ("7", captions)
-
-
-def test_a_column_of_captions_is_preferred_to_other_texts(tmp_path: Path) -> None:
-    columns = {"image": [1], "url": ["x"], "caption_0": ["A dog."], "license": ["y"]}
-    rows(columns, url=TEXT, caption_0=TEXT, license=TEXT).save_to_disk(tmp_path / "saved")
-    assert read_dataset(f"hf:{tmp_path / 'saved'}").records[0].captions == ("A dog.",)
 
 
 # --- what is refused ---
@@ -160,8 +154,8 @@ def test_what_is_no_dataset(tmp_path: Path) -> None:
     name = f"hf:{tmp_path}"
     for given in (name, "hf:../..", "hf:..", "hf:a/b/c", f"{name}/none"):
         assert refusal(given) == (
-            f"{given} is no dataset: give the NAME or OWNER/NAME of one on the Hugging Face hub, or a folder with what "
-            "save_to_disk of datasets wrote or with parquet files."
+            f"{given} is not a dataset: give the NAME or OWNER/NAME of one on the Hugging Face hub, or a folder with "
+            "what save_to_disk of datasets wrote or with parquet files."
         )
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved/dataset_dict.json").write_text("{")

@@ -75,16 +75,6 @@ def test_photos_whose_names_are_not_utf_8_work(tmp_path: Path) -> None:
     assert (record.image_id, record.path, record.captions) == ("caf\\xe9.png", tmp_path / name, ("A cup.",))
 
 
-def test_boxes_and_groundings_that_do_not_fit_are_left_out(tmp_path: Path) -> None:
-    box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 2, 2]}
-    for number, edge in enumerate(["NaN", "Infinity", "1e400", '"ten"', "null", "[1]"]):
-        instances = json.dumps({"annotations": [box], "categories": [{"id": 1, "name": "dog"}]})
-        files = {"captions_train.json": COCO, "instances_train.json": instances.replace("[0, ", f"[{edge}, ")}
-        dataset = read_dataset(written(tmp_path / str(number), files))
-        assert dataset.records[0].boxes == () and dataset.problems == ()
-        assert dataset.warnings[0].startswith('1 entry of "annotations" in instances_train.json left out: 1; ')
-
-
 def test_what_messages_quote_is_shortened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long = {"captions.jsonl": {"image": "001.png", "id": "i" * 100_000, "split": "train", "caption": ""}}
     for number, files in enumerate([long, {"captions.csv": "a,b," + "x" * 30_000}, {"mine.json": {"k" * 50_000: 1}}]):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from showtell.datasets import read_dataset
 from showtell.datasets.image_files import ImageFiles
-from tests.datasets.makers import captioned, write_photo
+from tests.datasets.makers import captioned, in_folders, write_photo
 
 FILES = {
     "karpathy": ("d.json", '{{"images": [{{"filename": {0}, "split": "train", "sentences": [{{"raw": "A."}}]}}]}}'),
@@ -21,13 +21,12 @@ FILES = {
 
 
 def test_names_that_lead_outside(tmp_path: Path) -> None:
-    for number, (reader, name) in enumerate(
+    for folder, (reader, name) in in_folders(
+        tmp_path,
         itertools.product(
             FILES, ["../secret.jpg", "a/../../secret.jpg", "{absolute}", "..\\secret.jpg", "C:\\secret.jpg"]
-        )
+        ),
     ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
         write_photo(folder / "secret.jpg")
         folder = folder / "data"
         write_photo(folder / "a" / "secret.jpg")  # by its bare name it would be found
@@ -42,7 +41,5 @@ def test_names_that_lead_outside(tmp_path: Path) -> None:
 
 
 def test_names_that_stay_inside(tmp_path: Path) -> None:
-    for number, name in enumerate(["a/../b.jpg", "..b.jpg", "a..jpg", "./b.jpg", "a/b/../../b.jpg"]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+    for folder, name in in_folders(tmp_path, ["a/../b.jpg", "..b.jpg", "a..jpg", "./b.jpg", "a/b/../../b.jpg"]):
         assert ImageFiles([folder]).find([name]) == Path(folder, name)

@@ -6,7 +6,7 @@ import pytest
 
 from showtell.datasets import READERS, open_dataset, read_dataset
 from showtell.errors import DataError
-from tests.datasets.makers import captioned, listed, sentences, write_coco, write_photo, write_table
+from tests.datasets.makers import captioned, in_folders, listed, sentences, write_coco, write_photo, write_table
 
 KNOWN_FORMATS = f" Known formats are {'; '.join(f'{name}: {reader.EXAMPLE}' for name, reader in READERS.items())}"
 
@@ -30,15 +30,9 @@ def refusal(path: Path) -> str:
 # --- what is no dataset ---
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_what_is_not_there_and_folders_without_captions(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none") == "There is no file or folder …."
-
-
-def test_an_empty_folder(tmp_path: Path) -> None:
     assert refusal(tmp_path) == "… is not a dataset: it is a folder with 0 images and nothing else." + KNOWN_FORMATS
-
-
-def test_a_folder_of_photos_alone(tmp_path: Path) -> None:
     for number in range(3):
         write_photo(tmp_path / f"{number}.png")
     (tmp_path / "notes.txt").touch()
@@ -67,30 +61,14 @@ FILES_THAT_ARE_NO_DATASETS = [
 
 
 def test_files_that_are_no_datasets(tmp_path: Path) -> None:
-    for number, (name, content, expected) in enumerate(FILES_THAT_ARE_NO_DATASETS):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+    for folder, (name, content, expected) in in_folders(tmp_path, FILES_THAT_ARE_NO_DATASETS):
         (folder / name).write_text(content)
         assert refusal(folder / name) == expected
 
 
-def test_every_reader_names_what_it_understands() -> None:
-    assert list(READERS) == ["hub", "corrections", "karpathy", "coco", "flickr", "table", "jsonl", "text_files"]
-    assert KNOWN_FORMATS.startswith(
-        " Known formats are hub: hf:NAME or hf:NAME:CONFIG of a dataset on the Hugging Face hub,"
-    )
-    assert (
-        'coco: annotations/captions_train.json with {"images": [{"id": 1, "file_name": "dog.jpg"}], ' in KNOWN_FORMATS
-    )
-    assert "; table: captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg;" in KNOWN_FORMATS
-    assert KNOWN_FORMATS.endswith("; text_files: dog.jpg beside dog.txt with the line A dog runs.")
-
-
 def test_examples_are_datasets(tmp_path: Path) -> None:
     """Whoever imitates the example of a message gets a dataset without problems."""
-    for number, (name, file) in enumerate(EXAMPLE_FILES):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+    for folder, (name, file) in in_folders(tmp_path, EXAMPLE_FILES):
         example = READERS[name].EXAMPLE.partition(" beside ")[0]
         if name == "text_files":
             text = READERS[name].EXAMPLE.rpartition(" line ")[2]
@@ -147,19 +125,14 @@ def test_the_same_file_under_two_ids(tmp_path: Path) -> None:
     )
 
 
-def test_ids_that_begin_anew_in_each_split(tmp_path: Path) -> None:
+def test_ids_and_images_that_stand_twice(tmp_path: Path) -> None:
     for split in ("train", "test"):
-        entries = listed(1, 2, name=split + "{}.png")
-        write_coco(tmp_path / f"annotations/captions_{split}.json", entries, captioned(1, 2))
-    assert sentences(tmp_path)[0] == [
-        "2 ids stand for different images: 1, 2; give every image of the dataset an id of its own, across all splits."
-    ]
-
-
-def test_an_image_in_two_files_for_one_split(tmp_path: Path) -> None:
+        write_coco(tmp_path / f"a/captions_{split}.json", listed(1, name=split + "{}.png"), captioned(1), photos="a")
+    own = "give every image of the dataset an id of its own, across all splits."
+    assert sentences(tmp_path / "a")[0] == [f"1 id stands for different images: 1; {own}"]
     for name in ("val", "dev"):
-        write_coco(tmp_path / f"annotations/captions_{name}.json", listed(1), captioned(1))
-    assert sentences(tmp_path)[0] == ["1 image is listed twice in one split: 1; keep one entry of each."]
+        write_coco(tmp_path / f"b/captions_{name}.json", listed(1), captioned(1), photos="b")
+    assert sentences(tmp_path / "b")[0] == ["1 image is listed twice in one split: 1; keep one entry of each."]
 
 
 # --- reading and opening ---

@@ -1,40 +1,50 @@
+"""Splits: the names of files that say them, lists that choose them, and those that are drawn."""
+
+import json
 import string
 from collections import Counter
+from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from showtell.datasets import open_dataset, read_dataset
+from showtell.datasets.records import CaptionDataset, CaptionRecord, Grounding
 from showtell.datasets.splits import draw_splits, split_name, split_of_file
+from tests.cli.test_data_check import Captured
+from tests.cli.test_data_check import run as run_verb
+from tests.datasets.makers import captioned, listed, sentences, write_coco, write_photo, write_table
 
-NAMES = st.sets(st.text(string.ascii_lowercase, min_size=1), max_size=30)
+TABLE = "image,caption\na.jpg,A.\nsea/b.jpg,B.\nland/b.jpg,B.\nc.jpg,C.\n"
+PHOTOS = "a.jpg sea/b.jpg land/b.jpg c.jpg"
 
+
+def splits_of(path: Path) -> dict[str, str]:
+    return {record.image_id: record.split for record in read_dataset(path).records}
+
+
+def run(capsys: Captured, *arguments: str) -> tuple[int, str, str]:
+    return run_verb(capsys, "data", "split", *arguments)
+
+
+# --- names ---
 
 SPLIT_NAMES = [
     *[(" Train ", "train"), ("TRAINING", "train"), ("dev", "val"), ("valid", "val"), ("Validation", "val")],
     *[("testing", "test"), ("restval", "restval"), ("Test_A", "Test_A"), ("", "")],
 ]
-
-
-def test_split_names() -> None:
-    for written, name in SPLIT_NAMES:
-        assert split_name(written) == name
-
-
-THE_SPLIT_THAT_A_FILE_NAME_SAYS = [
+STEMS = [
     *[("train", "train"), ("captions_train2014", "train"), ("Val-Captions", "val"), ("test set", "test")],
     *[("train_stations", None), ("train_test", None), ("captions", None), ("", None)],
 ]
 
 
-def test_the_split_that_a_file_name_says() -> None:
-    for stem, split in THE_SPLIT_THAT_A_FILE_NAME_SAYS:
-        assert split_of_file(stem) == split
+def test_names() -> None:
+    assert [(written, split_name(written)) for written, _ in SPLIT_NAMES] == SPLIT_NAMES
+    assert [(stem, split_of_file(stem)) for stem, _ in STEMS] == STEMS
 
 
-def test_shares_are_about_80_10_10() -> None:
-    drawn = Counter(draw_splits(f"{number}.jpg" for number in range(10_000)).values())
-    # four standard deviations of a share of 0.1 in 10,000 are 120
-    assert abs(drawn["val"] - 1000) < 120 and abs(drawn["test"] - 1000) < 120
+# --- draws ---
 
 
 def test_the_draw_is_the_same_everywhere_and_for_ever() -> None:
@@ -48,15 +58,153 @@ def test_the_draw_is_the_same_everywhere_and_for_ever() -> None:
     }
 
 
+def test_shares_are_about_those_asked_for_and_images_stay_when_others_come() -> None:
+    many = draw_splits(f"{number}.jpg" for number in range(10_000))
+    counts = Counter(many.values())
+    # four standard deviations of a share of 0.1 in 10,000 are 120
+    assert abs(counts["val"] - 1000) < 120 and abs(counts["test"] - 1000) < 120
+    few = draw_splits(f"{number}.jpg" for number in range(200))
+    assert {name: many[name] for name in few} == few
+
+
 @settings(deadline=None)
-@given(NAMES)
+@given(st.sets(st.text(string.ascii_lowercase, min_size=1), max_size=30))
 def test_each_split_has_an_image_from_three_on(names: set[str]) -> None:
     drawn = draw_splits(names)
     assert drawn.keys() == names
     assert set(drawn.values()) == ({"train", "val", "test"} if len(names) >= 3 else {"train"} if names else set())
 
 
-def test_added_images_leave_the_others_in_their_splits() -> None:
-    few = draw_splits(f"{number}.jpg" for number in range(200))
-    many = draw_splits(f"{number}.jpg" for number in range(5000))
-    assert {name: many[name] for name in few} == few
+def test_each_split_with_a_share_has_an_image() -> None:
+    for val, test, names in [(0.1, 0.1, 3), (0.5, 0, 2), (0, 0, 1), (0, 0.4, 2)]:
+        drawn = draw_splits(map(str, range(names)), val, test)
+        assert set(drawn.values()) == {"train", *(["val"] if val else []), *(["test"] if test else [])}
+        assert set(draw_splits(map(str, range(names - 1)), val, test).values()) <= {"train"}
+
+
+# --- lists that are there ---
+
+
+def test_lists_name_images_by_file_with_or_without_folder_and_suffix(tmp_path: Path) -> None:
+    write_table(tmp_path, TABLE, PHOTOS)
+    (tmp_path / "train.txt").write_text("\ufeffa\n\nsea/b.jpg\r\n", encoding="utf-8")
+    (tmp_path / "dev.txt").write_text("land/b.jpg\n")
+    (tmp_path / "Test.txt").write_text("photos/c.jpg\n")
+    assert splits_of(tmp_path) == {"a.jpg": "train", "sea/b.jpg": "train", "land/b.jpg": "val", "c.jpg": "test"}
+    assert sentences(tmp_path) == ([], [])
+    assert read_dataset(tmp_path).split_lists_folder is None
+
+
+def test_what_is_wrong_with_lists(tmp_path: Path) -> None:
+    write_table(tmp_path, TABLE, PHOTOS)
+    (tmp_path / "train.txt").write_text("a.jpg\nb.jpg\nc.jpg\n")  # b.jpg are two images
+    assert sentences(tmp_path)[1] == [
+        "1 image in train.txt without a caption in captions.csv: b.jpg.",
+        "2 images of captions.csv left out, being in none of train.txt: sea/b.jpg, land/b.jpg.",
+    ]
+    (tmp_path / "train.txt").write_text("a\nsea/b\nland/b.jpg\nsea/b.jpg\nc\n")
+    (tmp_path / "test.txt").write_text("c.jpg\n")
+    assert sentences(tmp_path)[0] == [
+        "1 image is in more than one of test.txt and train.txt: c; what is scored must not have been trained on, "
+        "so keep each in one list."
+    ]
+    (tmp_path / "train.txt").write_bytes("a.jpg\nb.jpg".encode("utf-16"))
+    assert "…/train.txt is in UTF-16; save it as a list in UTF-8." in sentences(tmp_path)[0]
+
+
+def test_ids_in_lists(tmp_path: Path) -> None:
+    write_coco(tmp_path / "annotations/mine.json", listed(*range(3)), captioned(*range(3)))
+    for folder in (tmp_path, tmp_path / "annotations"):
+        (folder / "train.txt").write_text("0\n1\n")
+        (folder / "test.txt").write_text("2\n")
+        for path in (tmp_path, tmp_path / "annotations/mine.json"):
+            assert splits_of(path) == {"0": "train", "1": "train", "2": "test"}
+        (folder / "train.txt").unlink()
+        (folder / "test.txt").unlink()
+
+
+def test_a_dataset_that_says_its_splits_needs_no_list(tmp_path: Path) -> None:
+    write_table(tmp_path, "image,caption,split\na.jpg,A.,val\n", "a.jpg")
+    (tmp_path / "train.txt").write_text("a.jpg\n")
+    assert splits_of(tmp_path) == {"a.jpg": "val"}
+
+
+# --- lists that are written ---
+
+
+def test_splits_that_were_drawn_by_name_are_kept(tmp_path: Path, capsys: Captured) -> None:
+    names = [f"{number}.jpg" for number in range(20)]
+    write_table(tmp_path, "image,caption\n" + "".join(f"{name},A.\n" for name in names), " ".join(names))
+    before = splits_of(tmp_path)
+    status, out, _ = run(capsys, str(tmp_path), "--json")
+    counts = Counter(before.values())
+    assert (status, json.loads(out)) == (
+        0,
+        {
+            "splits": {name: counts[name] for name in ("train", "val", "test")},
+            "files": [str(tmp_path / f"{name}.txt") for name in ("train", "val", "test")],
+        },
+    )
+    assert splits_of(tmp_path) == before == draw_splits(names)
+    assert sentences(tmp_path) == ([], [])
+    write_photo(tmp_path / "new.jpg")
+    with (tmp_path / "captions.csv").open("a") as stream:
+        stream.write("new.jpg,A.\n")
+    assert splits_of(tmp_path) == before
+    assert sentences(tmp_path)[1] == [
+        "1 image of captions.csv left out, being in none of test.txt and train.txt and val.txt: new.jpg."
+    ]
+
+
+def test_shares(tmp_path: Path, capsys: Captured) -> None:
+    write_coco(tmp_path / "annotations/mine.json", listed(*range(200)), captioned(*range(200)))
+    status, out, _ = run(capsys, str(tmp_path), "--val", "0.25", "--test", "0")
+    expected = draw_splits(map(str, range(200)), 0.25, 0)
+    assert status == 0 and splits_of(tmp_path) == expected
+    counts = Counter(expected.values())
+    assert counts["test"] == 0 and abs(counts["val"] - 50) < 4 * (200 * 0.25 * 0.75) ** 0.5
+    assert out.splitlines() == [f"{tmp_path / name}.txt: {counts[name]} images" for name in ("train", "val")]
+
+
+def test_refusals(tmp_path: Path, capsys: Captured) -> None:
+    write_table(tmp_path, TABLE, PHOTOS)
+    assert run(capsys, str(tmp_path))[0] == 0
+    before = {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
+    status, _, err = run(capsys, str(tmp_path))
+    assert status == 2 and err.startswith(f"showtell: {tmp_path} has splits already, its own or those of lists beside")
+    status, _, err = run(capsys, str(tmp_path), "--val", "0.5", "--test", "0.5")
+    expected = "--val 0.5 and --test 0.5 leave nothing to train on; together they must be below 1.\n"
+    assert (status, err) == (2, f"showtell: {expected}")
+    assert {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
+    write_photo(tmp_path / "texts/train.jpg")
+    (tmp_path / "texts/train.txt").write_text("A train.")  # the captions of a photo, and no list
+    status, _, err = run(capsys, str(tmp_path / "texts"))
+    assert status == 2 and "train.txt exists already and is not overwritten; give that file another name." in err
+    assert (tmp_path / "texts/train.txt").read_text() == "A train."
+
+
+# --- a part of a dataset ---
+
+
+def test_a_part_of_a_dataset_is_the_same_each_time_and_grows() -> None:
+    grounding = ((Grounding(0, 1, (1,)),), (), ())
+    splits = ["val" if number % 3 else "train" for number in range(30)]
+    records = [
+        CaptionRecord(str(number), Path(f"{number}.jpg"), split, ("a", "b", "c"), (), grounding)
+        for number, split in enumerate(splits)
+    ]
+    dataset = CaptionDataset(Path("x"), "table", tuple(records))
+    assert dataset.limited() == dataset == dataset.limited(images=100, captions=9)
+    few, more = dataset.limited(images=2, captions=2), dataset.limited(images=5)
+    assert few.splits == {"train": 2, "val": 2} and more.splits == {"train": 5, "val": 5}
+    assert {record.image_id for record in few.records} < {record.image_id for record in more.records}
+    assert [record.image_id for record in more.records] == [r.image_id for r in records if r in more.records]
+    assert all(record.captions == ("a", "b") and record.groundings == grounding[:2] for record in few.records)
+
+
+def test_training_and_scoring_take_a_part(tiny_scenes: Path) -> None:
+    from showtell.training.recipe import DataConfig
+
+    config = DataConfig(path=str(tiny_scenes), limit=3, max_captions=2)
+    dataset = open_dataset(config.path).limited(config.limit, config.max_captions)
+    assert set(dataset.splits.values()) <= {1, 2, 3} and {len(record.captions) for record in dataset.records} == {2}

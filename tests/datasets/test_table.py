@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from showtell.datasets import read_dataset, table
-from tests.datasets.makers import sentences, write_photo, write_table
+from tests.datasets.makers import in_folders, sentences, write_photo, write_table
 
 SPLIT = "image,caption,split\n"
 
@@ -18,16 +18,6 @@ def captions_of(path: Path) -> dict[str, tuple[str, ...]]:
 
 
 # --- what is read ---
-
-
-def test_a_caption_a_line(tmp_path: Path) -> None:
-    text = SPLIT + 'a.jpg,A dog runs.,train\nb.jpg,A cat,val\na.jpg,"A dog, again",train\n'
-    write_table(tmp_path, text, "a.jpg b.jpg")
-    dataset = read_dataset(tmp_path)
-    assert (dataset.format, dataset.problems, dataset.warnings) == ("table", (), ())
-    assert dataset.splits == {"train": 1, "val": 1}
-    assert captions_of(tmp_path) == {"a.jpg": ("A dog runs.", "A dog, again"), "b.jpg": ("A cat",)}
-    assert [record.path for record in dataset.records] == [tmp_path / "a.jpg", tmp_path / "b.jpg"]
 
 
 def test_captions_in_columns(tmp_path: Path) -> None:
@@ -50,11 +40,9 @@ COLUMN_NAMES_DELIMITERS_AND_LINE_ENDS_0 = [
 
 
 def test_column_names_delimiters_and_line_ends(tmp_path: Path) -> None:
-    for number, ((delimiter, end), (image, caption)) in enumerate(
-        itertools.product([(",", "\n"), (";", "\r\n"), ("\t", "\r")], COLUMN_NAMES_DELIMITERS_AND_LINE_ENDS_0)
+    for folder, ((delimiter, end), (image, caption)) in in_folders(
+        tmp_path, itertools.product([(",", "\n"), (";", "\r\n"), ("\t", "\r")], COLUMN_NAMES_DELIMITERS_AND_LINE_ENDS_0)
     ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
         rows = [[image, caption, "split"], ["a.jpg", "One, two; three", "test"]]
         text = end.join(delimiter.join(f'"{cell}"' for cell in row) for row in rows) + end
         file = write_table(folder, text, "a.jpg", name="Captions.TSV")
@@ -81,32 +69,23 @@ def test_photos_in_images_in_a_folder_of_their_own_and_by_bare_name(tmp_path: Pa
 
 
 def test_a_photo_matched_by_its_bare_name_is_said(tmp_path: Path) -> None:
-    text = SPLIT + "a,A.,train\nlost/b.JPG,B.,train\n"
-    write_table(tmp_path, text, "a.jpg b.jpg")
+    text = SPLIT + "a,A.,train\nlost/b.JPG,B.,train\nc,C.,train\n"
+    write_table(tmp_path, text, "a.jpg b.jpg c.jpg c.png")
     assert sentences(tmp_path) == (
-        [],
+        ["1 image file is missing: c; put the files there or take their captions out."],
         [
             "2 images are not where captions.csv says and matched by the bare file name: a with …/a.jpg, "
-            "lost/b.JPG with …/b.jpg; check that they fit."
+            "lost/b.JPG with …/b.jpg; check that they fit.",
+            "2 images have no captions, unlike others in the folder, left out: c.jpg, c.png.",
         ],
     )
 
 
-def test_two_photos_for_a_bare_name_are_no_match(tmp_path: Path) -> None:
-    write_table(tmp_path, SPLIT + "a,A.,train\n", "a.jpg a.png")
-    problem = "1 image file is missing: a; put the files there or take their captions out."
-    assert sentences(tmp_path)[0] == [problem]
-
-
-def test_ids_of_images(tmp_path: Path) -> None:
+def test_ids_of_images_and_of_captions(tmp_path: Path) -> None:
     write_table(tmp_path, "id,image,caption,split\n7,a.jpg,A.,train\n8,b.jpg,B.,val\n", "a.jpg b.jpg")
     assert list(captions_of(tmp_path)) == ["7", "8"]
-    assert sentences(tmp_path) == ([], [])
-
-
-def test_ids_of_captions_are_left_alone_and_that_is_said(tmp_path: Path) -> None:
-    write_table(tmp_path, "id,image,caption,split\n7,a.jpg,A.,train\n8,a.jpg,B.,train\n", "a.jpg")
-    assert list(captions_of(tmp_path)) == ["a.jpg"]
+    write_table(tmp_path, "id,image,caption,split\n7,a.jpg,A.,train\n8,a.jpg,B.,train\n9,b.jpg,B.,val\n")
+    assert list(captions_of(tmp_path)) == ["a.jpg", "b.jpg"]
     expected = "The ids in captions.csv number captions rather than images, so the images go by their file names."
     assert sentences(tmp_path) == ([], [expected])
 
@@ -120,116 +99,51 @@ def test_a_table_for_each_split(tmp_path: Path) -> None:
     assert read_dataset(tmp_path / "validation.csv").splits == {"val": 1}
 
 
-# --- drawn splits ---
-
-
-def test_splits_are_drawn_where_nobody_chose_them(tmp_path: Path) -> None:
-    for number, column in enumerate(["", ",split"]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        names = [f"{number}.jpg" for number in range(20)]
-        text = f"image,caption{column}\n" + "".join(f"{name},A.\n" for name in names)
-        write_table(folder, text, " ".join(names))
-        dataset = read_dataset(folder)
-        splits = dataset.splits
-        assert set(splits) == {"train", "val", "test"} and sum(splits.values()) == 20
-        assert dataset.warnings == (
-            "captions.csv has no splits, so they were drawn by the images' names: "
-            f"{splits['train']} train, {splits['val']} val, {splits['test']} test; a column split would choose them.",
-        )
-
-
 # --- what is wrong with a table ---
 
 
+UNUSABLE = '2 lines of captions.csv cannot be used: 2, 4; each is like dog.jpg,"A dog, running.".'
+QUOTES = (
+    '; a caption with quotation marks stands in quotation marks itself, with those inside doubled: "A ""stop"" sign."'
+)
+NO_ROW = "2 images have no captions, unlike others in the folder, left out"
+OWN_ID = "give every image of the dataset an id of its own, across all splits."
+# The text of a table beside a.jpg, b.jpg and c.jpg; its problems; its warnings.
 MISTAKES = [
-    (
-        SPLIT + "a.jpg,A dog, running,train\nb.jpg,B.,val\nc.jpg,C, c,train\n",
-        ['2 lines of captions.csv cannot be used: 2, 4; each is like dog.jpg,"A dog, running.".'],
-        ["2 images have no captions, unlike others in the folder, left out: a.jpg, c.jpg."],
-    ),
-    (
-        SPLIT + ' ,"A\nb.",train\n,B.,train\na.jpg,A.,train\nb.jpg,A.,train\nc.jpg,A.,train\n',
-        ['2 lines of captions.csv cannot be used: 2, 4; each is like dog.jpg,"A dog, running.".'],
-        [],
-    ),
-    (
-        SPLIT + "a.jpg,A.,train\na.jpg, ,train\nb.jpg,,train\nc.jpg\n",
-        [
-            "1 image has no split in captions.csv, though others have: c.jpg.",
-            "2 images have no caption: b.jpg, c.jpg; write captions or take the images out, for nothing can "
-            "be learned or scored from them.",
-        ],
-        [],
-    ),
-    (
-        SPLIT + "a.jpg,A.,train\na.jpg,A.,test\nb.jpg,B.,dev\nb.jpg,B.,val\nc.jpg,C.,train\n",
-        ["1 image is in more than one split in captions.csv: a.jpg (train, test)."],
-        [],
-    ),
-    (
-        "image,caption,split,id\na.jpg,A.,train,1\nb.jpg,B.,val,1\nc.jpg,C.,val,\n",
-        [
-            "1 image has no id in captions.csv, though others have: c.jpg.",
-            "1 id stands for different images: 1; give every image of the dataset an id of its own, across all splits.",
-        ],
-        [],
-    ),
-    (
-        SPLIT + "a.jpg,A.,train\nd.jpg,A.,train\ne.jpg,A.,train\n",
-        ["2 image files are missing: d.jpg, e.jpg; put the files there or take their captions out."],
-        ["2 images have no captions, unlike others in the folder, left out: b.jpg, c.jpg."],
-    ),
+    (SPLIT + "a.jpg,A dog, running,train\nb.jpg,B.,val\nc.jpg,C, c,train\n", [UNUSABLE], [f"{NO_ROW}: a.jpg, c.jpg."]),
+    (SPLIT + ' ,"A\nb.",train\n,B.,train\na.jpg,A.,train\nb.jpg,A.,train\nc.jpg,A.,train\n', [UNUSABLE], []),
+    (SPLIT + "a.jpg,A.,train\na.jpg, ,train\nb.jpg,,train\nc.jpg\n", [
+        "1 image has no split in captions.csv, though others have: c.jpg.",
+        "2 images have no caption: b.jpg, c.jpg; write captions or take the images out, for nothing can be learned or "
+        "scored from them.",
+    ], []),
+    (SPLIT + "a.jpg,A.,train\na.jpg,A.,test\nb.jpg,B.,dev\nb.jpg,B.,val\nc.jpg,C.,train\n",
+     ["1 image is in more than one split in captions.csv: a.jpg (train, test)."], []),
+    ("image,caption,split,id\na.jpg,A.,train,1\nb.jpg,B.,val,1\nc.jpg,C.,val,\n", [
+        "1 image has no id in captions.csv, though others have: c.jpg.",
+        f"1 id stands for different images: 1; {OWN_ID}",
+    ], []),
+    (SPLIT + "a.jpg,A.,train\nd.jpg,A.,train\ne.jpg,A.,train\n",
+     ["2 image files are missing: d.jpg, e.jpg; put the files there or take their captions out."],
+     [f"{NO_ROW}: b.jpg, c.jpg."]),
     (SPLIT, ["… holds no image with captions."], []),
-    (
-        SPLIT + 'a.jpg,A.,train\nb.jpg,"B.,train\nc.jpg,C.,train\n',
-        [
-            "…/captions.csv cannot be read from line 3 on (unexpected end of data); a caption with quotation "
-            'marks stands in quotation marks itself, with those inside doubled: "A ""stop"" sign."'
-        ],
-        [],
-    ),
-    (
-        SPLIT + 'a.jpg,"A "stop" sign",train\n',
-        [
-            "…/captions.csv cannot be read from line 2 on (',' expected after '\"'); a caption with quotation "
-            'marks stands in quotation marks itself, with those inside doubled: "A ""stop"" sign."'
-        ],
-        [],
-    ),
-]
+    (SPLIT + 'a.jpg,A.,train\nb.jpg,"B.,train\nc.jpg,C.,train\n',
+     [f"…/captions.csv cannot be read from line 3 on (unexpected end of data){QUOTES}"], []),
+    (SPLIT + 'a.jpg,"A "stop" sign",train\n',
+     [f"…/captions.csv cannot be read from line 2 on (',' expected after '\"'){QUOTES}"], []),
+]  # fmt: skip
 
 
 def test_mistakes(tmp_path: Path) -> None:
-    for number, (text, problems, warnings) in enumerate(MISTAKES):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+    for folder, (text, problems, warnings) in in_folders(tmp_path, MISTAKES):
         write_table(folder, text, "a.jpg b.jpg c.jpg")
         assert sentences(folder) == (problems, warnings)
 
 
-def test_several_tables_that_do_not_say_for_which_split(tmp_path: Path) -> None:
-    write_table(tmp_path, "image,caption\na.jpg,A.\n", "a.jpg", name="one.csv")
-    write_table(tmp_path, "image,caption\na.jpg,A.\n", name="train.csv")
-    assert sentences(tmp_path)[0] == [
-        "… holds 2 files of captions, and one.csv says nothing about splits; join them to one, or name them train, val "
-        "and test; a table may have a column split."
-    ]
-
-
-def test_the_same_photo_in_the_tables_of_two_splits(tmp_path: Path) -> None:
-    for name in ("train", "test"):
-        write_table(tmp_path, "image,caption\na.jpg,A.\n", "a.jpg", name=f"{name}.csv")
-    assert sentences(tmp_path)[0] == [
-        "1 image is in both train and test: a.jpg; what is scored must not have been trained on, so keep each in "
-        "one split."
-    ]
-
-
 def test_a_table_without_the_columns_is_not_recognised(tmp_path: Path) -> None:
-    for number, text in enumerate(["", "image,label\na.jpg,dog\n", "a.jpg,A dog runs.\n", "caption\nA dog\n"]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+    for folder, text in in_folders(
+        tmp_path, ["", "image,label\na.jpg,dog\n", "a.jpg,A dog runs.\n", "caption\nA dog\n"]
+    ):
         assert not table.recognises(write_table(folder, text))
         assert not table.recognises(folder)
 

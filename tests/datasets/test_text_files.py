@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from showtell.datasets import read_dataset, text_files
-from tests.datasets.makers import sentences, write_photo
+from tests.datasets.makers import in_folders, sentences, write_photo
 
 
 def write(folder: Path, texts: dict[str, str | bytes], photos: str = "") -> None:
@@ -50,33 +50,20 @@ def test_lists_choose_splits_unless_a_photo_has_their_name(tmp_path: Path) -> No
     assert [record.image_id for record in read_dataset(tmp_path).records] == ["b.jpg"]
 
 
+NO_ROW = "1 image has no captions, unlike others in the folder, left out"
 MISTAKES = [
-    (
-        {"a.txt": "A."},
-        "a.jpg b.jpg",
-        [],
-        ["1 image has no captions, unlike others in the folder, left out: train/b.jpg."],
-    ),
-    (
-        {"a.txt": "A."},
-        "a.jpg a.png",
-        ["1 text file belongs to more than one photo: a.jpg and a.png; give each photo a name of its own."],
-        ["1 image has no captions, unlike others in the folder, left out: train/a.png."],
-    ),
-    (
-        {"a.txt": " \n"},
-        "a.jpg",
-        ["1 image has no caption: train/a.jpg; write captions or take the images out, for nothing can be learned "
-         "or scored from them."],
-        [],
-    ),
+    ({"a.txt": "A."}, "a.jpg b.jpg", [], [f"{NO_ROW}: train/b.jpg."]),
+    ({"a.txt": "A."}, "a.jpg a.png",
+     ["1 text file belongs to more than one photo: a.jpg and a.png; give each photo a name of its own."],
+     [f"{NO_ROW}: train/a.png."]),
+    ({"a.txt": " \n"}, "a.jpg",
+     ["1 image has no caption: train/a.jpg; write captions or take the images out, for nothing can be learned "
+      "or scored from them."], []),
 ]  # fmt: skip
 
 
 def test_mistakes(tmp_path: Path) -> None:
-    for number, (texts, photos, problems, warnings) in enumerate(MISTAKES):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+    for folder, (texts, photos, problems, warnings) in in_folders(tmp_path, MISTAKES):
         write(folder / "train", texts, photos)
         assert sentences(folder) == (problems, warnings)
 

@@ -20,7 +20,7 @@ from showtell.errors import DataError, UsageError
 from showtell.processes import LOCK_NAME
 from showtell.scenes import dataset, read_scenes, write_scenes
 from showtell.scenes.annotations import SPLITS
-from showtell.scenes.dataset import MIN_FOR_WORKERS, sample_image, split_sizes
+from showtell.scenes.dataset import sample_image, split_sizes
 from showtell.scenes.rendering import render
 from showtell.scenes.truth import judge
 from showtell.scenes.world import SHAPES
@@ -68,14 +68,9 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-def test_split_sizes() -> None:
-    assert split_sizes(5000) == {"train": 4200, "val": 200, "test": 300, "test_compositional": 300}
-    for images in range(4, 200):
-        sizes = split_sizes(images)
-        assert tuple(sizes) == SPLITS and sum(sizes.values()) == images and min(sizes.values()) >= 1
-
-
 def test_the_files_are_coco(folder: Path) -> None:
+    assert split_sizes(5000) == {"train": 4200, "val": 200, "test": 300, "test_compositional": 300}
+    assert list(split_sizes(4).values()) == [1, 1, 1, 1]
     ids = []
     for split, count in split_sizes(IMAGES).items():
         captions, instances = load(folder, f"captions_{split}"), load(folder, f"instances_{split}")
@@ -127,13 +122,6 @@ def test_scenes_read_back_are_those_that_were_drawn(folder: Path) -> None:
             assert image.tobytes() == render(scenes[str(number)]).tobytes()
 
 
-def test_the_same_seed_draws_the_same_bytes_and_another_seed_others(folder: Path, tmp_path: Path) -> None:
-    write_scenes(tmp_path / "same", images=IMAGES, seed=5)
-    write_scenes(tmp_path / "other", images=IMAGES, seed=6)
-    assert digests(tmp_path / "same") == digests(folder)
-    assert not set(digests(tmp_path / "other").values()) & set(digests(folder).values())
-
-
 def test_the_number_of_processes_does_not_matter(tmp_path: Path) -> None:
     drawn = []
     for processes in (1, 2):
@@ -142,20 +130,6 @@ def test_the_number_of_processes_does_not_matter(tmp_path: Path) -> None:
         drawn.append(dataset.draw_all(folder, 30, seed=1, size=96, processes=processes, progress=lambda done: None))
     assert drawn[0] == drawn[1]
     assert digests(tmp_path / "1") == digests(tmp_path / "2")
-
-
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core draws in its own process")
-def test_a_script_without_a_main_guard_is_told_of_it(tmp_path: Path) -> None:
-    script = tmp_path / "unguarded.py"
-    script.write_text(
-        "from pathlib import Path\n"
-        "from showtell.scenes import write_scenes\n"
-        f"write_scenes(Path({str(tmp_path / 'drawn')!r}), images={MIN_FOR_WORKERS})\n"
-    )
-    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=240)
-    assert run.returncode != 0
-    assert 'must do so under `if __name__ == "__main__":`' in run.stderr
-    assert not (tmp_path / "drawn" / "annotations").exists()
 
 
 def test_pictures_of_another_size_and_progress(tmp_path: Path) -> None:
@@ -215,6 +189,8 @@ def test_of_processes_that_race_one_writes_a_whole_dataset(tmp_path: Path) -> No
     assert len(seeds) == 1, ends
     write_scenes(tmp_path / "alone", images=40, seed=seeds[0])
     assert digests(tmp_path / "drawn") == digests(tmp_path / "alone")
+    write_scenes(tmp_path / "other", images=40, seed=2)
+    assert not set(digests(tmp_path / "other").values()) & set(digests(tmp_path / "alone").values())
     for (_, err), status in ends:
         assert status == 0 or (status == 2 and ("Another program is drawing" in err or "other settings" in err)), err
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,13 +12,6 @@ from showtell.cli.arguments import AsJson, out_folder
 
 if TYPE_CHECKING:
     from showtell.datasets.download import Source
-
-
-class Only(StrEnum):
-    """A part of a dataset."""
-
-    captions = "captions"
-    images = "images"
 
 
 IF_INTERRUPTED = "the same command resumes"
@@ -30,7 +22,9 @@ def get(
         str | None, typer.Argument(metavar="flickr8k|flickr30k|coco", help="Name of the dataset.", show_default=False)
     ] = None,
     to: Annotated[Path | None, out_folder("Folder to write to.", default="data/NAME")] = None,
-    only: Annotated[Only | None, typer.Option(help="Fetch one part of the dataset.", show_default="both")] = None,
+    only: Annotated[
+        Literal["captions", "images"] | None, typer.Option(help="Fetch one part of the dataset.", show_default="both")
+    ] = None,
     list_sources: Annotated[
         bool, typer.Option("--list", help="List what would be fetched and from where; fetch nothing.")
     ] = False,
@@ -53,10 +47,8 @@ def get(
         raise UsageError(f"Which dataset? Known: {', '.join(SOURCES)}; showtell data get --list describes them.")
     source, folder = SOURCES[name], to or Path("data", name)
     typer.echo(f"{source.title}. {source.licence}", err=True)
-    fetched = download_dataset(
-        source, folder, only.value if only else None, notify=lambda message: typer.echo(one_line(message), err=True)
-    )
-    if source.by_hand and only != Only.captions:
+    fetched = download_dataset(source, folder, only, lambda message: typer.echo(one_line(message), err=True))
+    if source.by_hand and only != "captions":
         typer.echo(f"{source.by_hand}.", err=True)
     if as_json:
         typer.echo(json.dumps({"path": str(folder), "fetched": fetched, "by_hand": source.by_hand or None}))

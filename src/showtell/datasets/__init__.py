@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -63,37 +62,24 @@ def read_dataset(path: Path | str, *, with_photos: bool = True) -> CaptionDatase
     Raises:
         DataError: there is nothing at the path, or no reader recognises it.
     """
-    path = Path(path)
-    try:
-        return _read(path, with_photos)
-    except OSError as error:
-        raise DataError(f"Cannot read {error.filename or path}: {error.strerror or error}.") from error
-    except ValueError as error:
-        if "\0" not in str(path):
-            raise
-        raise DataError(f"There is no file or folder {str(path)!r}.") from error
-
-
-def _read(path: Path, with_photos: bool) -> CaptionDataset:
-    if not path.exists() and not hub.recognises(path):
-        raise DataError(f"There is no file or folder {path}.")
-    reader = next((reader for reader in READERS.values() if reader.recognises(path)), None)
-    if reader is None:
-        raise DataError(f"{path} is not a dataset: it is {_describe(path)}")
-    collects_garbage = gc.isenabled()
+    path, collects_garbage = Path(path), gc.isenabled()
     gc.disable()  # it would visit millions of new objects, nearly all of which stay: a third of the time for COCO
     try:
+        if not hub.recognises(path) and ("\0" in str(path) or not path.exists()):
+            raise DataError(f"There is no file or folder {path}.")
+        reader = next((reader for reader in READERS.values() if reader.recognises(path)), None)
+        if reader is None:
+            raise DataError(f"{path} is not a dataset: it is {_describe(path)}")
         dataset = reader.read(path)
         issues = DatasetIssues(path, list(dataset.problems), list(dataset.warnings))
         examine(dataset.records, issues, with_photos=with_photos)
+    except OSError as error:
+        raise DataError(f"Cannot read {error.filename or path}: {error.strerror or error}.") from error
     finally:
         if collects_garbage:
             gc.enable()
-    return replace(
-        dataset,
-        problems=tuple(map(one_line, issues.problems)),
-        warnings=tuple(map(one_line, issues.warnings)),
-    )
+    problems, warnings = map(one_line, issues.problems), map(one_line, issues.warnings)
+    return replace(dataset, problems=tuple(problems), warnings=tuple(warnings))
 
 
 def open_dataset(path: Path | str, *, with_photos: bool = True) -> CaptionDataset:
@@ -110,8 +96,8 @@ def open_dataset(path: Path | str, *, with_photos: bool = True) -> CaptionDatase
     if dataset.problems:
         first, more = " ".join(dataset.problems[:3]), len(dataset.problems) - 3
         verb = "is" if more == 1 else "are"
-        rest = f" There {verb} {counted(more, 'more problem')}: showtell data check {path}" if more > 0 else ""
-        raise DataError(f"{path} cannot be used. {first}{rest}")
+        rest = f" There {verb} {counted(more, 'more problem')}: showtell data check {path}"
+        raise DataError(f"{path} cannot be used. {first}{rest if more > 0 else ''}")
     return dataset
 
 
@@ -123,26 +109,22 @@ def _describe(path: Path) -> str:
     """
     examples = "; ".join(f"{name}: {reader.EXAMPLE}" for name, reader in READERS.items())
     formats = f". Known formats are {examples.rstrip('.')}."
-    if not (path.is_dir() or path.is_file()):
+    if path.is_dir():
+        names = sorted(file.name + "/" * file.is_dir() for file in path.iterdir())
+        others = [name for name in names if not is_image_file(name)]
+        if broken := next((name for name in others if table.columns_of(path / name)), None):
+            return f"a folder whose {broken} is {_describe(path / broken)}"
+        images, shown = counted(len(names) - len(others), "image"), summarise(map(shorten, others), limit=10)
+        return f"a folder with {images} and {shown or 'nothing else'}{formats}"
+    if not path.is_file():
         return "a device, a pipe or a socket; name a file or a folder."
-    if path.is_file():
-        if columns := table.columns_of(path):
-            return (
-                f"a table with the columns {_shown(columns)}, of which none is for images or none for captions; call "
-                "one column image and one caption."
-            )
-        if path.suffix.lower() != ".json":
-            return f"a file of another kind{formats}"
-        parsed = read_json(path)
-        return f"JSON {f'with the keys {_shown(parsed)}' if isinstance(parsed, dict) else 'without keys'}{formats}"
-    names = sorted(file.name + "/" * file.is_dir() for file in path.iterdir())
-    others = [name for name in names if not is_image_file(name)]
-    if broken := next((name for name in others if table.columns_of(path / name)), None):
-        return f"a folder whose {broken} is {_describe(path / broken)}"
-    images = counted(len(names) - len(others), "image")
-    return f"a folder with {images} and {_shown(others) or 'nothing else'}{formats}"
-
-
-def _shown(names: Iterable[str]) -> str:
-    """The first few names, each shortened."""
-    return summarise(map(shorten, names), limit=10)
+    if columns := table.columns_of(path):
+        return (
+            f"a table with the columns {summarise(map(shorten, columns), limit=10)}, of which none is for images or "
+            "none for captions; call one column image and one caption."
+        )
+    if path.suffix.lower() != ".json":
+        return f"a file of another kind{formats}"
+    parsed = read_json(path)
+    keys = summarise(map(shorten, parsed), limit=10) if isinstance(parsed, dict) else ""
+    return f"JSON {f'with the keys {keys}' if keys else 'without keys'}{formats}"

@@ -8,13 +8,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 from showtell.cores import usable_cores
 from showtell.datasets.issues import DatasetIssues, missing_files
@@ -25,7 +24,6 @@ from showtell.images.photo import decode_photo, read_photo
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 
-MAX_NAMED = 10  # unreadable images that get a sentence of their own
 FREQUENT_COUNT = 5  # papers and recipes keep the words that train has at least this often
 # In 1,000 images of Flickr8k 3.2% of the words are not among those that occur five times in 6,000 others, and 1.8% of
 # the captions have more than 20 words; datasets that a checkpoint was trained for stay below these limits.
@@ -43,98 +41,23 @@ TRAIN2014 = 82_783
 
 
 @dataclass(frozen=True)
-class Distribution:
-    """Minimum, mean, median, 95th percentile and maximum of whole numbers."""
-
-    min: int
-    mean: float
-    median: float
-    p95: int  # the least number that 95% of them do not exceed
-    max: int
-
-    @staticmethod
-    def of(numbers: Sequence[int]) -> Distribution | None:
-        """The distribution of numbers; None without any."""
-        if not numbers:
-            return None
-        ordered = sorted(numbers)
-        p95 = ordered[math.ceil(0.95 * len(ordered)) - 1]
-        return Distribution(ordered[0], fmean(ordered), median(ordered), p95, ordered[-1])
-
-
-@dataclass(frozen=True)
-class CheckpointCoverage:
-    """How far the vocabulary and the maximum length of a checkpoint cover the captions of a dataset."""
-
-    unknown: dict[str, float]  # of each split, the share of its words that are not in the vocabulary
-    max_length: int  # words of a caption of the checkpoint at most
-    longer: dict[str, float]  # of each split, the share of captions with more words than that
-
-    def warnings(self) -> list[str]:
-        """What may keep scores low, a sentence each."""
-        warnings = []
-        if unknown := _shares(self.unknown, MAX_UNKNOWN):
-            warnings.append(
-                f"The checkpoint does not know {unknown} of the words, so it can never write them; train on "
-                "captions like these, or use the dataset it was made for."
-            )
-        if longer := _shares(self.longer, MAX_LONGER):
-            warnings.append(
-                f"The checkpoint writes at most {self.max_length} words, and {longer} of the captions are "
-                "longer: raise decoding.max_length."
-            )
-        return warnings
-
-
-def _shares(shares: Mapping[str, float], above: float) -> str:
-    """
-    >>> _shares({"train": 0.1, "val": 0.07, "test": 0.01}, 0.05)
-    '10.0% (train), 7.0% (val)'
-    """
-    return ", ".join(f"{share:.1%} ({split})" for split, share in shares.items() if share > above)
-
-
-@dataclass(frozen=True)
 class DatasetReport:
     """Counts, statistics, problems and warnings of a dataset."""
 
     format: str
-    splits: dict[str, tuple[int, int]]  # images and captions of each split: train, val, test, then others
-    captions_per_image: Distribution | None
-    words_per_caption: Distribution | None  # words as the tokenizer makes them, punctuation left out
+    images: dict[str, int]  # number in each split: train, val, test, then others
+    captions: dict[str, int]  # number in each split
+    captions_per_image: dict[str, float]  # see `distribution`
+    words_per_caption: dict[str, float]
     vocabulary: int  # different words of train; of all splits where there is no train
     frequent_words: int  # those of them that occur five times or more
     unseen: dict[str, float]  # of each split but train, the share of its words that do not occur in train
-    coverage: CheckpointCoverage | None  # None where the captions were not compared with a checkpoint
     images_opened: bool
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
-
-    @property
-    def images(self) -> int:
-        """Number of images in all splits."""
-        return sum(images for images, _ in self.splits.values())
-
-    @property
-    def captions(self) -> int:
-        """Number of captions in all splits."""
-        return sum(captions for _, captions in self.splits.values())
-
-    def as_json(self) -> dict[str, Any]:
-        """The object that `data check --json` prints."""
-        per_image, per_caption = self.captions_per_image, self.words_per_caption
-        return {
-            "format": self.format,
-            "images": self.images,
-            "captions": self.captions,
-            "splits": {name: images for name, (images, _) in self.splits.items()},
-            "captions_per_image": per_image and asdict(per_image),
-            "words_per_caption": per_caption and asdict(per_caption),
-            "vocabulary": {"words": self.vocabulary, "five_times": self.frequent_words, "unseen": self.unseen},
-            "images_opened": self.images_opened,
-            "problems": list(self.problems),
-            "warnings": list(self.warnings),
-        }
+    # Of each split, where the captions were compared with a checkpoint:
+    unknown: dict[str, float] = field(default_factory=dict)  # the share of words that are not in its vocabulary
+    longer: dict[str, float] = field(default_factory=dict)  # the share of captions longer than it can write
 
 
 def check_dataset(
@@ -159,8 +82,7 @@ def check_dataset(
     words: dict[str, Counter[str]] = {split: Counter() for split in splits}
     lengths: dict[str, list[int]] = {split: [] for split in splits}  # words of each caption
     for record in dataset.records:
-        for caption in record.captions:
-            tokens = tokenize(caption)
+        for tokens in map(tokenize, record.captions):
             words[record.split].update(tokens)
             lengths[record.split].append(len(tokens))
     if splits and "train" not in splits:
@@ -168,34 +90,60 @@ def check_dataset(
             f"There is no split train, only {', '.join(splits)}: nothing can be learned from this, only scored."
         )
     issues.warnings.extend(compare_with_published(dataset.name, dataset.splits))
-    coverage = None
+    unknown, longer = {}, {}
     if vocabulary is not None:
-        unknown = {split: _unknown(words[split], vocabulary) for split in splits}
+        unknown = {split: _share_unknown(words[split], vocabulary) for split in splits}
         longer = {split: sum(n > max_length for n in lengths[split]) / max(len(lengths[split]), 1) for split in splits}
-        coverage = CheckpointCoverage(unknown, max_length, longer)
-        issues.warnings.extend(coverage.warnings())
+        if above := _describe_above(unknown, MAX_UNKNOWN):
+            issues.warnings.append(
+                f"The checkpoint does not know {above} of the words, so it can never write them; train on captions "
+                "like these, or use the dataset it was made for."
+            )
+        if above := _describe_above(longer, MAX_LONGER):
+            issues.warnings.append(
+                f"The checkpoint writes at most {max_length} words, and {above} of the captions are longer: raise "
+                "decoding.max_length."
+            )
     if open_images:
         _examine_images(dataset.records, issues, progress)
     learned = words["train"] if "train" in words else sum(words.values(), Counter())
     others = [split for split in splits if split != "train"] if "train" in words else []
     return DatasetReport(
         format=dataset.format,
-        splits={split: (dataset.splits[split], len(lengths[split])) for split in splits},
-        captions_per_image=Distribution.of([len(record.captions) for record in dataset.records]),
-        words_per_caption=Distribution.of([count for own in lengths.values() for count in own]),
+        images={split: dataset.splits[split] for split in splits},
+        captions={split: len(lengths[split]) for split in splits},
+        captions_per_image=distribution(len(record.captions) for record in dataset.records),
+        words_per_caption=distribution(count for own in lengths.values() for count in own),
         vocabulary=len(learned),
         frequent_words=sum(count >= FREQUENT_COUNT for count in learned.values()),
-        unseen={split: _unknown(words[split], learned) for split in others},
-        coverage=coverage,
+        unseen={split: _share_unknown(words[split], learned) for split in others},
         images_opened=open_images,
         problems=tuple(issues.problems),
         warnings=tuple(issues.warnings),
+        unknown=unknown,
+        longer=longer,
     )
 
 
-def _unknown(words: Counter[str], known: Container[str]) -> float:
-    """The share of words that are not known."""
+def distribution(numbers: Iterable[int]) -> dict[str, float]:
+    """Minimum, mean, median, the least number that 95% do not exceed, and maximum; nothing without numbers."""
+    ordered = sorted(numbers)
+    if not ordered:
+        return {}
+    p95 = ordered[math.ceil(0.95 * len(ordered)) - 1]
+    return {"min": ordered[0], "mean": fmean(ordered), "median": median(ordered), "p95": p95, "max": ordered[-1]}
+
+
+def _share_unknown(words: Counter[str], known: Container[str]) -> float:
     return sum(count for word, count in words.items() if word not in known) / max(words.total(), 1)
+
+
+def _describe_above(shares: Mapping[str, float], limit: float) -> str:
+    """
+    >>> _describe_above({"train": 0.1, "val": 0.07, "test": 0.01}, 0.05)
+    '10.0% (train), 7.0% (val)'
+    """
+    return ", ".join(f"{share:.1%} ({split})" for split, share in shares.items() if share > limit)
 
 
 def compare_with_published(name: str, images: Mapping[str, int]) -> list[str]:
@@ -227,7 +175,7 @@ def _examine_images(records: Sequence[CaptionRecord], issues: DatasetIssues, pro
             progress(1)
             name = issues.display(record.path)
             if isinstance(digest, ImageError):
-                unreadable.append((name, str(digest)))
+                unreadable.append(str(digest).removesuffix("."))
                 continue
             names = by_content.setdefault(digest, {})
             if record.split in names:
@@ -235,12 +183,11 @@ def _examine_images(records: Sequence[CaptionRecord], issues: DatasetIssues, pro
             names.setdefault(record.split, name)
     finally:
         pool.shutdown(cancel_futures=True)  # after Ctrl-C nobody waits for the rest
-    issues.problems.extend(error for _, error in unreadable[:MAX_NAMED])
-    issues.problem([name for name, _ in unreadable[MAX_NAMED:]], "more image|more images", "cannot be read")
+    issues.problem(unreadable, "image|images", "cannot be read")
     issues.warning(repeated, "image repeats|images repeat", "another of the same split byte for byte")
     for names in by_content.values():
-        for (one, first), (other, second) in combinations(names.items(), 2):
-            shared.setdefault((one, other), []).append(f"{first} = {second}")
+        for (split, first), (other, second) in combinations(names.items(), 2):
+            shared.setdefault((split, other), []).append(f"{first} = {second}")
     issues.shared(shared, "image is|images are", "the same, byte for byte, in {} and {}")
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 import operator
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
 from showtell.datasets.splits import split_name, split_of_file, split_rank
 from showtell.errors import DataError
-from showtell.files import open_file, read_bytes, read_json
+from showtell.files import read_bytes, read_json
 
 EXAMPLE = (
     'annotations/captions_train.json with {"images": [{"id": 1, "file_name": "dog.jpg"}], '
@@ -30,6 +29,7 @@ EXAMPLE = (
 
 _CAPTIONS = re.compile(r"captions_(?P<split>.+?)(?P<year>20\d\d)?")
 _KEYS = (rb"\A(\xef\xbb\xbf)?\s*\{", rb'"images"\s*:\s*\[', rb'"annotations"\s*:\s*\[', rb'"caption"\s*:')
+_NAME_OF_2014 = re.compile(r"COCO_[a-z]+20\d\d_(\d{12}\.jpg)")  # the names of 2017 are the number alone
 
 # The outlines of objects are nine tenths of an instances file and not used here: cut out of the bytes they take a
 # second or two, parsed they would take gigabytes.
@@ -60,9 +60,8 @@ def read(path: Path) -> CaptionDataset:
 
 def _caption_files(path: Path) -> list[Path]:
     """The captions files of a dataset: by the name that COCO gives them, else by what is in them."""
-    files = list_files(path, (".json",), ("annotations", "")) if path.is_dir() else [path]
-    files = [file for file in files if file.is_file()]
-    named = [file for file in files if file.suffix.lower() == ".json" and _CAPTIONS.fullmatch(file.stem)]
+    files = list_files(path, (".json",), ("annotations", ""))
+    named = [file for file in files if _CAPTIONS.fullmatch(file.stem)]
     if not named and len(files) <= MAX_JSON_FILES:
         named = [file for file in files if _holds_captions(file)]
     return sorted(named, key=lambda file: split_rank(_split_of(file) or ""))
@@ -75,11 +74,8 @@ def _split_of(file: Path) -> str | None:
 
 def _holds_captions(file: Path) -> bool:
     """Whether a file has the keys of COCO captions. A file of 100 MB is searched, not parsed."""
-    try:
-        with open_file(file) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return all(re.search(pattern, content) for pattern in _KEYS)
-    except (DataError, OSError, ValueError):  # ValueError: an empty file cannot be mapped
-        return False
+    content = read_bytes(file)
+    return all(re.search(pattern, content) for pattern in _KEYS)
 
 
 # --- captions ---
@@ -89,41 +85,39 @@ def _read_captions(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
     content = _sections(file, read_json(file), ("images", "annotations"))
     shown, split = issues.display(file), _split_of(file)
     boxes = read_boxes(file.with_name(file.name.replace("captions", "instances")), issues)
+    has_groundings = any(isinstance(entry, dict) and entry.get("grounding") for entry in content["annotations"])
     images: dict[str, Entry] = {}
     unusable, ambiguous = [], []
     for number, image in enumerate(content["images"], start=1):
-        image_id = _id_of(image, "id")
-        names = list(_file_names(image)) if image_id is not None else []
+        image_id, names = _id_of(image, "id"), _file_names(image)
         if image_id is None or not names:
             unusable.append(number)
         elif image_id not in images:
             own = None if boxes is None else tuple(boxes.get(image_id, ()))
             splits = {split: None} if split else {}
-            images[image_id] = Entry(names, splits=splits, ids={image_id: None}, boxes=own)
+            images[image_id] = Entry(names, [], splits, {image_id: None}, own, () if has_groundings else None)
         elif images[image_id].names != names:  # the same image twice is harmless
             ambiguous.append(image_id)
     own_id = "give every image an id of its own"
     issues.problem(ambiguous, "id stands|ids stand", f"for different images in {shown}", own_id)
     needs = 'each needs an "id" and a "file_name"'
     issues.problem(unusable, 'entry of "images"|entries of "images"', f"in {shown} cannot be used", needs)
-    unusable = []
-    groundings: dict[str, list[Any]] = {}
+    unusable, invalid = [], []
     for number, annotation in enumerate(content["annotations"], start=1):
         image_id = _id_of(annotation, "image_id")
         if image_id not in images or not isinstance(annotation.get("caption"), str):
             unusable.append(number)
             continue
-        images[image_id].captions.append(annotation["caption"])
-        groundings.setdefault(image_id, []).append(annotation.get("grounding"))
+        entry = images[image_id]
+        entry.captions.append(annotation["caption"])
+        if entry.groundings is not None:
+            groundings = _groundings(annotation, entry.boxes or ())
+            invalid += [image_id] if groundings is None else []
+            entry.groundings = (*entry.groundings, groundings or ())
     needs = 'each needs the "image_id" of a listed image and a text as "caption"'
     issues.problem(unusable, 'entry of "annotations"|entries of "annotations"', f"in {shown} cannot be used", needs)
-    if any(grounding is not None for given in groundings.values() for grounding in given):
-        invalid: list[str] = []  # images
-        for image_id, entry in images.items():
-            entry.groundings = tuple(_groundings(image_id, entry, groundings.get(image_id, []), invalid))
-        issues.warning(
-            invalid, "caption|captions", f'in {shown} with a "grounding" that does not fit, left out, of image'
-        )
+    left_out = f'in {shown} with a "grounding" that does not fit, left out, of image'
+    issues.warning(invalid, "caption|captions", left_out)
     names_lists = "files called captions_train.json, captions_val.json and captions_test.json"
     return make_records(file, list(images.values()), issues, _image_folders(file), names_lists)
 
@@ -160,32 +154,25 @@ def _image_folders(file: Path) -> list[Path]:
     return [*own, root / "images", root, file.parent]
 
 
-def _file_names(entry: dict[str, Any]) -> Iterator[str]:
-    """Possible file names of an image. Those of 2014 contain their split, those of 2017 are the number alone."""
-    name, address = entry.get("file_name"), entry.get("coco_url")
-    if isinstance(name, str) and name:
-        yield name.replace("\\", "/")
-    if isinstance(address, str) and address:
-        yield "/".join(address.split("/")[-2:]).lstrip("/")
-        yield address.rpartition("/")[2]
-    if isinstance(name, str) and re.fullmatch(r"COCO_[a-z]+20\d\d_\d{12}\.jpg", name):
-        yield name.rpartition("_")[2]
+def _file_names(entry: Any) -> list[str]:
+    """Possible file names of an image, none where it has none. COCO's photos have other names since 2017."""
+    name = entry.get("file_name") if isinstance(entry, dict) else None
+    if not isinstance(name, str) or not name:
+        return []
+    number = _NAME_OF_2014.fullmatch(name)
+    return [name.replace("\\", "/"), *(number.groups() if number else ())]
 
 
-def _groundings(image_id: str, entry: Entry, given: list[Any], invalid: list[str]) -> Iterator[tuple[Grounding, ...]]:
-    """The groundings of each caption; none for one whose words or boxes do not exist, which is added to `invalid`."""
-    known = {box.id for box in entry.boxes or ()}
-    index = operator.index
-    for caption, items in zip(entry.captions, given, strict=True):
-        words = len(caption.split())
-        try:
-            own = tuple(Grounding(index(g["first"]), index(g["end"]), tuple(g["boxes"])) for g in items or ())
-            fits = all(0 <= g.first < g.end <= words and known.issuperset(g.boxes) for g in own)
-        except (KeyError, TypeError):
-            own, fits = (), False
-        if not fits:
-            invalid.append(image_id)
-        yield own if fits else ()
+def _groundings(annotation: dict[str, Any], boxes: Iterable[Box]) -> tuple[Grounding, ...] | None:
+    """The groundings of a caption; None where words or boxes do not exist."""
+    index, words, known = operator.index, len(annotation["caption"].split()), {box.id for box in boxes}
+    try:
+        given = annotation.get("grounding") or ()
+        spans = tuple(Grounding(index(span["first"]), index(span["end"]), tuple(span["boxes"])) for span in given)
+        fits = all(0 <= span.first < span.end <= words and known.issuperset(span.boxes) for span in spans)
+    except (KeyError, TypeError):
+        return None
+    return spans if fits else None
 
 
 # --- boxes ---
@@ -196,11 +183,10 @@ def read_boxes(file: Path, issues: DatasetIssues) -> dict[str, list[Box]] | None
     if "instances" not in file.name or not file.is_file():
         return None
     try:
-        content = _sections(file, _without_outlines(file), ("annotations", "categories"))
+        return _boxes(file, _sections(file, _without_outlines(file), ("annotations", "categories")), issues)
     except DataError as error:
         issues.warnings.append(f"No boxes were read: {error}")
         return None
-    return _boxes(file, content, issues)
 
 
 def _boxes(file: Path, content: dict[str, list[Any]], issues: DatasetIssues) -> dict[str, list[Box]]:
@@ -239,7 +225,8 @@ def read_instances(file: Path) -> tuple[dict[str, frozenset[str]], frozenset[str
     issues = DatasetIssues(file)
     boxes = _boxes(file, content, issues)
     images = {image for entry in content["images"] if (image := _id_of(entry, "id")) is not None} | boxes.keys()
-    names = frozenset(str(one["name"]) for one in content["categories"] if isinstance(one, dict) and "name" in one)
+    named = [entry for entry in content["categories"] if isinstance(entry, dict) and "name" in entry]
+    names = frozenset(str(category["name"]) for category in named)
     objects = {image: frozenset(box.category for box in boxes.get(image, ())) for image in images}
     return objects, names, issues.warnings
 

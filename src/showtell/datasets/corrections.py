@@ -17,7 +17,7 @@ from typing import Literal, get_args
 from urllib.parse import quote
 
 from showtell.datasets.issues import DatasetIssues
-from showtell.datasets.records import CaptionDataset, CaptionRecord
+from showtell.datasets.records import CaptionDataset, CaptionRecord, check_on_page
 from showtell.datasets.splits import UNCHECKED, VAL_SHARE, draw_splits
 from showtell.errors import StorageError, first_line
 
@@ -31,18 +31,10 @@ EXAMPLE = "the folder of showtell serve --corrections, with its corrections.sqli
 APPLICATION = 0x53543031  # what SQLite keeps of who wrote a database
 SCHEMA_VERSION = 1
 SCHEMA = f"""CREATE TABLE corrections (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    file TEXT NOT NULL,
-    name TEXT NOT NULL,
-    captioner TEXT NOT NULL,
-    proposed TEXT NOT NULL,
-    confidence REAL,
-    caption TEXT NOT NULL,
-    status TEXT NOT NULL CHECK (status IN {STATES}),
-    revision INTEGER NOT NULL,
-    created TEXT NOT NULL,
-    changed TEXT NOT NULL
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
+    file TEXT NOT NULL, name TEXT NOT NULL, captioner TEXT NOT NULL, proposed TEXT NOT NULL,
+    confidence REAL, caption TEXT NOT NULL, status TEXT NOT NULL CHECK (status IN {STATES}),
+    revision INTEGER NOT NULL, created TEXT NOT NULL, changed TEXT NOT NULL
 )"""
 BUSY_SECONDS = 10  # how long a change waits for that of another process
 
@@ -60,8 +52,8 @@ def read(path: Path) -> CaptionDataset:
     issues = DatasetIssues(path)
     records = issues.collect([_database(path)], lambda database, _: _records(database))
     if not records and not issues.problems:
-        issues.problems.append(f"{path} holds no photo with a caption yet; {_remedy(path)}.")
-    return issues.dataset("corrections", records, _remedy(path))
+        issues.problems.append(f"{path} holds no photo with a caption yet; {check_on_page(path)}.")
+    return issues.dataset("corrections", records)
 
 
 def draw_correction_splits(states: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -77,12 +69,6 @@ def draw_correction_splits(states: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def _database(path: Path) -> Path:
     return path if path.name == DATABASE else path / DATABASE
-
-
-def _remedy(path: Path) -> str:
-    return (
-        f"accept or correct captions on the page of: showtell serve CHECKPOINT --corrections {_database(path).parent}"
-    )
 
 
 def _records(database: Path) -> list[CaptionRecord]:
@@ -143,20 +129,6 @@ def check_database(connection: sqlite3.Connection, database: Path) -> None:
         )
 
 
-@contextmanager
-def translated_errors(database: Path) -> Iterator[None]:
-    """Say what SQLite's errors mean, and what to do.
-
-    Raises:
-        StorageError: in place of any of them.
-    """
-    try:
-        yield
-    except sqlite3.Error as error:
-        name = getattr(error, "sqlite_errorname", "")
-        raise StorageError(_describe(database, name, first_line(error))) from error
-
-
 _REMEDIES = {
     "SQLITE_NOTADB": "is damaged, or no database at all; move it away with its files -wal and -shm, and restore it "
     "from a backup: the photos beside it are not touched.",
@@ -168,6 +140,17 @@ _REMEDIES = {
 }
 
 
-def _describe(database: Path, name: str, message: str) -> str:
-    remedy = next((remedy for error, remedy in _REMEDIES.items() if name.startswith(error)), None)
-    return f"{database} {remedy or f'cannot be used: {message}; check its folder and the disk.'}"
+@contextmanager
+def translated_errors(database: Path) -> Iterator[None]:
+    """Say what SQLite's errors mean, and what to do.
+
+    Raises:
+        StorageError: in place of any of them.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorname", "")
+        other = f"cannot be used: {first_line(error)}; check its folder and the disk."
+        remedy = next((remedy for name, remedy in _REMEDIES.items() if code.startswith(name)), other)
+        raise StorageError(f"{database} {remedy}") from error

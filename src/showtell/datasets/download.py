@@ -58,8 +58,7 @@ def _karpathy(name: str) -> Archive:
         "https://cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip",
         "https://huggingface.co/datasets/gpantaz/karpathy_split/resolve/main/caption_datasets.zip",
     )
-    digest = "sha256:4cfd70132527b80933105e5829dc9034eaab9573482e2e680abbab6130244817"
-    file = f"dataset_{name}.json"
+    digest, file = "sha256:4cfd70132527b80933105e5829dc9034eaab9573482e2e680abbab6130244817", f"dataset_{name}.json"
     return Archive("caption_datasets.zip", "captions", urls, 35, digest, file, file)
 
 
@@ -74,11 +73,11 @@ def _coco_images(name: str, megabytes: int, md5: str) -> Archive:
 
 # Addresses and checksums are those that several independent programs use (November 2026), by majority where they
 # differ; nothing was downloaded to write this table.
+_FLICKR = "The photos belong to those who put them on Flickr, and are for non-commercial research and education"
 SOURCES: dict[str, Source] = {
     "flickr8k": Source(
         "Flickr8k, 8,000 photos with 5 captions each, in Karpathy's splits",
-        "The photos belong to those who put them on Flickr, and the collection is for non-commercial research and "
-        "education: M. Hodosh, P. Young, J. Hockenmaier, JAIR 47, 2013.",
+        f"{_FLICKR}: M. Hodosh, P. Young, J. Hockenmaier, JAIR 47, 2013.",
         (
             _karpathy("flickr8k"),
             Archive(
@@ -97,8 +96,7 @@ SOURCES: dict[str, Source] = {
     ),
     "flickr30k": Source(
         "Flickr30k, 31,014 photos with 5 captions each, in Karpathy's splits",
-        "The photos belong to those who put them on Flickr, and the collection is for non-commercial research and "
-        "education: P. Young, A. Lai, M. Hodosh, J. Hockenmaier, TACL 2, 2014.",
+        f"{_FLICKR}: P. Young, A. Lai, M. Hodosh, J. Hockenmaier, TACL 2, 2014.",
         (_karpathy("flickr30k"),),
         "The photos of Flickr30k are given out on request: fill in the form at https://forms.illinois.edu/sec/229675 "
         "and unpack what you get into the folder images/ of the dataset",
@@ -120,11 +118,10 @@ def download_dataset(
     source: Source,
     folder: Path,
     only: Part | None = None,
-    *,
     notify: Callable[[str], None] = lambda message: None,
     timeout: float = TIMEOUT,
 ) -> list[str]:
-    """Download a dataset into a folder, or the missing parts of it.
+    """Download a dataset, or one part of it, into a folder; what is there already is skipped.
 
     Args:
         source: the dataset.
@@ -159,20 +156,17 @@ def download_dataset(
 
 def _bring(archive: Archive, folder: Path, notify: Callable[[str], None], timeout: float) -> None:
     """Download an archive, unless a person put it into the folder, and unpack what is kept of it."""
-    file = folder / archive.name
-    is_own = not file.exists()
-    if is_own:
-        present = sum(path.stat().st_size for path in folder.glob(f"{archive.name}.part"))
-        needed, free = (
-            archive.megabytes * 2**21 - present,
-            shutil.disk_usage(folder).free,
-        )  # photos are as large unpacked
+    file, part = folder / archive.name, folder / f"{archive.name}.part"
+    if is_own := not file.exists():
+        present = part.stat().st_size if part.exists() else 0
+        needed, free = 2 * archive.megabytes * 2**20 - present, shutil.disk_usage(folder).free  # photos hardly pack
         if needed > free:
             raise DataError(
                 f"{archive.name} needs {needed / 2**30:.1f} GB in {folder} until it is unpacked, and "
                 f"{free / 2**30:.1f} GB are free; make room, or choose another folder with --to."
             )
-        _download(archive, folder / f"{archive.name}.part", notify, timeout)
+        _download(archive, part, notify, timeout)
+        part.rename(file)
     else:
         notify(f"using {file}, which exists already")
         if wrong := _mismatch(file, archive):
@@ -190,15 +184,13 @@ def _download(archive: Archive, part: Path, notify: Callable[[str], None], timeo
     failures = []
     for url in archive.urls:
         notify(f"downloading {url} ({archive.megabytes:,} MB)")
-        is_resumed = part.exists()
-        failure = _complete(url, archive, part, timeout)
-        if failure is None and is_resumed and _mismatch(part, archive):
-            part.unlink()  # what was there may have been the beginning of another file
+        failure = None
+        for _ in range(1 + part.exists()):  # once more from the start: what was there may have been of another file
             failure = _complete(url, archive, part, timeout)
-        if failure is None:
+            if failure is not None:
+                break
             failure = _mismatch(part, archive)
             if failure is None:
-                part.rename(part.with_suffix(""))
                 return
             part.unlink()
         failures.append(f"{url}: {failure}")

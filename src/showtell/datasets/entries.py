@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from showtell.datasets.image_files import ImageFiles, as_text, root_of
 from showtell.datasets.issues import DatasetIssues
-from showtell.datasets.records import Box, CaptionRecord, Grounding
+from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
 from showtell.datasets.splits import choose_splits, split_name, split_of_file
 from showtell.errors import summarise
 
@@ -43,12 +44,8 @@ def make_records(
 ) -> list[CaptionRecord]:
     """The records of a file's entries, without their empty captions.
 
-    Args:
-        file: that was read; it may be named after a split, and lists of splits may lie beside it.
-        entries: of the file.
-        issues: gets problems and warnings.
-        folders: where the images may lie, the most likely first.
-        remedy: what would choose splits, for the warning about those that were drawn.
+    The images lie in one of the folders, the most likely first. `remedy` is what would choose splits, for the warning
+    about those that were drawn.
     """
     splits, files, empty, records = _splits(file, entries, issues, remedy), ImageFiles(folders), [], []
     for index, entry in enumerate(entries):
@@ -98,8 +95,8 @@ class Columns:
     count: int
     image: int
     captions: tuple[int, ...]
-    split: int | None
-    id: int | None
+    split: int | None = None
+    id: int | None = None
 
     @staticmethod
     @cache
@@ -119,32 +116,35 @@ def _first(names: Sequence[str], wanted: Sequence[str]) -> int | None:
 
 
 class CaptionRows:
-    """Gathers the rows of a file by image: of tables, JSON lines and Flickr's files.
-
-    Args:
-        file: that is read.
-        issues: gets problems and warnings.
-        form: what a row is like, for messages.
-        noun: of rows, for one and for several.
-    """
+    """Gathers the rows of a file by image: of tables, JSON lines and Flickr's files."""
 
     def __init__(self, file: Path, issues: DatasetIssues, form: str, noun: str = "line|lines") -> None:
+        """`form` is what a row is like, for messages; `noun` is of rows, for one and for several."""
         self._file, self._issues, self._form, self._noun = file, issues, form, noun
         self._entries: dict[str, Entry] = {}
         self.unusable: list[int] = []  # numbers of rows
 
-    def add(self, number: int, name: str, captions: Sequence[str], split: str = "", image_id: str = "") -> None:
-        """Add a row by its number in the file; one without a name is unusable."""
-        if not name.strip():
+    def add(self, number: int, columns: Columns, values: Sequence[Any]) -> None:
+        """Add a row by its number in the file; one without a name, or with values of other types, is unusable.
+
+        Values are texts; those of JSON may be integers, lists of captions, or None for nothing.
+        """
+        cells = [values[at] for at in columns.captions if values[at] is not None]
+        captions = [text for cell in cells for text in (cell if isinstance(cell, list) else [cell])]
+        named = (columns.image, columns.split, columns.id)
+        texts = ["" if at is None or values[at] is None else values[at] for at in named]
+        name, split, image_id = (str(text).strip() for text in texts)
+        are_texts = all(isinstance(text, str) or type(text) is int for text in texts)
+        if not name or not are_texts or not all(isinstance(caption, str) for caption in captions):
             self.unusable.append(number)
             return
-        name = posixpath.normpath(name.strip().replace("\\", "/"))
+        name = posixpath.normpath(name.replace("\\", "/"))
         entry = self._entries.setdefault(name, Entry((name,)))
         entry.captions.extend(caption for caption in captions if caption.strip())
-        if split.strip():
-            entry.splits[split.strip()] = None
-        if image_id.strip():
-            entry.ids[image_id.strip()] = None
+        if split:
+            entry.splits[split] = None
+        if image_id:
+            entry.ids[image_id] = None
 
     def records(self, folders: Iterable[Path], remedy: str) -> list[CaptionRecord]:
         """The records of the images; see `make_records`."""
@@ -162,12 +162,20 @@ class CaptionRows:
         return make_records(self._file, entries, self._issues, folders, remedy)
 
 
-def one_dataset(files: list[Path], unsplit: Sequence[Path], issues: DatasetIssues) -> list[Path]:
-    """Files of captions that make one dataset: none, and a problem, where of several some say nothing of splits."""
-    if len(files) < 2 or not unsplit:
-        return files
-    issues.problems.append(
-        f"{issues.root} holds {len(files)} files of captions, and {summarise(map(issues.display, unsplit))} says "
-        "nothing about splits; join them to one, or name them train, val and test; a table may have a column split."
-    )
-    return []
+def read_files(
+    form: str,
+    files: Sequence[Path],
+    issues: DatasetIssues,
+    read_file: Callable[[Path, DatasetIssues], Iterable[CaptionRecord]],
+    unsplit: Sequence[Path],
+) -> CaptionDataset:
+    """The dataset of files of captions: none, and a problem, where of several some (`unsplit`) give no splits."""
+    if len(files) > 1 and unsplit:
+        issues.problems.append(
+            f"{issues.root} holds {len(files)} files of captions, and {summarise(map(issues.display, unsplit))} says "
+            "nothing about splits; join them to one, or name them train, val and test; a table may have a column split."
+        )
+        files = []
+    records = issues.collect(files, read_file)
+    issues.unused()
+    return issues.dataset(form, records)

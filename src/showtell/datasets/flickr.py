@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from showtell.datasets.entries import CaptionRows
+from showtell.datasets.entries import CaptionRows, Columns
 from showtell.datasets.image_files import first_line, names_in, root_of
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
@@ -30,6 +30,7 @@ _NAMES = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (r"(?!.*lemma).*\.token(\.txt)?", r"captions\.txt", r"results\.csv", r".*lemma\.token(\.txt)?")
 )
+_COLUMNS = Columns(2, image=0, captions=(1,))  # of a line
 _TEXT_FOLDERS = ("", "Flickr8k_text", "annotations")
 _IMAGE_FOLDERS = (
     *("Flicker8k_Dataset", "Flickr8k_Dataset", "Images", "images", "flickr30k-images", "flickr30k_images"),
@@ -53,12 +54,8 @@ def _caption_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path] if path.suffix.lower() in (".txt", ".token", ".csv") and _form(path) else []
     listings = {path / name: sorted(names_in(str(path / name))) for name in _TEXT_FOLDERS}
-    files = [
-        folder / name
-        for folder, names in listings.items()
-        for pattern in _NAMES
-        for name in filter(pattern.fullmatch, names)
-    ]
+    matches = [(folder, pattern, names) for folder, names in listings.items() for pattern in _NAMES]
+    files = [folder / name for folder, pattern, names in matches for name in filter(pattern.fullmatch, names)]
     return [file for file in files if file.is_file() and _form(file)]
 
 
@@ -90,7 +87,7 @@ def _read_file(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
             caption = match["caption"].strip()
             if form is _COMMA and len(caption) > 1 and caption[0] == caption[-1] == '"':
                 caption = caption[1:-1].replace('""', '"')
-            rows.add(number, name, [caption])
+            rows.add(number, _COLUMNS, [name, caption])
     issues.warning(nameless, "name|names", f"in {issues.display(file)} that no image can have, left out")
     root = root_of(file, _TEXT_FOLDERS)
     folders = [*(root / name for name in _IMAGE_FOLDERS), root, file.parent]

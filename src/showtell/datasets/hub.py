@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock
 
 from showtell.datasets import jsonl
-from showtell.datasets.entries import CAPTION, ID, IMAGE
+from showtell.datasets.entries import CAPTION, ID, IMAGE, Columns
 from showtell.datasets.records import CaptionDataset
 from showtell.datasets.splits import split_name
 from showtell.errors import DataError, MissingDependencyError, first_line, summarise
@@ -62,8 +62,7 @@ def _key(name: str) -> str:
     readable = re.sub(r"[^\w.-]+", "--", name.strip("/."))[-60:]
     state = [str(Path(name).resolve()) if Path(name).is_dir() else name]
     for file in _saved_files(Path(name)):
-        status = file.stat()
-        state.append(f"{file.relative_to(name)} {status.st_size} {status.st_mtime_ns}")
+        state.append(f"{file.relative_to(name)} {file.stat().st_size} {file.stat().st_mtime_ns}")
     digest = hashlib.blake2b("\n".join(state).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     return f"{readable}-{digest}"
 
@@ -75,11 +74,7 @@ def _saved_files(folder: Path) -> list[Path]:
 
 
 def _load(name: str) -> dict[str, Any]:
-    """The splits of a dataset.
-
-    Raises:
-        MissingDependencyError, DataError: as for `read`.
-    """
+    """The splits of a dataset; raises as `read` does."""
     try:
         import datasets
     except ImportError as error:
@@ -91,7 +86,7 @@ def _load(name: str) -> dict[str, Any]:
     has_parquet = any(file.suffix == ".parquet" for file in _saved_files(folder))
     if not (is_saved or has_parquet) and (folder.exists() or not _REPOSITORY.fullmatch(repository)):
         raise DataError(
-            f"{PREFIX}{name} is no dataset: give the NAME or OWNER/NAME of one on the Hugging Face hub, or a folder "
+            f"{PREFIX}{name} is not a dataset: give the NAME or OWNER/NAME of one on the Hugging Face hub, or a folder "
             "with what save_to_disk of datasets wrote or with parquet files."
         )
     try:  # an unusable dataset raises anything that pyarrow, fsspec or the hub's client may
@@ -118,20 +113,21 @@ def _copy(name: str, splits: Mapping[str, Any], folder: Path) -> None:
     (folder / "images").mkdir()
     with (folder / _LINES).open("w", encoding="utf-8") as stream, counting(f"copying images of {name}", None) as done:
         for split, rows in splits.items():
-            image, caption, own_id = _columns(name, rows.features or {})
-            wanted = [column for column in (image, caption, own_id) if column]
+            image, captions, ids = _columns(name, rows.features or {})
             try:  # as when loading, anything may be raised
-                for row in rows.cast_column(image, datasets.Image(decode=False)).select_columns(wanted):
+                for row in rows.cast_column(image, datasets.Image(decode=False)).select_columns(
+                    [image, *captions, *ids]
+                ):
                     content = _content(row[image] or {}, name)
                     suffix = next((kind for mark, kind in _SUFFIXES.items() if content.startswith(mark)), ".jpg")
                     file = f"images/{hashlib.blake2b(content, digest_size=16).hexdigest()}{suffix}"
                     if not (folder / file).exists():
                         (folder / file).write_bytes(content)
-                    entry = {"image": file, "captions": _captions(row[caption])}
+                    entry: dict[str, Any] = {"image": file, "captions": _captions([row[name] for name in captions])}
                     if set(splits) != {"train"}:  # a dataset without splits is all train on the hub
                         entry["split"] = split_name(split)
-                    if own_id and row[own_id] is not None:
-                        entry["id"] = str(row[own_id])
+                    if ids and row[ids[0]] is not None:
+                        entry["id"] = str(row[ids[0]])
                     stream.write(json.dumps(entry) + "\n")
                     done(1)
             except (DataError, OSError):
@@ -140,25 +136,27 @@ def _copy(name: str, splits: Mapping[str, Any], folder: Path) -> None:
                 raise DataError(f"{PREFIX}{name} is damaged: its rows cannot be read ({first_line(error)}).") from error
 
 
-def _columns(name: str, features: Mapping[str, Any]) -> tuple[str, str, str | None]:
-    """The columns of images and captions, by their types and then their names, and that of ids if there is one.
+def _columns(name: str, features: Mapping[str, Any]) -> tuple[str, list[str], list[str]]:
+    """The columns of images, captions and ids, by their types and then their names as in a table; of ids at most one.
 
     Raises:
         DataError: none or several match; the message lists them.
     """
     images = [column for column, feature in features.items() if type(feature).__name__ == "Image"]
     texts = [column for column, feature in features.items() if _is_caption(feature)]
-    chosen = []
-    for columns, names, kind in ((images, IMAGE, "image, of the kind Image"), (texts, CAPTION, "caption")):
-        named = [column for word in names for column in columns if re.fullmatch(rf"{word}s?(_?0)?", column.lower())]
-        if len(columns) != 1 and not named:
+    if len(images) > 1:
+        images = [column for column in IMAGE if column in images]
+    if len(texts) > 1:
+        columns = Columns.of((IMAGE[0], *texts))
+        texts = [texts[index - 1] for index in columns.captions] if columns else []
+    for columns_of_kind, kind in ((images, f"{IMAGE[0]}, of the kind Image"), (texts, CAPTION[0])):
+        if not columns_of_kind:
             raise DataError(
                 f"{PREFIX}{name} does not say which of its columns ({summarise(features)}) holds what is needed: "
                 f"rename one to {kind}."
             )
-        chosen.append(columns[0] if len(columns) == 1 else named[0])
-    ids = [column for column in ID if type(features.get(column)).__name__ == "Value" and column not in chosen]
-    return chosen[0], chosen[1], next(iter(ids), None)
+    ids = [column for column in ID if type(features.get(column)).__name__ == "Value" and column not in texts]
+    return images[0], texts, ids[:1]
 
 
 def _is_caption(feature: Any) -> bool:

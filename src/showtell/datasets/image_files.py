@@ -7,6 +7,7 @@ import posixpath
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import cache, cached_property
 from pathlib import Path
 
 from showtell.files import read_bytes
@@ -17,12 +18,9 @@ _START = 65536  # bytes that are enough to tell what a file is
 
 
 def list_files(path: Path, suffixes: tuple[str, ...], subfolders: Sequence[str] = ("",)) -> list[Path]:
-    """The regular files with one of these suffixes: the path itself, or those in a folder, by name.
+    """The regular files with one of these suffixes (lower case, with dots): the path itself, or those in a folder.
 
-    Args:
-        path: a file or a folder.
-        suffixes: in lower case, each with its dot.
-        subfolders: of a folder, those to look into; "" for the folder itself. Hidden files are skipped.
+    Of a folder, these subfolders are looked into, "" for itself; hidden files are skipped.
     """
     if not path.is_dir():
         return [path] if path.suffix.lower() in suffixes and path.is_file() else []
@@ -70,18 +68,14 @@ def root_of(file: Path, subfolders: Sequence[str] = ("annotations",)) -> Path:
 
 
 class ImageFiles:
-    """Finds images by the names that a dataset gives them, with slashes between folders.
+    """Finds images by the names that a dataset gives them, which start from some folders, the most likely first.
 
     Each folder is listed once, however many images it holds.
-
-    Args:
-        folders: where the names may start from, the most likely first.
     """
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        self._folders = [str(folder) for folder in dict.fromkeys(folders)]
-        self._listings: dict[str, frozenset[str]] = {}
-        self._by_bare_name: dict[str, list[Path]] = {}
+        self._folders = list(dict.fromkeys(map(str, folders)))
+        self._listing = cache(names_in)
         self.guessed: list[str] = []  # "name with path" of each image that was matched by its bare name
         self.outside: list[str] = []  # names that lead out of the folders
 
@@ -104,38 +98,30 @@ class ImageFiles:
                 if last in self._listing(folder):
                     return Path(folder, last)
         for name in names:
-            matches = self._bare_names().get(_bare(name.rpartition("/")[2]), [])
+            matches = self._by_bare_name.get(_bare(name.rpartition("/")[2]), [])
             if len(matches) == 1:
                 if matches[0].name != name:
                     self.guessed.append(f"{name} with {matches[0]}")
                 return matches[0]
         return Path(next(filter(self._listing, self._folders), self._folders[0]), names[0])
 
-    def _listing(self, folder: str) -> frozenset[str]:
-        if folder not in self._listings:
-            self._listings[folder] = names_in(folder)
-        return self._listings[folder]
-
-    def _bare_names(self) -> dict[str, list[Path]]:
-        """Paths by file name, and by file name without suffix, from the folders and their direct subfolders."""
-        if not self._by_bare_name:
-            folders: dict[str, None] = {}
-            for folder in filter(self._listing, self._folders):
-                with os.scandir(folder) as entries:
-                    below = [entry.path for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
-                folders.update(dict.fromkeys([folder, *sorted(below)]))
-            for folder in folders:
-                for name in filter(is_image_file, self._listing(folder)):
-                    for key in {_bare(name), _bare(Path(name).stem)}:
-                        self._by_bare_name.setdefault(key, []).append(Path(folder, name))
-        return self._by_bare_name
+    @cached_property
+    def _by_bare_name(self) -> dict[str, list[Path]]:
+        """Paths by file name, with and without its suffix, in the folders and their direct subfolders."""
+        folders = {Path(folder) for folder in self._folders if self._listing(folder)}
+        below = {path for folder in folders for path in folder.iterdir() if path.is_dir() and path.name[0] != "."}
+        paths: dict[str, list[Path]] = {}
+        for folder in folders | below:
+            for name in filter(is_image_file, self._listing(str(folder))):
+                for key in {_bare(name), _bare(Path(name).stem)}:
+                    paths.setdefault(key, []).append(folder / name)
+        return paths
 
 
 def _is_outside(name: str) -> bool:
     """Whether a name is absolute, on POSIX or Windows, or climbs out of the folder that it starts from."""
-    if name.startswith("/") or name[1:2] == ":":
-        return True
-    return ".." in name and f"{posixpath.normpath(name)}/".startswith("../")
+    is_absolute = name.startswith("/") or name[1:2] == ":"
+    return is_absolute or (".." in name and f"{posixpath.normpath(name)}/".startswith("../"))
 
 
 def _bare(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from showtell.datasets.image_files import names_in
@@ -34,7 +35,7 @@ class DatasetIssues:
         Args:
             items: what is concerned; the first of them end the sentence.
             noun: of their number, for one and for several, as it begins the sentence: "image is|images are".
-            sentence: how it goes on: "missing".
+            sentence: the rest of it: "missing".
             remedy: what to do about it.
         """
         self.problems.extend(_sentences(items, noun, sentence, remedy))
@@ -46,8 +47,8 @@ class DatasetIssues:
     def shared(self, items: Mapping[tuple[str, str], Iterable[str]], noun: str, sentence: str) -> None:
         """Report what two splits share, by these splits, for which the sentence has {}: "in both {} and {}"."""
         for splits, listed in items.items():
-            remedy = "what is scored must not have been trained on, so keep each in one split"
-            self.problem(listed, noun, sentence.format(*splits), remedy)
+            keep = "what is scored must not have been trained on, so keep each in one split"
+            self.problem(listed, noun, sentence.format(*splits), keep)
 
     def unused(self) -> None:
         """Warn of image files that lie beside those of the dataset and are not in it."""
@@ -59,17 +60,10 @@ class DatasetIssues:
         ]
         self.warning(others, "image has|images have", "no captions, unlike others in the folder, left out")
 
-    def dataset(self, form: str, records: Iterable[CaptionRecord], unchecked_remedy: str = "") -> CaptionDataset:
-        """The dataset of a format, with its records, problems and warnings; see `CaptionDataset.unchecked_remedy`."""
-        return CaptionDataset(
-            self.root,
-            form,
-            tuple(records),
-            tuple(self.problems),
-            tuple(self.warnings),
-            split_lists_folder=self.split_lists_folder,
-            unchecked_remedy=unchecked_remedy,
-        )
+    def dataset(self, form: str, records: Iterable[CaptionRecord], name: str = "") -> CaptionDataset:
+        """The dataset of a format, with its records, problems and warnings."""
+        problems, warnings = tuple(self.problems), tuple(self.warnings)
+        return CaptionDataset(self.root, form, tuple(records), problems, warnings, self.split_lists_folder, name)
 
     def collect(
         self, files: Iterable[Path], read_file: Callable[[Path, DatasetIssues], Iterable[CaptionRecord]]
@@ -111,16 +105,12 @@ def examine(records: Sequence[CaptionRecord], issues: DatasetIssues, *, with_pho
     """
     if not records and not issues.problems:
         issues.problems.append(f"{issues.root} holds no image with captions.")
-    issues.problem(
-        [record.image_id for record in records if not record.captions],
-        "image has|images have",
-        "no caption",
-        "write captions or take the images out, for nothing can be learned or scored from them",
-    )
-    missing = [issues.display(path) for path in (missing_files(records) if with_photos else ())]
-    issues.problem(
-        missing, "image file is|image files are", "missing", "put the files there or take their captions out"
-    )
+    useless = "write captions or take the images out, for nothing can be learned or scored from them"
+    without = [record.image_id for record in records if not record.captions]
+    issues.problem(without, "image has|images have", "no caption", useless)
+    missing = map(issues.display, missing_files(records) if with_photos else ())
+    put = "put the files there or take their captions out"
+    issues.problem(missing, "image file is|image files are", "missing", put)
     by_id: dict[str, CaptionRecord] = {}
     by_path: dict[Path, CaptionRecord] = {}
     ambiguous: dict[str, None] = {}
@@ -147,12 +137,10 @@ def examine(records: Sequence[CaptionRecord], issues: DatasetIssues, *, with_pho
 
 def missing_files(records: Iterable[CaptionRecord]) -> list[Path]:
     """The paths of records that are not in their folders, each once, by listing each folder once."""
-    folders: dict[str, frozenset[str]] = {}
+    listing = cache(names_in)
     missing: dict[Path, None] = {}
     for record in records:
         folder, _, name = str(record.path).rpartition(os.sep)
-        if folder not in folders:
-            folders[folder] = names_in(folder)
-        if name not in folders[folder]:
+        if name not in listing(folder):
             missing[record.path] = None
     return list(missing)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from showtell.datasets.entries import CaptionRows, Columns, one_dataset
+from showtell.datasets.entries import CaptionRows, Columns, read_files
 from showtell.datasets.image_files import MAX_JSON_FILES, list_files, read_start
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
@@ -34,11 +34,9 @@ def read(path: Path) -> CaptionDataset:
 
     Images are searched in the folder of the file and in `images/`.
     """
-    issues, files = DatasetIssues(path), _files(path)
+    files = _files(path)
     unsplit = [file for file in files if not split_of_file(file.stem)]
-    records = issues.collect(one_dataset(files, unsplit, issues), _read_file)
-    issues.unused()
-    return issues.dataset("jsonl", records)
+    return read_files("jsonl", files, DatasetIssues(path), _read_file, unsplit)
 
 
 def _files(path: Path) -> list[Path]:
@@ -70,44 +68,16 @@ def _holds_captions(file: Path) -> bool:
 def _read_file(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
     is_list = file.suffix.lower() == ".json"
     rows = CaptionRows(file, issues, _FORM, "entry|entries" if is_list else "line|lines")
-    for number, entry in _listed(file) if is_list else _lines(file, issues):
+    entries: Iterable[tuple[int, Any]]
+    if is_list:
+        entries = enumerate(read_json(file), start=1)
+    else:
+        lines, shown = enumerate(read_text(file, "JSON lines").split("\n"), start=1), issues.display(file)
+        entries = ((number, parse_json(line, f"{shown}, line {number},")) for number, line in lines if line.strip())
+    for number, entry in entries:
         columns = Columns.of(tuple(entry)) if isinstance(entry, dict) else None
-        if columns is None or not _add(rows, number, list(entry.values()), columns):
+        if columns is None:
             rows.unusable.append(number)
+        else:
+            rows.add(number, columns, list(entry.values()))
     return rows.records([file.parent, file.parent / "images"], 'a key "split"')
-
-
-def _listed(file: Path) -> Iterable[tuple[int, Any]]:
-    content = read_json(file)
-    return enumerate(content if isinstance(content, list) else [content], start=1)
-
-
-def _lines(file: Path, issues: DatasetIssues) -> Iterator[tuple[int, Any]]:
-    """The content of the lines that are not blank, each with its number.
-
-    Raises:
-        DataError: a line is no JSON.
-    """
-    for number, line in enumerate(read_text(file, "JSON lines").split("\n"), start=1):
-        if line.strip():
-            yield number, parse_json(line, f"{issues.display(file)}, line {number},")
-
-
-def _add(rows: CaptionRows, number: int, values: list[Any], columns: Columns) -> bool:
-    """Add an object as a row; False if a value is of the wrong type."""
-    captions = [text for column in columns.captions for text in _texts(values[column])]
-    texts = [values[columns.image], *(None if at is None else values[at] for at in (columns.split, columns.id))]
-    if not all(text is None or isinstance(text, str) or type(text) is int for text in texts):
-        return False
-    if not all(isinstance(caption, str) for caption in captions):
-        return False
-    name, split, image_id = ("" if text is None else str(text) for text in texts)
-    rows.add(number, name, captions, split, image_id)
-    return True
-
-
-def _texts(value: Any) -> list[Any]:
-    """The captions that a value holds, unchecked."""
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]

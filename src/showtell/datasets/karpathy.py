@@ -7,7 +7,6 @@ boxes are theirs.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,19 +54,15 @@ def read(path: Path) -> CaptionDataset:
     root = root_of(files[0])
     folders = [root, *(root / name for name in _FOLDERS), files[0].parent]
     records = make_records(files[0], entries, issues, folders, 'a "split" for each image')
-    return replace(issues.dataset("karpathy", records), name=str(content.get("dataset") or ""))
+    return issues.dataset("karpathy", records, str(content.get("dataset") or ""))
 
 
 def _files(path: Path) -> list[Path]:
     files = list_files(path, (".json",), ("", "annotations"))
     if path.is_dir():
         files = [file for file in files if not file.name.startswith(_COCO)]
-    return [file for file in files if _has_keys(file)] if len(files) <= MAX_JSON_FILES else []
-
-
-def _has_keys(file: Path) -> bool:
-    start = read_bytes(file, _START)
-    return all(key in start for key in _KEYS)
+    starts = {file: read_bytes(file, _START) for file in files} if len(files) <= MAX_JSON_FILES else {}
+    return [file for file, start in starts.items() if all(key in start for key in _KEYS)]
 
 
 def _without_tokens(entry: dict[str, Any]) -> dict[str, Any]:
@@ -110,11 +105,9 @@ def _caption(sentence: dict[str, Any]) -> str:
 
 def _boxes(file: Path, issues: DatasetIssues) -> dict[str, list[Box]] | None:
     """The boxes of COCO's instances files beside the file, by image id; None where there are none."""
-    folders = (file.parent, file.parent / "annotations")
-    files = [path for folder in folders for path in sorted(folder.glob("instances_*.json"))]
-    parts = [part for part in (read_boxes(file, issues) for file in files) if part is not None]
+    files = [path for below in ("", "annotations/") for path in sorted(file.parent.glob(f"{below}instances_*.json"))]
     boxes: dict[str, list[Box]] = {}
-    for part in parts:
-        for image_id, own in part.items():
+    for instances in files:
+        for image_id, own in (read_boxes(instances, issues) or {}).items():
             boxes.setdefault(image_id, []).extend(own)
-    return boxes if parts else None
+    return boxes or None

@@ -58,7 +58,6 @@ class CaptionDataset:
     problems: tuple[str, ...] = ()  # sentences; a dataset with any is unusable
     warnings: tuple[str, ...] = ()  # sentences; a dataset with these can be used
     split_lists_folder: Path | None = None  # where lists would choose the splits, if they were drawn at random
-    unchecked_remedy: str = ""  # how images of split unchecked get another split, if not by a column
     name: str = ""  # from its file, as Karpathy's have one: coco, flickr8k, flickr30k
 
     def __repr__(self) -> str:
@@ -82,15 +81,14 @@ class CaptionDataset:
             DataError: the dataset has no such split; the message lists those it has.
         """
         records = tuple(record for record in self.records if record.split == name)
-        if not records and UNCHECKED in self.splits:
-            remedy = self.unchecked_remedy or f'write "{name}" into the column split of each caption that is right'
-            raise DataError(
-                f'{self.root} has no split "{name}", and {self.splits[UNCHECKED]} images in split "{UNCHECKED}": '
-                f"{remedy}."
-            )
-        if not records:
+        if records:
+            return records
+        unchecked = self.splits.get(UNCHECKED, 0)
+        if not unchecked:
             raise DataError(f'{self.root} has no split "{name}": {nearest(name, self.splits)}.')
-        return records
+        in_table = f'write "{name}" into the column split of each caption that is right'
+        remedy = check_on_page(self.root) if self.format == "corrections" else in_table
+        raise DataError(f'{self.root} has no split "{name}", and {unchecked} images in split "{UNCHECKED}": {remedy}.')
 
     def limited(self, images: int | None = None, captions: int | None = None) -> CaptionDataset:
         """A part of the dataset, the same each time; a larger one holds the smaller.
@@ -102,14 +100,16 @@ class CaptionDataset:
         records = self.records
         if images is not None:
             by_split: dict[str, list[CaptionRecord]] = {}
-            for record in records:
+            for record in sorted(records, key=lambda record: hash_number(record.image_id)):
                 by_split.setdefault(record.split, []).append(record)
-            chosen = {
-                (split, record.image_id)
-                for split, members in by_split.items()
-                for record in sorted(members, key=lambda record: hash_number(record.image_id))[:images]
-            }
-            records = tuple(record for record in records if (record.split, record.image_id) in chosen)
+            chosen = {id(record) for own in by_split.values() for record in own[:images]}
+            records = tuple(record for record in records if id(record) in chosen)
         if captions is not None:
             records = tuple(record.limited(captions) for record in records)
         return replace(self, records=records)
+
+
+def check_on_page(path: Path) -> str:
+    """How captions of a folder of corrections, or of the database in it, get into a split that can be trained on."""
+    folder = path if path.is_dir() else path.parent
+    return f"accept or correct captions on the page of: showtell serve CHECKPOINT --corrections {folder}"

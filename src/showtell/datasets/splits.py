@@ -11,12 +11,12 @@ import bisect
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from showtell.datasets.image_files import names_in
-from showtell.errors import DataError, summarise
+from showtell.errors import DataError
 from showtell.files import read_text, write_text
 from showtell.images.photo_files import is_image_file
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from showtell.datasets.issues import DatasetIssues
     from showtell.datasets.records import CaptionDataset
 
-_NAMES = {
+NAMES = ("train", "val", "test")  # of the lists that are written
+_SYNONYMS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
@@ -33,14 +34,11 @@ _NEUTRAL_WORDS = {"", "annotations", "caption", "captions", "data", "dataset", "
 
 UNCHECKED = "unchecked"  # of captions that nobody has looked at yet, and so no split to train on
 VAL_SHARE, TEST_SHARE = 0.1, 0.1  # of the images; the rest is for training
-_KEY = "showtell splits"  # a different key would move every image
-
-NAMES = ("train", "val", "test")  # of the lists that are written
+_KEY = b"showtell splits"  # a different key would move every image
 
 # val.txt, flickr30k_val.txt, Flickr_8k.devImages.txt
 _LIST = re.compile(
-    r"(?:(?:flickr.*[._-])?(?P<own>train|training|val|valid|validation|dev|test|testing)"
-    r"|.*?(?P<official>train|dev|val|test)images)\.txt",
+    rf"(?:(?:flickr.*[._-])?(?P<own>{'|'.join(_SYNONYMS)})|.*?(?P<official>train|dev|val|test)images)\.txt",
     re.IGNORECASE,
 )
 
@@ -51,7 +49,7 @@ def split_name(written: str) -> str:
     >>> split_name("Validation"), split_name("test_compositional")
     ('val', 'test_compositional')
     """
-    return _NAMES.get(written.strip().lower(), written.strip())
+    return _SYNONYMS.get(written.strip().lower(), written.strip())
 
 
 def split_rank(name: str) -> tuple[int, str]:
@@ -66,7 +64,7 @@ def split_of_file(stem: str) -> str | None:
     ('train', 'train', None)
     """
     words = set(re.split(r"[^a-z]+", stem.lower())) - _NEUTRAL_WORDS
-    return _NAMES.get(words.pop()) if len(words) == 1 else None
+    return _SYNONYMS.get(words.pop()) if len(words) == 1 else None
 
 
 def sort_by_split(files: Iterable[Path]) -> list[Path]:
@@ -74,30 +72,19 @@ def sort_by_split(files: Iterable[Path]) -> list[Path]:
     return sorted(files, key=lambda file: split_rank(split_of_file(file.stem) or ""))
 
 
-def draw_splits(
-    names: Iterable[str], seed: int | None = None, val: float = VAL_SHARE, test: float = TEST_SHARE
-) -> dict[str, str]:
-    """Draw a split for each image by a hash of its name and the seed: about 80% train, 10% val and 10% test.
+def draw_splits(names: Iterable[str], val: float = VAL_SHARE, test: float = TEST_SHARE) -> dict[str, str]:
+    """Draw a split for each image by a hash of its name; `val` and `test` are shares, together less than 1.
 
     The same name always draws the same number, so an image stays in its split when others are added.
     If there are enough images, each split with a share gets at least one; for this the borders move as little as
     needed, which only happens in small sets. With fewer images, all are for training.
-
-    Args:
-        names: of the images.
-        seed: random seed; None is one of its own.
-        val: share of the images, 0 to 1.
-        test: share of the images; together with `val` less than 1.
     """
-    numbered = sorted((hash_number(name, seed), name) for name in set(names))
-    count = len(numbered)
-    min_val, min_test = int(val > 0), int(test > 0)
-    train_end, val_end = count, count
-    if count > min_val + min_test:
+    numbered = sorted((hash_number(name), name) for name in set(names))
+    min_val, min_test, train_end, val_end = int(val > 0), int(test > 0), len(numbered), len(numbered)
+    if len(numbered) > min_val + min_test:
         val_below = 1 - test  # of a number in [0, 1); what lies above is test
-        train_below = val_below - val
-        max_val_end = count - min_test
-        train_end = min(max(bisect.bisect_left(numbered, (train_below, "")), 1), max_val_end - min_val)
+        max_val_end = len(numbered) - min_test
+        train_end = min(max(bisect.bisect_left(numbered, (val_below - val, "")), 1), max_val_end - min_val)
         val_end = min(max(bisect.bisect_left(numbered, (val_below, "")), train_end + min_val), max_val_end)
     return {
         name: "train" if index < train_end else "val" if index < val_end else "test"
@@ -105,10 +92,9 @@ def draw_splits(
     }
 
 
-def hash_number(name: str, seed: int | None = None) -> float:
-    """A number in [0, 1), a function of the name and the seed alone."""
-    key = _KEY if seed is None else f"{_KEY} {seed}"
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6, key=key.encode()).digest()
+def hash_number(name: str) -> float:
+    """A number in [0, 1), a function of the name alone."""
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6, key=_KEY).digest()
     return int.from_bytes(digest) / 2**48
 
 
@@ -116,18 +102,12 @@ def hash_number(name: str, seed: int | None = None) -> float:
 
 
 def choose_splits(
-    images: Sequence[Sequence[str]], folders: Iterable[Path], issues: DatasetIssues, shown: str, remedy: str
+    images: Sequence[Sequence[str]], folders: Sequence[Path], issues: DatasetIssues, shown: str, remedy: str
 ) -> dict[int, str]:
-    """The split of each image of a dataset without splits, from lists or at random. An image in no list has none.
+    """The split of each image, by its index, of a dataset without splits, from lists or drawn by its first name.
 
-    Args:
-        images: names of each image; its split is drawn by the first.
-        folders: where lists may lie; without any, the first is named as the folder for lists.
-        issues: gets problems and warnings, and the folder where lists would choose splits that were drawn.
-        shown: the name of the file without splits in messages.
-        remedy: what would choose splits.
+    An image in no list has none. Without lists, the first of the folders is where `write_lists` puts them.
     """
-    folders = list(folders)
     if lists := find_lists(folders):
         return _read_lists(lists, images, issues, shown)
     issues.split_lists_folder = issues.split_lists_folder or folders[0]
@@ -148,49 +128,38 @@ def find_lists(folders: Iterable[Path]) -> list[tuple[str, Path]]:
     A list beside a photo of the same name is none: it holds the captions of that photo.
     """
     for folder in folders:
-        names = names_in(str(folder))
-        matches = {name: match for name in sorted(names) if (match := _LIST.fullmatch(name))}
-        photos = {name.rpartition(".")[0] for name in names if is_image_file(name)} if matches else set()
-        lists = [
-            (split_name(match["own"] or match["official"]), folder / name)
-            for name, match in matches.items()
-            if name.rpartition(".")[0] not in photos
-        ]
+        names = sorted(names_in(str(folder)))
+        matches = [match for name in names if (match := _LIST.fullmatch(name))]
+        photos = {Path(name).stem for name in names if is_image_file(name)} if matches else set()
+        lists = [match for match in matches if Path(match.string).stem not in photos]
         if lists:
-            return lists
+            return [(split_name(match["own"] or match["official"]), folder / match.string) for match in lists]
     return []
 
 
-def write_lists(dataset: CaptionDataset, splits: Mapping[str, str], folder: Path) -> list[Path]:
-    """Write the lists that give a dataset's images these splits, by their ids.
-
-    Args:
-        dataset: whose splits were drawn.
-        splits: train, val or test for each image id.
-        folder: to write into; it is made.
+def write_lists(dataset: CaptionDataset, val: float, test: float) -> dict[Path, int]:
+    """Draw splits of a dataset that has none and write them as lists into its folder: each with its number of images.
 
     Raises:
-        DataError: there are lists already, an id does not fit into a line, or the folder cannot be written to.
+        DataError: the dataset has splits or no images, or a list exists or cannot be written.
     """
-    existing = find_lists([folder])
-    if existing:
+    if not dataset.records:
+        raise DataError(" ".join([f"{dataset.root} has no images to split.", *dataset.problems[:1]]))
+    folder, ids = dataset.split_lists_folder, [record.image_id for record in dataset.records]
+    if folder is None:
+        has = ", ".join(f"{images:,} {name}" for name, images in dataset.splits.items())
         raise DataError(
-            f"{existing[0][1]} chooses the splits already and is not overwritten; move the lists away to draw anew."
+            f"{dataset.root} has splits already, its own or those of lists beside it ({has}); none were drawn."
         )
-    unwritable = [image_id for image_id in splits if image_id.splitlines() != [image_id.strip()]]
-    if unwritable:
-        raise DataError(
-            f"{dataset.root} has ids with a line break or white space around them, which a list cannot name: "
-            f"{summarise(map(repr, unwritable))}."
-        )
-    written = []
-    for name in NAMES:
-        ids = [image_id for image_id, split in splits.items() if split == name]
-        if ids:
-            file = folder / f"{name}.txt"
-            write_text(file, "".join(f"{image_id}\n" for image_id in ids))
-            written.append(file)
-    return written
+    drawn = {record.image_id: record.split for record in dataset.records}  # by the images' names, not by their ids
+    splits = drawn if (val, test) == (VAL_SHARE, TEST_SHARE) else draw_splits(ids, val, test)
+    lists = {folder / f"{name}.txt": [own for own, split in splits.items() if split == name] for name in NAMES}
+    lists = {file: own for file, own in lists.items() if own}
+    if existing := next((file for file in lists if file.exists()), None):  # the captions of a photo train.jpg
+        raise DataError(f"{existing} exists already and is not overwritten; give that file another name.")
+    for file, own in lists.items():
+        write_text(file, "".join(f"{image_id}\n" for image_id in own))
+    return {file: len(own) for file, own in lists.items()}
 
 
 def _read_lists(

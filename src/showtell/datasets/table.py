@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from io import StringIO
 from pathlib import Path
 
-from showtell.datasets.entries import CaptionRows, Columns, one_dataset
+from showtell.datasets.entries import CaptionRows, Columns, read_files
 from showtell.datasets.image_files import first_line, list_files
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
@@ -40,8 +40,7 @@ def recognises(path: Path) -> bool:
 def read(path: Path) -> CaptionDataset:
     """Read a table, or the tables of a folder if each gives the splits of its images.
 
-    Images are searched in the folder of the table and in `images/`. Without any splits, these are drawn by the names
-    of the images.
+    Images are searched in the folder of the table and in `images/`.
     """
     issues, tables = DatasetIssues(path), _tables(path)
     corrections = [file for file in tables if len(tables) > 1 and columns_of(file) == list(CORRECTIONS)]
@@ -49,10 +48,7 @@ def read(path: Path) -> CaptionDataset:
     issues.warning(map(issues.display, corrections), "table|tables", named)
     files = [file for file in tables if file not in corrections]
     unsplit = [file for file in files if tables[file][1].split is None and not split_of_file(file.stem)]
-    files = one_dataset(files, unsplit, issues)
-    records = issues.collect(files, lambda file, _: _read_table(file, *tables[file], issues))
-    issues.unused()
-    return issues.dataset("table", records)
+    return read_files("table", files, issues, lambda file, _: _read_table(file, *tables[file], issues), unsplit)
 
 
 def as_text_cell(text: str) -> str:
@@ -94,8 +90,7 @@ def columns_of(file: Path) -> list[str] | None:
 
 def _tables(path: Path) -> dict[Path, tuple[str, Columns]]:
     """The tables of captions at a path, each with its delimiter and what its columns hold."""
-    lines = {file: first_line(file) for file in sort_by_split(list_files(path, _SUFFIXES))}
-    recognised = {file: _columns(line) for file, line in lines.items() if not file.name.startswith(".")}
+    recognised = {file: _columns(first_line(file)) for file in sort_by_split(list_files(path, _SUFFIXES))}
     return {file: columns for file, columns in recognised.items() if columns}
 
 
@@ -123,15 +118,10 @@ def _read_table(file: Path, delimiter: str, columns: Columns, issues: DatasetIss
                 continue
             if not has_header:
                 has_header = True
-                continue
-            if any(map(str.strip, row[columns.count :])):
+            elif any(map(str.strip, row[columns.count :])):
                 rows.unusable.append(number)
-                continue
-            row += [""] * (columns.count - len(row))
-            split = "" if columns.split is None else row[columns.split]
-            image_id = "" if columns.id is None else row[columns.id]
-            captions = [from_text_cell(row[index]) for index in columns.captions]
-            rows.add(number, from_text_cell(row[columns.image]), captions, split, image_id)
+            else:
+                rows.add(number, columns, [*map(from_text_cell, row), *[""] * (columns.count - len(row))])
     except csv.Error as error:
         raise DataError(
             f"{file} cannot be read from line {line} on ({error}); a caption with quotation marks stands in "

@@ -315,7 +315,7 @@ def _join(parts: list[Part]) -> SceneCaption:
 
 
 def write_captions(random: Random, scene: Scene, count: int = 5) -> tuple[SceneCaption, ...]:
-    """So many different captions of a scene without ambiguous relations, all of them true."""
+    """Different captions of a scene, all of them true. No relation in the scene may be ambiguous."""
     facts = _facts(scene)
     captions: dict[str, SceneCaption] = {}
     while len(captions) < count:

@@ -39,11 +39,11 @@ def _contact(a: Item, b: Item) -> tuple[float, bool, bool]:
     apart = math.hypot(x, y)  # of their boxes; the outlines are at least as far apart
     if apart > APART:
         return apart, False, False
-    one, other = outline(a), outline(b)
-    if do_cross(one, other):
+    outline_a, outline_b = outline(a), outline(b)
+    if do_cross(outline_a, outline_b):
         return 0.0, False, False
-    apart = min(least_distance(one, other), least_distance(other, one))
-    return apart, contains_point(other, one[0]), contains_point(one, other[0])
+    apart = min(least_distance(outline_a, outline_b), least_distance(outline_b, outline_a))
+    return apart, contains_point(outline_b, outline_a[0]), contains_point(outline_a, outline_b[0])
 
 
 def distance(a: Item, b: Item) -> float:

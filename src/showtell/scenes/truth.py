@@ -84,7 +84,7 @@ def _relation_holds(relation: ParsedRelation, groups: Sequence[_Group], scene: S
         verdicts = {is_between(item, *pair) for pair in sides for item in subject}
     else:
         verdicts = {PAIRWISE[relation.name](item, other) for item in subject for other in objects[0]}
-    if not verdicts or False in verdicts:  # without any: of something there is none, or one where two are named
+    if not verdicts or False in verdicts:  # no verdicts: a phrase without items, or "between" a single item
         return False
     return None if None in verdicts else True
 
