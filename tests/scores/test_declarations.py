@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +26,9 @@ from showtell.scores import (
     reward_numbers,
     selection_metrics,
     validation_numbers,
-)
+)  # fmt: skip
 from showtell.scores.base import Floats
-from showtell.training import make_recipe, train
+from showtell.training import make_recipe
 
 
 class Brevity(Score):
@@ -61,7 +60,7 @@ def test_what_the_numbers_are_used_for() -> None:
     learned = ("clip_score", "ref_clip_score", "pac_s", "ref_pac_s", "bert_score_f1")
     assert explained_numbers() == ("truth", "truth_whole", "cider", "meteor", "rouge_l", "bleu_4", *learned)
     assert set(reward_numbers()) == {"cider", "bleu_1", "bleu_2", "bleu_3", "bleu_4"}
-    assert RewardConfig().model_dump() == {"cider": 1.0, "bleu_1": 0.0, "bleu_2": 0.0, "bleu_3": 0.0, "bleu_4": 0.0}
+    assert RewardConfig().weights == {"cider": 1.0} and set(reward_numbers()) <= RewardConfig.model_fields.keys()
     assert {name for name, number in numbers().items() if number.lower_is_better} == {"chair_i", "chair_s"}
     assert [metric_of(number) for number in ("bleu_1", "spider", "truth_whole")] == ["bleu", "spice", "truth"]
 
@@ -91,15 +90,6 @@ def test_a_new_score_is_a_metric_of_everything_it_declares(brevity: None, tiny_s
     assert "brevity" in showtell.score(texts, image_facts(dataset, records)).scores
     assert explained_numbers()[0] == "brevity"
     assert selection_metrics()[-1] == "brevity"
-
-
-def test_a_run_is_selected_by_a_new_score(brevity: None, tiny_recipe: dict, tmp_path: Path) -> None:
-    tiny_recipe["training"] |= {"selection_metric": "brevity", "epochs": 1}
-    result = train(make_recipe(tiny_recipe), tmp_path / "run", quiet=True)
-    lines = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
-    line = next(line for line in lines if "validation" in line)
-    assert set(line["validation"]) == {"bleu_4", "cider", "brevity", "loss"}
-    assert (result.selection_metric, result.best) == ("brevity", line["validation"]["brevity"])
 
 
 def test_a_number_that_cannot_select_is_refused(tiny_recipe: dict) -> None:

@@ -181,7 +181,6 @@ SETTINGS: list[tuple[dict, type[Exception], str]] = [
     ({"bert_model": "MADE/bert"}, UsageError, "3 layers, and it is not known which one BERTScore"),
     ({"bert_model": "MADE/bert", "bert_layer": 4}, UsageError, "bert has 3 layers, and there is no layer 4; give --b"),
     ({"bert_model": "MADE/clip", "bert_layer": 1}, CheckpointError, 'of type "clip" without one stack of layers'),
-    ({"bert_layer": 1}, UsageError, "bert_layer is for BERTScore, and bert_model names no encoder for it"),
     ({"bert_modle": "x"}, UsageError, "bert_modle: Extra inputs are not permitted"),
 ]  # fmt: skip
 

@@ -16,13 +16,7 @@ import showtell
 from showtell.errors import MissingDependencyError
 from showtell.files import cache_folder
 from showtell.scores import base, meteor_index
-from showtell.scores.meteor import (
-    Lexicon,
-    Meteor,
-    java_hash,
-    score,
-    statistics,
-)
+from showtell.scores.meteor import Lexicon, Meteor, java_hash, score, statistics
 from showtell.scores.meteor_index import MeteorIndex, open_index
 from showtell.scores.meteor_text import normalise
 from showtell.scores.report import measure

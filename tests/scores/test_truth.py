@@ -20,10 +20,11 @@ SCENE = Scene(
 def means(*captions: str) -> dict[str, float | None]:
     """The numbers of captions of the scene, as their names say."""
     truths = [judge(caption, SCENE) for caption in captions]
-    relations = [statement.holds for truth in truths for statement in truth.statements if statement.kind == "relation"]
+    statements = [statement for truth in truths for statement in truth.statements]
+    relations = [statement.holds for statement in statements if statement.kind == "relation"]
     return {
         "truth": fmean(truth.share for truth in truths),
-        "truth_statements": fmean(len(truth.statements) for truth in truths),
+        "truth_statements": len(statements) / len(captions),
         "truth_whole": fmean(truth.whole for truth in truths),
         "truth_relations": fmean(relations) if relations else None,
     }

@@ -22,13 +22,9 @@ def test_rare_words_and_words_beyond_the_limit_are_unknown():
     assert Vocabulary.build([["<end>", "a"]]).words[4:] == ("a",)  # no word that looks special
     few = Vocabulary.build(CAPTIONS, min_count=2)
     assert few.encode(["a", "cat", "sits"]) == [few.begin, 4, few.unknown, 6, few.end]
+    assert few.encode(["a", "dog", "runs"], max_length=2) == [1, 4, 5, 2]  # cut, but with its end
     assert few.unknown_rate(CAPTIONS) == pytest.approx(3 / 11)
     assert few.unknown_rate([]) == 0
-
-
-def test_a_caption_is_cut_at_the_limit_but_keeps_its_end():
-    vocabulary = Vocabulary.build(CAPTIONS)
-    assert vocabulary.encode(["a", "dog", "runs"], max_length=2) == [1, 4, 5, 2]
 
 
 @given(st.lists(st.sampled_from(["a", "dog", "sits", "cat", "runs", "the"])))

@@ -55,7 +55,8 @@ class Reliability:
         parts = [part for part in np.array_split(np.argsort(chances, kind="stable"), bins) if len(part)]
         binned = tuple(Bin(float(chances[part].mean()), float(good[part].mean()), len(part)) for part in parts)
         return cls(
-            expected_calibration_error=sum(abs(one.confidence - one.good) * one.captions for one in binned) / len(good),
+            expected_calibration_error=sum(abs(part.confidence - part.good) * part.captions for part in binned)
+            / len(good),
             brier=float(np.mean((chances - good) ** 2)),
             brier_of_base_rate=float(np.mean((good.mean() - good) ** 2)),
             bins=binned,

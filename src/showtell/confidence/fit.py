@@ -22,7 +22,7 @@ def calibrate(captions: Mapping[str, Caption], facts: Mapping[str, ImageFacts], 
         DataError: there are too few captions, they are all good or all bad, or an image has no reference.
     """
     known = {image: facts[image] for image in captions}
-    is_drawn = all(one.scene is not None for one in known.values())
+    is_drawn = all(image.scene is not None for image in known.values())
     name, least = ("truth", 1.0) if is_drawn else ("cider", good_cider)
     meaning = "every statement is true" if is_drawn else f"CIDEr-D of {good_cider:g} or more"
     report = score({image: caption.text for image, caption in captions.items()}, known, metrics=[name])

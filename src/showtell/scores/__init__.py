@@ -26,31 +26,11 @@ from showtell.scores.spice import Spice
 from showtell.scores.truth import Truth
 
 __all__ = [
-    "SCORES",
-    "Corpus",
-    "Difference",
-    "DocumentFrequency",
-    "ImageFacts",
-    "Interval",
-    "Score",
-    "ScoreModels",
-    "ScoreNumber",
-    "ScoreReport",
-    "available_metrics",
-    "compare",
-    "diagnose",
-    "explained_numbers",
-    "image_facts",
-    "intervals",
-    "metric_of",
-    "numbers",
-    "read_predictions",
-    "read_references",
-    "reward_numbers",
-    "score",
-    "selection_metrics",
-    "validation_numbers",
-]
+    "SCORES", "Corpus", "Difference", "DocumentFrequency", "ImageFacts", "Interval", "Score", "ScoreModels",
+    "ScoreNumber", "ScoreReport", "available_metrics", "compare", "diagnose", "explained_numbers", "image_facts",
+    "intervals", "metric_of", "numbers", "read_predictions", "read_references", "reward_numbers", "score",
+    "selection_metrics", "validation_numbers",
+]  # fmt: skip
 
 # Each class declares what it needs, its numbers, and where these are used.
 SCORES: Registry[type[Score]] = Registry(
@@ -122,8 +102,8 @@ def available_metrics(
     Learned ones are among them where a person named their weights, whatever else is missing: it was asked for. Metrics
     that need document frequencies are left out where some from too few images are given.
     """
-    names, known = set(metrics), tuple(facts)
-    missing = {need for need in get_args(Need) if any(one.lacks(need) for one in known)}
+    names, images = set(metrics), tuple(facts)
+    missing = {need for need in get_args(Need) if any(image.lacks(need) for image in images)}
     if document_frequency is not None and not document_frequency.is_reliable:
         missing.add("document_frequency")
 

@@ -83,12 +83,12 @@ def compare(first: ScoreReport, second: ScoreReport, samples: int = SAMPLES, see
         raise DataError(f"Two systems are compared on the same images; only one has {summarise(odd)}.")
     differences = {}
     for metric in first.statistics.keys() & second.statistics.keys():
-        one, other = first.statistics[metric], second.statistics[metric]
-        if one.signature != other.signature:
-            raise DataError(f"The two {metric} scores are made differently: {one.signature} and {other.signature}.")
-        observed = one.from_sums(one.rows.sum(axis=0)) - other.from_sums(other.rows.sum(axis=0))
-        draws = _draws(one, samples, seed) - _draws(other, samples, seed)
-        for name, value, column in zip(one.score.names, observed.tolist(), draws.T, strict=True):
+        a, b = first.statistics[metric], second.statistics[metric]
+        if a.signature != b.signature:
+            raise DataError(f"The two {metric} scores are made differently: {a.signature} and {b.signature}.")
+        observed = a.from_sums(a.rows.sum(axis=0)) - b.from_sums(b.rows.sum(axis=0))
+        draws = _draws(a, samples, seed) - _draws(b, samples, seed)
+        for name, value, column in zip(a.score.names, observed.tolist(), draws.T, strict=True):
             defined = column[~np.isnan(column)]
             if not np.isnan(value) and len(defined):
                 # under "no difference" the draws would lie around 0 as they lie around their mean (as in sacrebleu)

@@ -4,8 +4,7 @@ A. Rohrbach et al., Object hallucination in image captioning, EMNLP 2018. Names 
 and other words for them are looked for in the captions, the longest first ("hot dog" is no dog). An object is there
 if it is annotated, or if a reference names it. CHAIR_i is the share of named objects that are not there, CHAIR_s the
 share of captions that name at least one such; lower is better. Categories are all of the dataset, also those that no
-scored image shows. The paper's list of words for COCO's categories is
-not used; ours is `COCO_WORDS`, so numbers are comparable only where the signature is the same.
+scored image shows. The paper's list of words for COCO's categories is not used; ours is `COCO_WORDS`.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class Chair(Score):
 
 def _categories(facts: Iterable[ImageFacts]) -> set[str]:
     """The categories that may be annotated in some images."""
-    return {category for one in facts for category in (*one.categories, *(one.objects or ()))}
+    return {category for image in facts for category in (*image.categories, *(image.objects or ()))}
 
 
 Phrases = dict[tuple[str, ...], str]

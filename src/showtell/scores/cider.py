@@ -82,12 +82,8 @@ def reference_frequency(index: NgramIndex, entries: NgramCounts) -> Floats:
 def similarities(index: NgramIndex, entries: NgramCounts, weight: Floats) -> Floats:
     """Cosine of each reference with its image's prediction for one n, clipped and plain: (2, references).
 
-    Sums run in the order of the words in the caption, as in the reference, so that the last digit agrees too.
-
-    Args:
-        index: the corpus.
-        entries: its n-grams.
-        weight: of each n-gram: (grams,).
+    Each n-gram has a weight: (grams,). Sums run in the order of the words in the caption, as in the reference, so that
+    the last digit agrees too.
     """
     vector = entries.count * weight[entries.gram]  # (entries,)
     at_word = np.zeros(len(index.words))

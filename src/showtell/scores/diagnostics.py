@@ -32,7 +32,7 @@ def diagnose(
     n-gram; bad_endings and repeats, shares of captions that end in a word like "a", or in which one to four words
     follow themselves; unknown, the share of words that are not in the vocabulary (None: marks of unknown words);
     identical, the share of captions that another image has too; most_common, the share of the commonest caption; with
-    training captions novelty, the share that is none of these.
+    training captions novelty, the share that is not among these.
 
     Raises:
         DataError: there are no captions.

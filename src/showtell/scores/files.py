@@ -28,7 +28,7 @@ class ScoredImages:
     """The images that are scored, and the captions that a model may have been trained on."""
 
     facts: dict[str, ImageFacts]  # by image id
-    training: tuple[str, ...] | None = None  # captions of the train split; None where there is none
+    training: tuple[str, ...] | None = None  # captions of the train split; None without one
     files: Mapping[str, str] = field(default_factory=dict)  # path or name of the photo by image id, where it is known
 
 
@@ -42,10 +42,12 @@ def read_scored_images(path: Path, split: str) -> ScoredImages:
     if content is None:
         dataset = _read_dataset(path)
         facts = image_facts(dataset, dataset.split(split))
-        return ScoredImages(facts, training_captions(dataset), {image: str(one.path) for image, one in facts.items()})
+        return ScoredImages(
+            facts, training_captions(dataset), {image: str(known.path) for image, known in facts.items()}
+        )
     facts = {image: ImageFacts(texts) for image, texts in read_references(content).items()}
     images = content.get("images", []) if isinstance(content.get("annotations"), list) else []
-    return ScoredImages(facts, files={str(one["id"]): one["file_name"] for one in images if "file_name" in one})
+    return ScoredImages(facts, files={str(image["id"]): image["file_name"] for image in images if "file_name" in image})
 
 
 def training_captions(dataset: CaptionDataset) -> tuple[str, ...] | None:
@@ -96,8 +98,8 @@ def _read_dataset(path: Path) -> CaptionDataset:
 def read_prediction_file(path: Path, images: ScoredImages) -> tuple[dict[str, str], list[str]]:
     """Image id to caption, the first where a photo has several, and sentences on how the file was read.
 
-    Photos are matched to images by one kind of name: the kind of `photo_names` by which most of them are found. Those
-    that are not found keep their names as ids.
+    Photos are matched to images by one kind of name: the kind of `photo_names` that matches most of them. Those that
+    match nothing keep their names as ids.
 
     Args:
         path: JSON of {id: text}; or entries of `image_id` and `caption` (COCO results), or of `image` and `captions` or
@@ -105,8 +107,7 @@ def read_prediction_file(path: Path, images: ScoredImages) -> tuple[dict[str, st
         images: what the photos are matched to.
 
     Raises:
-        DataError: the file cannot be read or has another form, none of its photos is found, or two are found for one
-            image.
+        DataError: the file cannot be read or has another form, none of its photos matches, or two match one image.
     """
     content = _read_entries(path)
     if not isinstance(content, list) or not any(isinstance(entry, Mapping) and "image" in entry for entry in content):
@@ -196,6 +197,6 @@ def with_objects(facts: Mapping[str, ImageFacts], path: Path) -> tuple[dict[str,
             "of the same images."
         )
     return {
-        image: replace(one, objects=objects[image], categories=frozenset(categories)) if image in objects else one
-        for image, one in facts.items()
+        image: replace(known, objects=objects[image], categories=frozenset(categories)) if image in objects else known
+        for image, known in facts.items()
     }, notes

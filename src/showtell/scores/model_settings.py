@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from showtell.config import Config
 
@@ -34,12 +34,6 @@ class ScoreModelSettings(Config):
     )
     score_batch_size: int = Field(64, ge=1, le=65_536, description="Photos or texts in a batch of these models.")
 
-    @model_validator(mode="after")
-    def _goes_together(self) -> Self:
-        if self.bert_model is None and self.bert_layer is not None:
-            raise ValueError("bert_layer is for BERTScore, and bert_model names no encoder for it")
-        return self
-
 
 class ScoreModels:
     """The models of learned scores, each opened once, when it is first asked for; on a GPU if there is one.
@@ -51,7 +45,7 @@ class ScoreModels:
         settings: those of `ScoreModelSettings`.
 
     Raises:
-        UsageError: a setting is unknown, out of range, or lacks another.
+        UsageError: a setting is unknown or out of range.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -62,7 +56,7 @@ class ScoreModels:
         return getattr(self.settings, name) is not None
 
     def open(self) -> Self:
-        """Open all that are named, so that what is wrong with them is said before any work.
+        """Open all that are named, so that mistakes are reported before any work.
 
         Raises:
             ShowtellError: a model cannot be used, or lacks the layer.

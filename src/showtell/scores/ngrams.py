@@ -137,13 +137,8 @@ def numbered_ngrams(
 ) -> Iterator[tuple[Integers, Integers, Integers]]:
     """For n = 1 to 4 where n-grams start, ascending, the number of each, and the keys that are numbered, ascending.
 
-    The key of a single word is the word; that of a longer n-gram is (number of the n-gram without its last word) x
-    vocabulary size + last word.
-
-    Args:
-        words: (words,) captions, one after the other.
-        lengths: (captions,) words in each.
-        vocabulary_size: words are below this.
+    The captions lie one after the other: (words,), with their lengths: (captions,). The key of a single word is the
+    word; that of a longer n-gram is (number of the n-gram without its last word) x vocabulary size + last word.
     """
     left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(words))  # words to the caption's end
     number, keys = words, np.arange(vocabulary_size)

@@ -38,7 +38,7 @@ def as_json(
     ]
     if len(systems) == 1:
         return systems[0]
-    return {"systems": systems, "comparisons": [one.to_json() for one in compare_all(reports, samples)]}
+    return {"systems": systems, "comparisons": [pair.to_json() for pair in compare_all(reports, samples)]}
 
 
 def as_text(reports: Reports, rates: Rates, samples: int = SAMPLES) -> str:
@@ -64,7 +64,7 @@ def _score_table(reports: Reports, rates: Rates, samples: int) -> Table:
     if bounds:
         table.add_column("95% interval", no_wrap=True)
     for number in first.scores:
-        if number not in first.skipped:  # said below, with the reason
+        if number not in first.skipped:  # which is printed below, with the reason
             values = [report.scores.get(number) for report in reports.values()]
             own = bounds.get(number)
             interval = [f"[{own.low:.4f}, {own.high:.4f}]"] if own else []
