@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from showtell.errors import CheckpointError, DataError, first_line, summarise
+from showtell.errors import CheckpointError, first_line, summarise
 from showtell.files import read_json
 
 WEIGHTS, INDEX, SETTINGS = "model.safetensors", "model.safetensors.index.json", "config.json"
@@ -85,7 +85,7 @@ def repository_folder(repository: str, *, with_processor: bool = True, or_pickle
         )
     try:
         folder = Path(snapshot_download(name, revision=revision or None, **_PATTERNS))
-        if or_pickle and _missing_weights(folder):
+        if or_pickle and not list(folder.glob("*.safetensors")):
             snapshot_download(name, revision=revision or None, allow_patterns=[PICKLE])
         return folder
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
@@ -116,20 +116,23 @@ def commit_of(folder: Path) -> str | None:
 
 
 def missing_files(folder: Path, *, with_processor: bool = True, or_pickle: bool = False) -> list[str]:
-    """The files that a folder lacks to be opened, for people; an empty list if it is whole.
+    """The files that a checkpoint or a model of transformers lacks to be opened; an empty list if it is whole.
 
     Args:
-        folder: of a checkpoint or a model of transformers.
+        folder: with the files.
         with_processor: whether a model of transformers needs one to prepare photos.
         or_pickle: whether a pickle of weights will do.
+
+    Raises:
+        CheckpointError: the index of the files of weights is damaged.
+        DataError: a JSON file is damaged.
     """
-    missing = [] if or_pickle and (folder / PICKLE).is_file() else _missing_weights(folder)
+    weights = [] if or_pickle and (folder / PICKLE).is_file() else _weight_files(folder)
+    absent = [name for name in weights if not (folder / name).is_file()]
+    missing = [summarise(absent, 2)] if absent else []
     if not (folder / SETTINGS).is_file():
         return [SETTINGS, *missing]
-    try:
-        settings = read_json(folder / SETTINGS)
-    except DataError:
-        return missing  # whoever opens it says what is wrong
+    settings = read_json(folder / SETTINGS)
     if isinstance(settings, dict) and "model_type" in settings:
         if with_processor and not any((folder / name).is_file() for name in PROCESSORS):
             missing.append(" or ".join(PROCESSORS))
@@ -138,17 +141,8 @@ def missing_files(folder: Path, *, with_processor: bool = True, or_pickle: bool 
     return missing
 
 
-def _missing_weights(folder: Path) -> list[str]:
-    missing = [name for name in weight_files(folder) if not (folder / name).is_file()]
-    return [f"{len(missing)} files of weights ({summarise(missing, 2)})"] if len(missing) > 1 else missing
-
-
-def weight_files(folder: Path) -> list[str]:
-    """The names of the files of weights that a folder has or should have.
-
-    Raises:
-        CheckpointError: the index of the files is damaged.
-    """
+def _weight_files(folder: Path) -> list[str]:
+    """The names of the files of weights that a folder should have."""
     if not (folder / INDEX).is_file():
         return [WEIGHTS]
     index = read_json(folder / INDEX)
