@@ -75,8 +75,7 @@ def killed(
     processes: int, recipe: dict[str, Any], folder: Path, output: Path, *, victims: list[int],
     when: Callable[[], bool] | None = None, last_operation: int | None = None,
 ) -> bool:  # fmt: skip
-    """Start or go on, and kill; as a launcher does, end the others when one is gone. False if the run was faster: also
-    if all that were not to be killed had come to their end."""
+    """Start or resume, and kill; as a launcher does, end the others when one is gone. False if the run ended first."""
     started = process_group.start(processes, output, run, recipe, folder, last_operation)
     while all(process.is_alive() for process in started) and not (when is not None and when()):
         time.sleep(0.002)
@@ -120,8 +119,8 @@ def test_two_processes_that_are_killed_end_with_the_same_bits(tiny_recipe, tmp_p
 
 
 @pytest.mark.slow
-def test_a_run_may_go_on_with_another_number_of_processes(tiny_recipe, tmp_path):
-    """Two are killed, four go on and are killed, one comes to the end: the losses of one alone, but for rounding."""
+def test_a_run_may_resume_with_another_number_of_processes(tiny_recipe, tmp_path):
+    """Two are killed, four resume and are killed, one comes to the end: the losses of one alone, but for rounding."""
     recipe = recipe_of("cross_entropy", tiny_recipe, tmp_path)
     recipe["encoder"]["norm"] = "none"
     recipe["training"] |= {"learning_rate": 0.05, "optimizer": {"name": "sgd", "momentum": 0.0}}

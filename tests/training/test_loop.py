@@ -39,17 +39,6 @@ def log_of(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
 
 
-def command(recipe: Path, run: Path) -> list[str]:
-    return [sys.executable, "-m", "showtell", "train", str(recipe), "--out", str(run), "--resume"]
-
-
-@pytest.fixture
-def recipe_file(tiny_recipe: dict[str, Any], tmp_path: Path) -> Path:
-    file = tmp_path / "tiny.yaml"
-    file.write_text(yaml.safe_dump(tiny_recipe))
-    return file
-
-
 def test_a_run_leaves_checkpoints_a_log_and_its_recipe(tiny_recipe, tmp_path):
     tiny_recipe["training"]["trackers"] = ["tensorboard"]
     result = train(tiny_recipe, tmp_path / "run", quiet=True)
@@ -69,19 +58,15 @@ def test_a_run_leaves_checkpoints_a_log_and_its_recipe(tiny_recipe, tmp_path):
     assert list((result.folder / "tensorboard").rglob("events*"))
 
 
-def test_an_interrupt_saves_and_resuming_ends_with_the_same_bits(recipe_file, tmp_path, capsys):
-    """Ctrl-C in the middle of an epoch, then SIGKILL in the middle of another, against an undisturbed run."""
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    train(recipe_file, whole, quiet=True)
-
-    stopped = stop_at(command(recipe_file, broken), broken / "log.jsonl", 3, signal.SIGINT)
-    assert stopped == 130
-    assert (broken / "last" / "training" / "state.json").exists()
-    killed = stop_at(command(recipe_file, broken), broken / "log.jsonl", 12, signal.SIGKILL)
-    assert killed == -signal.SIGKILL
-    status, _, err = run_command(capsys, "train", recipe_file, "--out", broken, "--resume")
-    assert status == 0, err
-    assert "resuming at step" in err
+def test_an_interrupt_saves_and_resuming_ends_with_the_same_bits(tiny_recipe, tmp_path, capsys):
+    """Ctrl-C in the middle of an epoch, against an undisturbed run; SIGKILL is in test_kills.py."""
+    recipe, whole, broken = tmp_path / "tiny.yaml", tmp_path / "whole", tmp_path / "broken"
+    recipe.write_text(yaml.safe_dump(tiny_recipe))
+    train(recipe, whole, quiet=True)
+    command = [sys.executable, "-m", "showtell", "train", str(recipe), "--out", str(broken)]
+    assert stop_at(command, broken / "log.jsonl", 3, signal.SIGINT) == 130
+    status, _, err = run_command(capsys, "train", recipe, "--out", broken, "--resume")
+    assert status == 0 and "resuming at step" in err
     assert fingerprints(broken) == fingerprints(whole)
 
 

@@ -40,7 +40,7 @@ def base_recipe(data: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def going_on(tiny_scenes: Path, first_run: Path) -> dict[str, Any]:
+def continued(tiny_scenes: Path, first_run: Path) -> dict[str, Any]:
     recipe = base_recipe(tiny_scenes)
     recipe["training"]["start_from"] = str(first_run)
     return recipe
@@ -49,8 +49,8 @@ def going_on(tiny_scenes: Path, first_run: Path) -> dict[str, Any]:
 CAPTIONS = [["a", "zebra", "near", "a", "circle"], ["zebra", "and", "gnu"]]
 
 
-def test_weights_and_words_are_the_checkpoints(going_on, first_run):
-    recipe = make_recipe(going_on)
+def test_weights_and_words_are_the_checkpoints(continued, first_run):
+    recipe = make_recipe(continued)
     before, now = load_checkpoint(first_run), start(recipe, CAPTIONS, first_run)
     assert now.vocabulary.words == before.vocabulary.words
     for part in ("encoder", "decoder"):
@@ -65,9 +65,9 @@ def test_weights_and_words_are_the_checkpoints(going_on, first_run):
     )
 
 
-def test_new_words_get_fresh_rows_behind_the_old_ones(going_on, first_run):
-    going_on["vocabulary"] = {"min_count": 2, "extend": True}
-    before, now = load_checkpoint(first_run), start(make_recipe(going_on), CAPTIONS, first_run)
+def test_new_words_get_fresh_rows_behind_the_old_ones(continued, first_run):
+    continued["vocabulary"] = {"min_count": 2, "extend": True}
+    before, now = load_checkpoint(first_run), start(make_recipe(continued), CAPTIONS, first_run)
     old = len(before.vocabulary)
     assert now.vocabulary.words == (*before.vocabulary.words, "zebra")  # gnu occurs once
     assert now.added == 1
@@ -83,12 +83,12 @@ def test_new_words_get_fresh_rows_behind_the_old_ones(going_on, first_run):
     assert now.decoder.state_dict()["embedding.weight"][old].abs().sum() > 0
 
 
-def test_the_vocabulary_grows_to_its_limit_at_most(going_on, first_run):
+def test_the_vocabulary_grows_to_its_limit_at_most(continued, first_run):
     old = len(load_checkpoint(first_run).vocabulary) - len(SPECIAL)
     for limit, added in ((1, 0), (old, 0), (old + 1, 1), (old + 9, 2)):
-        going_on["vocabulary"] = {"extend": True, "max_size": limit}
+        continued["vocabulary"] = {"extend": True, "max_size": limit}
         captions = [["zebra", "gnu", "zebra"]]
-        assert start(make_recipe(going_on), captions, first_run).added == added
+        assert start(make_recipe(continued), captions, first_run).added == added
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -104,11 +104,11 @@ def test_every_model_keeps_its_old_rows(name):
     assert grown >= 2  # what words are read with, and what they are said with
 
 
-def test_what_cannot_be_started_from_is_refused(going_on, tmp_path):
-    training, nowhere = going_on["training"], str(tmp_path / "none")
+def test_what_cannot_be_started_from_is_refused(continued, tmp_path):
+    training, nowhere = continued["training"], str(tmp_path / "none")
     differing = {
-        "model": going_on["model"] | {"hidden_size": 20, "dropout": 0.1},  # dropout may differ
-        "encoder": going_on["encoder"]
+        "model": continued["model"] | {"hidden_size": 20, "dropout": 0.1},  # dropout may differ
+        "encoder": continued["encoder"]
         | {"widths": [8, 8], "trained": False, "learning_rate": 0.1},  # how it learns, too
     }
     fresh = {name: value for name, value in training.items() if name != "start_from"}
@@ -119,7 +119,7 @@ def test_what_cannot_be_started_from_is_refused(going_on, tmp_path):
             r"model\.hidden_size=16$",
         ),
         (
-            {"model": going_on["model"] | {"name": "updown"}}, RecipeError,
+            {"model": continued["model"] | {"name": "updown"}}, RecipeError,
             r"has the model sat and .* updown; leave model\.name out, or choose a recipe of sat\.",
         ),
         ({"training": training | {"start_from": nowhere}}, CheckpointError, "There is no checkpoint folder"),
@@ -129,13 +129,13 @@ def test_what_cannot_be_started_from_is_refused(going_on, tmp_path):
         ),
     ):  # fmt: skip
         with pytest.raises(error, match=message):
-            train(going_on | change, tmp_path / "run", quiet=True)
+            train(continued | change, tmp_path / "run", quiet=True)
         assert not (tmp_path / "run").exists()
 
 
-def test_settings_without_a_name_are_those_of_the_checkpoint(going_on):
-    named = make_recipe(going_on)
-    left = going_on | {"encoder": {"trained": False}, "model": {"dropout": 0.25}}
+def test_settings_without_a_name_are_those_of_the_checkpoint(continued):
+    named = make_recipe(continued)
+    left = continued | {"encoder": {"trained": False}, "model": {"dropout": 0.25}}
     recipe = make_recipe(left)
     assert recipe.model == named.model.model_copy(update={"dropout": 0.25})
     assert recipe.encoder == named.encoder.model_copy(update={"trained": False})
@@ -152,24 +152,24 @@ def test_settings_without_a_name_are_those_of_the_checkpoint(going_on):
         make_recipe(left)
 
 
-def test_killed_and_resumed_it_ends_with_the_same_bits(going_on, tmp_path, capsys, monkeypatch):
+def test_killed_and_resumed_it_ends_with_the_same_bits(continued, tmp_path, capsys, monkeypatch):
     """With words added, and the checkpoint it started from gone in between."""
     mine = tmp_path / "checkpoint"
-    shutil.copytree(going_on["training"]["start_from"], mine)
+    shutil.copytree(continued["training"]["start_from"], mine)
     kept = load_checkpoint(mine)
     fewer = Vocabulary(kept.vocabulary.words[len(SPECIAL) : -3])
     decoder = build_decoder(kept.decoder.config, feature_size=16, vocabulary_size=len(fewer))
     EncoderDecoderCaptioner(
         encoder=kept.encoder, decoder=decoder, vocabulary=fewer, decoding=kept.decoding, origin=kept.about
     ).save_pretrained(mine)
-    going_on["training"] |= {"start_from": str(mine), "epochs": 3}
-    going_on["vocabulary"]["extend"] = True
-    whole = train(going_on, tmp_path / "whole").folder
+    continued["training"] |= {"start_from": str(mine), "epochs": 3}
+    continued["vocabulary"]["extend"] = True
+    whole = train(continued, tmp_path / "whole").folder
     assert " and 3 new: " in capsys.readouterr().err
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         kill_after(patch, 7)
-        train(going_on, tmp_path / "broken")
+        train(continued, tmp_path / "broken")
     shutil.rmtree(mine)
-    broken = train(going_on, tmp_path / "broken", resume=True).folder
+    broken = train(continued, tmp_path / "broken", resume=True).folder
     assert "resuming at step" in capsys.readouterr().err
     assert fingerprints(broken) == fingerprints(whole)

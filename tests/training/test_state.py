@@ -1,4 +1,4 @@
-"""What a run remembers: written, read, and gone on with, whatever the order of the weights in memory."""
+"""The state of an optimiser: written, read and resumed from, whatever the order of the weights in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from showtell.training.state import load_state, save_state
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-def test_an_optimiser_goes_on_with_the_same_bits(name: str, tmp_path: Path):
+def test_an_optimiser_resumes_with_the_same_bits(name: str, tmp_path: Path):
     """A weight whose channels come last in memory, as those of convolutions do, and a plain one."""
 
     def weights() -> list[nn.Parameter]:
