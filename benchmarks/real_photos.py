@@ -138,7 +138,7 @@ class Photos(Bench):
     """Flickr8k."""
 
     images: int = 0  # at most of each split; 0 for all
-    frozen_epochs: int = 6
+    frozen_epochs: int = 8
     trial_epochs: int = 2
     reward_epochs: int = 6
     reward_trial_epochs: int = 2
@@ -148,7 +148,7 @@ class Photos(Bench):
     recipes: ClassVar[Path] = FOLDER / "flickr8k" / "small"
     splits: ClassVar[tuple[str, ...]] = ("test",)
     metrics: ClassVar[tuple[str, ...]] = ("bleu", "bleu_no_bp", "meteor", "rouge_l", "cider")
-    rates: ClassVar[tuple[float, ...]] = (0.0005, 0.001, 0.002)
+    rates: ClassVar[tuple[float, ...]] = (0.001, 0.002, 0.004)
     reward_rates: ClassVar[tuple[float, ...]] = (0.00005, 0.0001, 0.0002)
     factor: ClassVar[float] = 2
     encoder_row: ClassVar[Row | None] = None

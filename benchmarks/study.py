@@ -43,6 +43,7 @@ from typing import Any, ClassVar
 
 from documents import markers_of, publish
 from showtell.captioners import Captioner
+from showtell.cores import keep_freed_memory
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import teacher_forced
@@ -228,6 +229,7 @@ def run(content: dict[str, Any], folder: Path, results: Path, splits: Sequence[s
         Whether it is done; false: it was interrupted, and resumes another time.
     """
     torch.set_num_threads(1)
+    keep_freed_memory()
     resumed = (folder / "last").exists()
     began, computed = time.perf_counter(), time.process_time()
     trained = train(content, folder, resume=True, quiet=True)
@@ -355,6 +357,7 @@ def _wait(runs: dict[Future[bool], Path]) -> None:
 
 def _fill_stores(bench: Bench, rows: Iterable[Row]) -> None:
     """What the frozen encoder sees, once for each view."""
+    keep_freed_memory()
     records = open_dataset(bench.data).records
     views = {row.view: row for row in [*rows, Row("trial", "", "sat_soft")]}  # trials look at the last stage
     for row in (row for view, row in views.items() if view is not None):
