@@ -149,11 +149,11 @@ def test_what_is_no_checkpoint_at_all(tiny_checkpoint, tmp_path, monkeypatch):
 def test_a_missing_checkpoint_is_named_before_torch_is_imported():
     program = (
         "import sys\nfrom showtell.cli import main\n"
-        "try:\n    main(['caption', '/no/such/folder', 'dog.jpg'])\n"
-        "except SystemExit as end:\n    print(end.code, 'torch' in sys.modules)"
+        "for verb in ('caption', 'explain', 'doctor'):\n    try:\n        main([verb, '/no/such/folder'])\n"
+        "    except SystemExit as end:\n        print(end.code, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "2 False\n" and "There is no checkpoint folder /no/such/folder" in done.stderr
+    assert done.stdout == "2 False\n" * 3 and "There is no checkpoint folder /no/such/folder" in done.stderr
 
 
 def test_the_local_cache_of_the_hub_comes_before_the_hub(tiny_checkpoint, tmp_path, monkeypatch):

@@ -28,7 +28,8 @@ def test_a_caption_is_its_text_and_a_run_its_result():
 
 def test_a_captioner_says_what_it_learned_from():
     about = About("sat", "showtell", 9, {}, origin={"data": "runs/scenes", "train_images": 8000})
-    assert about.trained_on == "sat learned from 8000 photos of runs/scenes: it knows only their objects and words."
+    sentence = "The checkpoint learned from 8000 photos of runs/scenes, and knows only their objects and words."
+    assert about.trained_on == sentence
     assert replace(about, origin={}).trained_on is None
 
 

@@ -24,7 +24,9 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 class Config(BaseModel):
     """Settings that are checked when made and never change afterwards."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(  # of many settings few are used, so that a class is built when it is first needed
+        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(), defer_build=True
+    )
 
     @classmethod
     def checked(cls, content: Mapping[str, Any]) -> Self:

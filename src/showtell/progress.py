@@ -1,6 +1,6 @@
 """Progress on stderr: a bar on a terminal; elsewhere, as in the log of a cluster, a line every 20 seconds.
 
-Of works within each other the innermost is shown.
+Of nested works the innermost is shown.
 """
 
 from __future__ import annotations

@@ -65,14 +65,6 @@ def test_every_format_says_the_same(capsys, tiny_checkpoint, photos, tmp_path):
     assert [row["confidence"] for row in table] == sure["json"] == sure["jsonl"]
 
 
-def test_folders_and_patterns_are_as_good_as_files(capsys, tiny_checkpoint, tiny_scenes):
-    folder = tiny_scenes / "images"
-    by_folder = run(capsys, "caption", tiny_checkpoint, folder)[1]
-    by_pattern = run(capsys, "caption", tiny_checkpoint, f"{folder}/*.png")[1]
-    assert by_folder == by_pattern
-    assert by_folder.count("\n") == 60
-
-
 def test_a_bad_file_is_named_at_the_end_and_costs_nothing(capsys, tiny_checkpoint, photos, tmp_path):
     bad = tmp_path / "bad.jpg"
     bad.write_text("no picture")

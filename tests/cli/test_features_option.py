@@ -154,8 +154,6 @@ def test_images_of_a_dataset_that_the_store_lacks_are_named(
     status, out, err = run(capsys, "explain", checkpoint, made / "data", *over)
     assert status == 2 and len(json.loads(out)) == len(others)
     assert f"1 of {len(others) + 1} files could not be explained: {store} has no features of image {lacking}" in err
-    status, _, err = run(capsys, "grounding", checkpoint, made / "data", *over)
-    assert status == 2 and f"{store} has no features of image {lacking}; add them with showtell features." in err
 
 
 def test_a_captioner_that_reads_no_features_is_compared_by_its_photos(

@@ -69,7 +69,7 @@ class About:
         data, images = self.origin.get("data"), self.origin.get("train_images")
         if data is None or images is None:
             return None
-        return f"{self.name} learned from {images} photos of {data}: it knows only their objects and words."
+        return f"The checkpoint learned from {images} photos of {data}, and knows only their objects and words."
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

@@ -19,17 +19,18 @@ CHECKPOINT_HELP = (
 DATASET_HELP = "Dataset: a folder, or a file in a known format."
 
 
-def _require_checkpoint(name: str) -> str:
+def require_checkpoint(name: str | None) -> str | None:
     """Name a checkpoint that is missing before anything heavy is imported."""
     from showtell.hub import find_checkpoint
 
-    find_checkpoint(name)
+    if name is not None:
+        find_checkpoint(name)
     return name
 
 
 Checkpoint = Annotated[
     str,
-    typer.Argument(help=CHECKPOINT_HELP, metavar="CHECKPOINT", show_default=False, callback=_require_checkpoint),
+    typer.Argument(help=CHECKPOINT_HELP, metavar="CHECKPOINT", show_default=False, callback=require_checkpoint),
 ]
 Photos = Annotated[
     list[str] | None,

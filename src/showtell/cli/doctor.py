@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from showtell.cli.arguments import CHECKPOINT_HELP, AsJson, FeatureStore
+from showtell.cli.arguments import CHECKPOINT_HELP, AsJson, FeatureStore, require_checkpoint
 
 
 def doctor(
     checkpoint: Annotated[
         str | None,
-        typer.Argument(help=CHECKPOINT_HELP, show_default="none: only check the machine"),
+        typer.Argument(help=CHECKPOINT_HELP, show_default="none: only check the machine", callback=require_checkpoint),
     ] = None,
     data: Annotated[
         str | None,

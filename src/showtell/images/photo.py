@@ -170,10 +170,14 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
 def _identify(stream: BinaryIO, name: str) -> Image.Image:
     """The image in a file, not decoded yet."""
     try:
-        is_heic = stream.read(12)[4:8] == b"ftyp"
+        start = stream.read(12)
         stream.seek(0)
+        is_usual = start.startswith(
+            (b"\xff\xd8", b"\x89PNG")
+        )  # Pillow imports its other plug-ins where they are needed
+        formats = ("JPEG", "PNG") if is_usual else _formats(start[4:8] == b"ftyp")
         with _without_warnings():
-            return Image.open(stream, formats=_formats(is_heic))
+            return Image.open(stream, formats=formats)
     except Image.DecompressionBombError as error:
         raise _too_large(name) from error
     except Exception as error:  # decoders answer damaged bytes with whatever went wrong inside them
