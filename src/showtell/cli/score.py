@@ -115,7 +115,7 @@ def score(
     if common:
         captions, facts = _shared(captions, facts)
     reports: dict[str, ScoreReport] = {}
-    with counting("scoring", len(captions)) as progress:
+    with counting("scoring systems", len(captions), quiet=len(captions) == 1) as progress:
         for name, own in captions.items():
             reports[name] = score_captions(own, facts, names, **scoring)
             progress(1)
