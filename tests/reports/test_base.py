@@ -12,12 +12,6 @@ from showtell.reports.base import content_policy, templates
 
 
 def test_the_policy_allows_the_page_its_own_style_and_script_and_nothing_else():
-    page = (
-        templates()
-        .from_string("{% extends 'base.html.j2' %}")
-        .render(title="<Title>", policy=content_policy("b {}", "let a;"), style="b {}", script="let a;")
-    )
-    assert "<title>&lt;Title&gt;</title>" in page
     digests = {
         kind: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         for kind, text in (("style", "b {}"), ("script", "let a;"))

@@ -110,7 +110,6 @@ def test_a_screen_reader_is_told_the_word_its_probability_and_where_it_looks():
         "a, probability 50 percent; looks at the upper left (100% at row 1, column 1); next most likely dog, 20 percent"
     )
     assert labels[2].startswith("end of the caption, probability 50 percent; ")
-    assert 'aria-label="Caption: a dog. The arrow keys move from word to word."' in content
 
 
 def test_captions_that_repeat_are_gathered_by_model():
@@ -119,12 +118,6 @@ def test_captions_that_repeat_are_gathered_by_model():
     repeats = re.findall(r"<li>(.*?) <span class=\"small\">\((.*?), (\d) photos: ", repeated)
     assert repeats == [("a dog", "soft", "3"), ("a cat", "other", "2")]
     assert re.findall(r'href="#(photo-\d)"', repeated) == ["photo-1", "photo-2", "photo-3", "photo-2", "photo-3"]
-    assert "repeated" not in page([explain("0.jpg", soft("a dog"))]).partition("<body>")[2].partition("<script>")[0]
-
-
-def data_of(content: str) -> Any:
-    (script,) = re.findall(r'(?s)<script type="application/json">(.*?)</script>', content)
-    return json.loads(script)
 
 
 def sentences(by: ModelExplanation) -> list[list[str]]:
@@ -140,8 +133,6 @@ def test_occlusion_is_told_in_plain_words():
     first, second, last = sentences(by)
     assert first[1:] == ["Without row 2, column 1 its probability is 25.0% instead of 50.0%."]  # exp(-log 2)
     assert second[1:] == last[1:] == ["Hiding any one region hardly changes its probability."]
-    content = page([explain("x.jpg", by)])
-    assert not re.search("Spearman|nats|log-prob", content.partition("<main>")[2].partition("<script>")[0])
 
 
 def test_a_word_that_names_what_is_not_there_and_a_model_without_attention_are_marked():
@@ -150,7 +141,6 @@ def test_a_word_that_names_what_is_not_there_and_a_model_without_attention_are_m
     body = page([explain("x.jpg", soft(), by)]).partition("<main>")[2].partition("</main>")[0]
     first, second = body.split('<section class="model"')[1:]
     assert "hallucinated: dog" not in first and '<span class="bad">hallucinated: dog</span>' in second
-    assert 'class="hallucinated" aria-pressed="false" aria-label="puppy, probability 50 percent; ' in second
     assert "This model has no attention: it sees the photo as a whole." in second and "<canvas" not in second
     noted = replace(by, attention_note="Maps are the mean cross-attention of 2 layers.")
     assert "Maps are the mean cross-attention of 2 layers." in page([explain("x.jpg", noted)])
@@ -190,16 +180,12 @@ def show(browser: Chromium, tmp_path: Path) -> Any:
     browser.requests.clear()
     browser.complaints.clear()
     browser.call("Emulation.setDeviceMetricsOverride", width=1000, height=900, deviceScaleFactor=1, mobile=False)
-    browser.call("Emulation.setEmulatedMedia", features=[])
     file = tmp_path / "report.html"
 
     def opened(*explanations: Explanation) -> Chromium:
         write_page(file, explanations)
         browser.open(file)
-        browser.ask(
-            "new Promise(done => { const look = () => document.documentElement.dataset.ready ? done() "
-            ": setTimeout(look, 5); look() })"
-        )
+        browser.wait_for("document.documentElement.dataset.ready")
         return browser
 
     yield opened
@@ -262,9 +248,6 @@ def test_the_keyboard_moves_from_word_to_word_and_the_map_with_it(show):
         assert selected(browser) == [expected]
         heatmaps.append(pixels(browser).tobytes())
     assert len(set(heatmaps)) == 4  # four words, four maps
-    assert browser.ask("document.querySelector('.details').textContent").startswith(
-        "The word, and the most likely alternatives:a50%dog20%end5%"
-    )
     browser.press("Escape")
     assert selected(browser) == []
     browser.press("Tab")  # the words of a caption are one stop; then the button that enlarges the next photo
@@ -297,11 +280,8 @@ def test_values_of_words_are_lines_above_the_words(show):
     caption = replace(say("a dog runs", hot(12, 0, 1, 2, 3)), word_values=(gate, subgoal))
     browser = show(explain("x.jpg", ModelExplanation("hacap", (caption,), grid(3, 4), (3, 4))))
     assert browser.ask("[...document.querySelectorAll('.word-values svg')].map(one => one.ariaLabel)") == [
-        "gate at each word: a 0.20, dog 1.00, runs 0.60, end 0.20",
-        "subgoal at each word: 2 lines",
-    ]
-    titles = browser.ask("[...document.querySelectorAll('.word-values figcaption')].map(one => one.textContent)")
-    assert titles == ["gate, 0.00 to 1.00", "subgoal, -1.00 to 4.00"]
+        "gate at each word: a 0.20, dog 1.00, runs 0.60, end 0.20", "subgoal at each word: 2 lines",
+    ]  # fmt: skip
     points = "[...document.querySelector('.word-values polyline').points].map(at => [at.x, at.y])"
     np.testing.assert_allclose(browser.ask(points), [(0.5, 0.8), (1.5, 0), (2.5, 0.4), (3.5, 0.8)], atol=1e-3)
     browser.click(".word-values li:nth-child(2)")
@@ -322,33 +302,21 @@ def test_the_overview_filters_and_sorts_the_photos(show):
     browser.click("th:nth-child(5) button")
     assert browser.ask(names) == ["dog.jpg", "a.jpg", "b.jpg"]
     browser.click(".filter")
-    browser.call("Input.insertText", text="DOG runs")
+    browser.type("DOG runs")
     assert browser.ask(names) == ["a.jpg"]
     assert browser.ask("document.querySelector('.bar [role=status]').textContent") == "1 of 3 photos"
 
 
-def test_both_colour_schemes_and_a_narrow_screen(show):
+def test_models_stand_beside_each_other_and_on_a_phone_below(show):
     name = "a/very/long/name/" + 40 * "x" + ".jpg"
-    stages = tuple(replace(say("a dog", hot(12, 0, 1, 2)), title=f"stage {number} of 2") for number in (1, 2))
-    stack = ModelExplanation("stack", stages, grid(3, 4), (3, 4))
-    ground = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
-    tops = (
-        "[...document.querySelectorAll('article:first-of-type .explained')].map(one => one.getBoundingClientRect().top)"
-    )
-    browser = show(explain(name, soft(cider=1.0), regions()), explain("y.jpg", stack))
+    tops = "[...document.querySelectorAll('.explained')].map(one => one.getBoundingClientRect().top)"
+    browser = show(explain(name, soft(cider=1.0), regions()))
     first, second = browser.ask(tops)
-    assert first == second  # two models stand beside each other
-    for scheme in ("light", "dark"):
-        browser.call("Emulation.setDeviceMetricsOverride", width=360, height=700, deviceScaleFactor=1, mobile=True)
-        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        assert (browser.ask(ground) > 128) == (scheme == "light")
-        assert browser.ask("document.documentElement.scrollWidth") <= 360
+    assert first == second
+    browser.call("Emulation.setDeviceMetricsOverride", width=360, height=700, deviceScaleFactor=1, mobile=True)
     first, second = browser.ask(tops)
-    assert first < second  # on a phone below each other
-    browser.click(word(0))
-    assert pixels(browser)[..., 3].any()
-    browser.click("button.theme")  # light
-    assert browser.ask(ground) > 128
+    assert first < second
+    assert browser.ask("document.documentElement.scrollWidth") <= 360
 
 
 def test_regions_are_lit_by_their_weight_and_named(show):
@@ -377,7 +345,6 @@ def test_html_in_captions_and_names_is_text(show):
     assert browser.ask("document.querySelector('.words button:nth-child(2)').textContent") == HOSTILE
     assert browser.ask("document.querySelector('.details li span').textContent") == HOSTILE
     assert browser.ask("document.querySelector('h2').title") == HOSTILE
-    assert browser.ask("document.querySelector('h2').textContent") == "script><b>&"  # as it names a file in a folder
     assert browser.ask("document.querySelector('article > details li').textContent") == HOSTILE
     assert browser.ask("document.querySelectorAll('b b, article > b, h2 b, button b').length") == 0
 
@@ -389,16 +356,13 @@ def test_fragments_of_one_document_do_not_meet(browser, tmp_path):
     file.write_text(f"<!doctype html><title>notebook</title>{both}", encoding="utf-8")
     browser.open(file)
     inside = "[...document.querySelectorAll('iframe')].map(one => one.contentDocument)"
-    browser.ask(
-        "new Promise(done => { const look = () => "
-        f"{inside}.every(one => one.documentElement.dataset.ready) ? done() : setTimeout(look, 5); look() }})"
-    )
+    browser.wait_for(f"{inside}.every(one => one.documentElement.dataset.ready)")
     browser.ask(f"{inside}[1].querySelector('.words button').click()")
     pressed = f"{inside}.map(one => one.querySelectorAll('[aria-pressed=true]').length)"
     assert browser.ask(pressed) == [0, 1]
     assert browser.ask(f"{inside}.map(one => one.querySelector('h2').title)") == ["x.jpg", f'"{HOSTILE}']
-    browser.ask("new Promise(done => setTimeout(done, 100))")
-    heights = browser.ask("[...document.querySelectorAll('iframe')].map(one => one.offsetHeight)")
-    needed = browser.ask(f"{inside}.map(one => one.documentElement.scrollHeight)")
-    assert all(have >= need for have, need in zip(heights, needed, strict=True))
+    needed = (
+        f"[...document.querySelectorAll('iframe')].every((one, i) => one.offsetHeight >= {inside}[i].body.scrollHeight)"
+    )
+    browser.wait_for(needed)
     assert browser.complaints == []

@@ -87,12 +87,11 @@ def test_numbers_along_a_caption_are_lines_below_it():
 
 def test_endless_words_and_control_characters_are_shortened_and_escaped():
     words = (word("x" * 1_000_000), word("a\x1b[31m\nb"))
-    explained = caption(*words, attention=torch.full((2, 4), 0.25))
-    figure = draw(explanation(ModelExplanation("sat", (explained,), QUARTERS, (2, 2))))
-    titles = [axes.get_title() for axes in figure.axes[1:]]
-    assert len(titles[0]) <= MAX_WORD + len(" 50%")
-    assert titles[1] == "a\\x1b[31m\\nb 50%"
-    assert to_png(explanation(ModelExplanation("sat", (explained,), QUARTERS, (2, 2))), dots=30).startswith(b"\x89PNG")
+    explained = explanation(ModelExplanation("sat", (caption(*words, attention=torch.full((2, 4), 0.25)),), QUARTERS))
+    long, escaped = [axes.get_title() for axes in draw(explained).axes[1:]]
+    assert len(long) <= MAX_WORD + len(" 50%")
+    assert escaped == "a\\x1b[31m\\nb 50%"
+    assert to_png(explained, dots=30).startswith(b"\x89PNG")
 
 
 def test_a_line_surrounds_where_a_map_is_above_half_of_its_maximum_and_the_rest_stays_visible():
