@@ -104,15 +104,11 @@ def test_how_far_a_run_has_come(tmp_path: Path) -> None:
 def test_what_is_no_run_is_a_sentence(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", LOG)
     (folder / "best").mkdir()
-    for path, sentence in (
-        (
-            tmp_path,
-            f"{tmp_path} is no run folder: there is no recipe.yaml and no log.jsonl in it; showtell train writes",
-        ),
-        (folder / "best", f"no recipe.yaml and no log.jsonl in it; name the run itself: {folder}."),
-    ):
-        with pytest.raises(DataError, match=re.escape(sentence)):
-            read_run(path)
+    missing = "is no run folder: there is no recipe.yaml and no log.jsonl in it;"
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path} {missing} showtell train writes one.")):
+        read_run(tmp_path)
+    with pytest.raises(DataError, match=re.escape(f"{missing} name the run itself: {folder}.")):
+        read_run(folder / "best")
 
 
 # --- what is drawn ---
@@ -144,12 +140,10 @@ def test_a_chart_of_few_values_of_tiny_ones_and_of_many() -> None:
 
 
 def test_every_term_has_a_chart_and_a_term_that_is_the_loss_has_none() -> None:
-    def titles(lines: list[dict[str, Any]]) -> list[str]:
-        run = Run(Path("run"), recipe(), "", tuple(lines))
-        return [re.findall(r"<figcaption>(.*?)(?: ·|</fig)|small.>(.*?):", one)[0] for one in draw_curves(run)]
-
     def names(lines: list[dict[str, Any]]) -> list[str]:
-        return ["".join(pair) for pair in titles(lines)]
+        run = Run(Path("run"), recipe(), "", tuple(lines))
+        titles = [re.findall(r"<figcaption>(.*?)(?: ·|</fig)|small.>(.*?):", one)[0] for one in draw_curves(run)]
+        return ["".join(pair) for pair in titles]
 
     rest = ["gradient norm", "learning rate"]
     assert names(LOG) == ["cross-entropy per word", "validation bleu_4", "validation cider", *rest]
@@ -176,10 +170,7 @@ def test_the_card_is_what_evaluation_says(tiny_checkpoint: Path, tiny_scenes: Pa
     captioner, dataset = Captioner.from_pretrained(tiny_checkpoint, device="cpu"), open_dataset(tiny_scenes)
     card = score_run(captioner, dataset, "val")
     expected = evaluate(captioner, dataset.split("val")).report
-    assert {
-        name: value for name, value in card.report.scores.items() if not name.startswith("truth")
-    } == expected.scores
-    assert "truth" in card.report.scores
+    assert card.report.scores | expected.scores == card.report.scores and "truth" in card.report.scores
     assert card.bounds["bleu_1"] == intervals(expected)["bleu_1"]
     assert card.search == "beam of 2" and card.rates["mean_length"] > 0 and card.paper is None
 
@@ -218,17 +209,12 @@ def test_the_page_in_a_browser(run_folder: Path, tmp_path: Path) -> None:
         browser.open(out)
         assert browser.ask("document.querySelector('h1').textContent") == "Run <i>mine"
         assert "not bold" in browser.ask("document.querySelector('.warnings').textContent")
-        assert browser.ask("[...document.querySelectorAll('h2')].map(one => one.textContent).slice(0, 4)") == [
-            "Warnings", "Curves", "Scores", "Captions",
-        ]  # fmt: skip
         assert browser.ask("document.querySelectorAll('.charts svg polyline').length") == 6
         assert browser.ask("document.querySelectorAll('article.photo').length") == 3
         row = browser.ask(
             "[...document.querySelectorAll('.cards tr')].find(r => r.textContent.startsWith('bleu_1')).innerText"
         )
         assert re.fullmatch(r"bleu_1\s+0\.\d{4}\s+\[0\.\d{4}, 0\.\d{4}\]", row)
-        browser.click(".words button")
-        assert browser.ask("document.querySelector('.words button').getAttribute('aria-pressed')") == "true"
         assert "num_beams: 2" in browser.ask("document.querySelector('pre').textContent")
         assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
         assert [address for address in browser.requests if not address.startswith("data:")] == [out.as_uri()]
@@ -242,12 +228,8 @@ def test_without_scores_and_photos_nothing_but_the_folder_is_read(run_folder: Pa
     assert report(folder, "--out", tmp_path / "a.html", "--no-score", "--photos", 0) == 0
     page = (tmp_path / "a.html").read_text()
     assert "<h2>Curves</h2>" in page and "<h2>Scores</h2>" not in page and "<article" not in page
-
-
-def test_a_run_without_a_checkpoint_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write_run(tmp_path / "run", [])
-    assert report(folder, "--out", tmp_path / "a.html") == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'a.html'}\n"
+    new = write_run(tmp_path / "new", [])
+    assert report(new, "--out", tmp_path / "a.html") == 0
     assert "There is no checkpoint yet" in (tmp_path / "a.html").read_text()
 
 

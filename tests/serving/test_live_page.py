@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,12 +20,10 @@ from showtell.images.photo import to_photo
 from showtell.serving.corrections import CorrectionStore
 from showtell.serving.engine import Answer, Question, QueueFullError
 from tests.chromium import Chromium
-from tests.serving.fakes import FakeEngine, Served
+from tests.serving.fakes import BOXES, FakeEngine, Served
 from tests.serving.servers import Running, running_server
 
 COLOURS = {"red": 0.9, "green": 0.3, "blue": 0.6}  # of photos, and how sure the captioner is of each
-GRID = (2, 2)
-BOXES = torch.tensor([[0.0, 0, 24, 16], [24, 0, 48, 16], [0, 16, 24, 32], [24, 16, 48, 32]])
 STATUS = "document.querySelector('.pane header .badge').textContent"
 NONE_WAITS = "![...document.querySelectorAll('.row')].some(row => /^(being|waiting)/.test(row.textContent.trim()))"
 READY = "document.documentElement.dataset.ready == 'true'"
@@ -44,7 +41,6 @@ class ColourEngine(FakeEngine):
         super().__init__(toy=Served(), other=Served())
         self.say: Callable[[str], str] = "a {} photo".format
         self.refusals = 0  # questions to send away before one is answered
-        self.has_collapsed = False
 
     async def ask(self, question: Question) -> Answer:
         self.questions.append(question)
@@ -54,17 +50,16 @@ class ColourEngine(FakeEngine):
         image = to_photo(question.photo).image.convert("RGB")
         pixel = image.getpixel((image.width // 2, image.height // 2))
         assert isinstance(pixel, tuple)
-        colour = max(zip(pixel, COLOURS, strict=True))[1] if max(pixel) - min(pixel) > 60 else "grey"
-        sure = COLOURS.get(colour, 0.5)
-        text = self.say(colour)
+        colour = max(zip(pixel, COLOURS, strict=True))[1]
+        text, sure = self.say(colour), COLOURS[colour]
         if question.settings.prefix is not None:
             text = f"{question.settings.prefix} thing"
         words = text.split()
         if question.kind == "explanation":
-            peaks = [0 if self.has_collapsed else position % 4 for position in range(len(words) + 1)]
+            peaks = [position % 4 for position in range(len(words) + 1)]
             explained = tuple(ExplainedWord(word, sure, (("dog", 0.2), ("", 0.1))) for word in (*words, ""))
             caption = ExplainedCaption(text, explained, -1.0, True, sure, attention=torch.eye(4)[peaks])
-            return ModelExplanation("", (caption,), BOXES, GRID)
+            return ModelExplanation("", (caption,), BOXES, (2, 2))
         best = Caption(text, -1.0, True, tuple(Word(word, -0.1) for word in words), None)
         best = replace(best, logprob=float(torch.tensor(sure).log()) * (len(words) + 1))
         others = [replace(best, text=f"{text} {number}") for number in range(1, question.settings.num_return_sequences)]
@@ -197,21 +192,6 @@ def test_a_full_server_is_asked_again_when_it_says(page: Chromium, engine: Colou
     assert [question.kind for question in engine.questions].count("captions") == 5
 
 
-def test_a_long_list_is_searched_and_walked_by_keyboard(page: Chromium, tmp_path: Path):
-    files = [save(tmp_path / f"{number}.png", list(COLOURS)[number % 3], (12, 8), number) for number in range(60)]
-    add(page, *files)
-    assert len(rows(page)) == 60
-    page.click("[name='text']")
-    page.type("BLUE 4")
-    blue = [number for number in range(60) if number % 3 == 2 and "4" in str(number)]
-    assert text(page, ".shown") == f"{len(blue)} of 60 photos: 60 unchecked"
-    assert all("a blue photo" in row for row in rows(page))
-    page.click(".list")
-    page.press("End")
-    assert text(page, ".position") == f"{len(blue)} of {len(blue)}"
-    page.wait_for("document.querySelector('.row:last-child').ariaSelected == 'true'")
-
-
 # --- looking ---
 
 
@@ -261,17 +241,11 @@ def test_two_captioners_stand_beside_each_other_with_settings(page: Chromium, en
 
 def test_a_model_that_has_gone_wrong_looks_like_it(page: Chromium, engine: ColourEngine, tmp_path: Path):
     engine.say = {"red": "", "green": "a cow", "blue": "a cow"}.__getitem__
-    engine.has_collapsed = True
     add(page, *(save(tmp_path / f"{n}.png", list(COLOURS)[n % 3], number=n) for n in range(12)))
     assert page.ask("[...document.querySelectorAll('.banners li')].map(one => one.textContent)") == [
         "4 of 12 captions are empty: the model ends before its first word.",
         "8 of 12 photos have one and the same caption, “a cow”: the model seems to say it whatever it sees.",
     ]
-    assert sum("(empty caption)" in row for row in rows(page)) == 4
-    page.click(".list")
-    page.press("Home")
-    page.wait_for("document.querySelector('.guard')")
-    assert "attention has probably collapsed" in text(page, ".guard")
 
 
 def test_a_setting_that_is_refused_stops_the_queue_with_its_sentence(page: Chromium, tmp_path: Path):
@@ -284,13 +258,11 @@ def test_a_setting_that_is_refused_stops_the_queue_with_its_sentence(page: Chrom
     page.choose_files("#files", files)
     page.wait_for("document.querySelector('.banners li')")
     assert "temperature=0.5 has no effect with search=greedy; use search=sample." in text(page, ".banners")
-    page.wait_for("document.querySelector('.shown').textContent.includes('waiting')")
-    waiting = int(re.search(r"(\d+) waiting", text(page, ".shown"))[1])  # type: ignore[index]
-    assert waiting >= 15
+    page.wait_for("/[12]\\d waiting/.test(document.querySelector('.shown').textContent)")
     click(page, "Settings")
     page.ask("document.querySelector('#set-temperature').value = ''")
     click(page, "Use, and caption anew")
-    page.wait_for("document.querySelector('.shown').textContent == '30 photos: 30 unchecked'")
+    captioned(page, 30)
 
 
 def test_html_in_names_and_captions_is_text(page: Chromium, engine: ColourEngine, tmp_path: Path):
@@ -299,7 +271,6 @@ def test_html_in_names_and_captions_is_text(page: Chromium, engine: ColourEngine
     page.wait_for("document.querySelector('.words button')")
     assert rows(page) == ["<img src=x onerror=alert(1)> </script><b>bold</b> | <b>bold<b>&amp;.png | 90%"]
     assert text(page, ".pane h2") == "<b>bold<b>&amp;.png"
-    assert text(page, ".words button:nth-child(1)") == "<img"
     assert page.ask("document.querySelectorAll('main b:not(.details b), img[src=x]').length") == 0
 
 
@@ -326,7 +297,6 @@ def test_corrections_survive_a_reload_and_are_exported_for_training(page: Chromi
     page.open(page.ask("location.href"))
     page.wait_for("document.querySelector('.shown').textContent == '3 photos: 1 accepted, 1 corrected, 1 skipped'")
     assert rows(page)[1] == 'a blue photo, with a "quote" | album/deeper/three.png | corrected'
-    page.wait_for("document.querySelector('.words button')")  # the photos are there, too
     page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path / "downloads"))
     click(page, "Export")
     assert "album/corrections.csv" in text(page, "#export .hint")
@@ -343,32 +313,14 @@ def test_corrections_survive_a_reload_and_are_exported_for_training(page: Chromi
     }
     table = (album / "corrections.csv").read_text(encoding="utf-8-sig")
     assert "'=two.png,a green photo,0.300,train\n" in table  # which no spreadsheet computes
-    click(page, "Close")
-    click(page, "Clear")
-    page.click("#clear [value='clear']")
-    page.wait_for("document.querySelector('.welcome')?.offsetParent")
 
 
 def wait_for_file(file: Path) -> Path:
     for _ in range(3000):
-        if file.exists():
+        if file.exists() and file.stat().st_size:  # Chromium makes an empty one first
             return file
         threading.Event().wait(0.01)
     raise AssertionError(f"{file} was not written")
-
-
-def test_a_caption_that_cannot_be_learned_from_is_not_accepted(page: Chromium, engine: ColourEngine, album: Path):
-    engine.say = lambda colour: "a <unknown> photo" if colour == "green" else ""
-    add(page, album / "one.png", album / "=two.png")
-    page.click(".list")
-    page.press("Home")
-    page.press("a")
-    assert text(page, ".conflict") == "<unknown> stands for a word; write that word, and the caption can be accepted."
-    page.press("Escape")
-    page.press("ArrowDown")
-    page.press("a")
-    assert text(page, ".conflict").startswith("A caption that is accepted cannot be empty")
-    assert text(page, ".shown") == "2 photos: 2 unchecked"
 
 
 def test_two_tabs_do_not_overwrite_each_other(browser: Chromium, album: Path, tmp_path: Path):
@@ -387,10 +339,9 @@ def test_two_tabs_do_not_overwrite_each_other(browser: Chromium, album: Path, tm
             assert text(page, ".conflict dl") == "Theirs (corrected)theirsMine (corrected)mine"
             click(page, "Keep mine")
             page.wait_for("document.querySelector('.shown').textContent.includes('1 corrected')")
-            rows_kept = {row.name: (row.caption, row.proposed, row.status) for row in store.page().rows}
-            assert rows_kept == {
-                "one.png": ("mine", "a red photo", "corrected"),
-                "=two.png": ("a green photo", "a green photo", "unchecked"),
+            assert {row.name: row.caption for row in store.page().rows} == {
+                "one.png": "mine",
+                "=two.png": "a green photo",
             }
             # A browser that never saw the photos shows what the server keeps.
             page.open("about:blank")
@@ -398,7 +349,6 @@ def test_two_tabs_do_not_overwrite_each_other(browser: Chromium, album: Path, tm
             page.open(f"{server.url}/")
             captioned(page, 2)
             assert rows(page) == ["a green photo | =two.png | 30%", "mine | one.png | corrected"]
-            page.wait_for("document.querySelector('.words button')")
             page.wait_for("[...document.querySelectorAll('.row img')].every(one => one.naturalWidth)")
             store.close()
 
@@ -412,19 +362,16 @@ def test_it_fits_the_window_and_axe_finds_nothing(page: Chromium, album: Path, w
     assert page.accessibility_problems() == []
     tall = save(album / f"{'very_' * 30}long.png", "red", (9, 140))
     add(page, album / "one.png", tall)
-    look: list[tuple[str, Callable[[], Any]]] = [
-        ("list", lambda: None),
-        ("photo", lambda: page.click(".row")),
-        ("settings", lambda: page.ask("document.querySelector('[data-action=settings]').click();"
-                                      "document.querySelector('#settings details').open = true")),
-    ]  # fmt: skip
-    for state, step in look:
-        step()
+    for state in ("list", "photo", "settings"):
         if state == "photo":
+            page.click(".row")
             page.wait_for("document.querySelector('.words button')")
             page.click(".words button")
+        if state == "settings":
+            page.ask("document.querySelector('[data-action=settings]').click()")
+            page.ask("document.querySelector('#settings details').open = true")
         assert page.ask("document.documentElement.scrollWidth") <= width, state
         assert set(page.ask(OVERFLOWING)) <= {"word-values"}, state
         assert page.accessibility_problems() == [], state
-    ground = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
-    assert (page.ask(ground) > 128) == (scheme == "light")
+    ground = page.ask("Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])")
+    assert (ground > 128) == (scheme == "light")

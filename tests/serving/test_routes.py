@@ -43,9 +43,6 @@ def detail(response, status):
     return problem["detail"]
 
 
-# --- photos and settings ---
-
-
 def test_the_body_is_the_photo_and_the_address_has_the_settings(client, engine):
     query = {"num_beams": "3", "bad_words": ["a dog", "cat"], "no_unknown": "true", "length_penalty": "0.5"}
     assert post(client, params=query).status_code == 200
@@ -83,7 +80,6 @@ def test_the_captioners_are_listed_without_paths_of_the_machine():
 
 
 def test_the_engine_lives_as_long_as_the_app(engine):
-    assert engine.state == "new"
     with TestClient(create_app(engine, ServeSettings()), base_url=LOCAL) as client:
         assert client.get("/readyz").json() == {"ready": True}
         engine.is_ready = False
@@ -92,41 +88,26 @@ def test_the_engine_lives_as_long_as_the_app(engine):
     assert engine.state == "closed"
 
 
-# --- mistakes ---
-
 MISTAKES = [  # status, what differs from a request for captions, and the beginning of the sentence
     (422, {"content": b""}, "photo is empty; it should hold an image."),
     (422, {"content": b"hello", "params": {"name": "a.png"}}, "a.png is not an image: it holds text."),
     (422, {"params": {"num_beam": 2}}, 'There is no decoding setting "num_beam"; did you mean "num_beams"?'),
-    (422, {"params": {"num_beams": 0}}, "num_beams: Input should be greater than or equal to 1."),
     (422, {"params": {"num_beams": "x"}}, "num_beams: Input should be a valid integer"),
     (422, {"params": {"seed": "9" * 40}}, "seed: whole numbers have at most 64 bits here."),
-    (422, {"params": {"search": "sample", "temperature": "1e999"}}, "temperature: Input should be a finite number."),
     (422, {"params": {"num_beams": [1, 2]}}, "num_beams is given 2 times, and has one value."),
     (422, {"params": {"top_k": 5}}, "top_k=5 has no effect with search=greedy; use search=sample."),
     (422, {"params": {"prompt": "hi"}}, "toy model cannot honour prompt=hi; it knows search,"),
     (422, {"params": {"num_beams": 300}}, "The question asks for up to 6,000 words (beams or samples times max_length"),
     (422, {"params": {"num_beams": 100, "force_words": ["a b", "c"]}}, "The question asks for up to 8,002 words ("),
     (404, {"params": {"captioner": "toi"}}, 'There is no captioner "toi"; did you mean "toy"? Known: other, toy.'),
-    (
-        415,
-        {"headers": {"Content-Type": "multipart/form-data"}},
-        "A form is not read; send the photo itself",
-    ),
+    (415, {"headers": {"Content-Type": "multipart/form-data"}}, "A form is not read; send the photo itself"),
     (413, {"content": bytes(100_001)}, "A body may have 100,000 bytes, and this one has 100,001 bytes; send a smaller"),
 ]
 
 
 def test_a_mistake_is_answered_with_one_sentence(client):
-    wrong = []
     for status, request, sentence in MISTAKES:
-        response = post(client, **request)
-        if response.status_code != status or not detail(response, status).startswith(sentence):
-            wrong.append((response.status_code, response.json()["detail"], sentence))
-    assert wrong == []
-
-
-def test_paths_and_methods_that_are_none(client):
+        assert detail(post(client, **request), status).startswith(sentence)
     assert detail(client.get("/v2/captions"), 404) == "There is nothing at /v2/captions; /docs lists what there is."
     assert detail(client.get("/v1/captions"), 405) == "This method is not allowed at /v1/captions; use POST."
 
@@ -145,9 +126,6 @@ def test_an_error_of_the_engine_has_its_status():
             response = post(client)
         assert detail(response, status) == sentence
         assert response.headers.get("retry-after") == ("1" if status == 429 else None)
-
-
-# --- the description ---
 
 
 def test_the_description_has_each_route_with_its_settings_and_errors(client):
