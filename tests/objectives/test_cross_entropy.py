@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from showtell import counter_rng
 from showtell.decoding import scheduled, teacher_forced
@@ -140,24 +141,15 @@ def test_the_schedule_of_the_papers():
 
 def test_scheduled_sampling_begins_with_its_epoch_and_is_off_where_nothing_learns():
     batch, features, decoder = example()
-    config = CrossEntropyConfig(
-        scheduled_sampling=ScheduledSamplingConfig(max_probability=0.9, increment=0.9, increment_epochs=1)
-    )
-    objective = CrossEntropy(config, feature_size=6, vocabulary_size=8)
-
-    def loss() -> float:
-        with counter_rng.use(counter_rng.CounterRNG(0, 0, batch.image_ids)):
-            return float(objective(batch, features, decoder).parts["words"])
-
-    def plainly(logits: torch.Tensor) -> float:
-        flat = logits.detach().flatten(0, 2)
-        return float(torch.nn.functional.cross_entropy(flat, batch.targets.flatten(), ignore_index=0))
-
-    forced = plainly(teacher_forced(decoder, features, batch.inputs).logits)
-    assert loss() == pytest.approx(forced, rel=1e-5)
-    objective.begin_epoch(1)
+    schedule = ScheduledSamplingConfig(max_probability=0.9, increment=0.9, increment_epochs=1)
+    objective = CrossEntropy(CrossEntropyConfig(scheduled_sampling=schedule), feature_size=6, vocabulary_size=8)
+    forced = teacher_forced(decoder, features, batch.inputs).logits
     with counter_rng.use(counter_rng.CounterRNG(0, 0, batch.image_ids)):
-        own = plainly(scheduled(decoder, features, batch.inputs, 0.9).logits)
-    assert own != pytest.approx(forced, rel=1e-3)
-    assert loss() == pytest.approx(own, rel=1e-5)
-    assert objective.eval() and loss() == pytest.approx(forced, rel=1e-5)
+        own = scheduled(decoder, features, batch.inputs, 0.9).logits
+    for epoch, training, logits in ((0, True, forced), (1, True, own), (1, False, forced)):
+        objective.train(training).begin_epoch(epoch)
+        with counter_rng.use(counter_rng.CounterRNG(0, 0, batch.image_ids)):
+            loss = objective(batch, features, decoder).parts["words"]
+        expected = F.cross_entropy(logits.detach().flatten(0, 2), batch.targets.flatten(), ignore_index=0)
+        torch.testing.assert_close(loss, expected)
+    assert not torch.allclose(own, forced)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from showtell import counter_rng
-from showtell.decoding import scheduled, teacher_forced
+from showtell.decoding import teacher_forced
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.objectives.hard_attention import HardAttention, HardAttentionConfig
 from showtell.types import Batch, Features
@@ -178,21 +178,3 @@ def test_expected_context_approximates_the_expected_softmax():
     output, _ = decoder.step(WORDS[..., 0], state)
     soft = decoder.readout(output)[0, 0].softmax(-1).detach()
     assert float((soft - mean).abs().max()) < 2e-3  # the regions differ by more than ten times that
-
-
-def test_scheduled_sampling_goes_with_sampled_places():
-    """The terms are those of the words that were fed: log p, log alpha and entropy along the walk."""
-    decoder, loss = model(), objective(scheduled_sampling={"max_probability": 1.0})
-    loss.sampling_probability = 1.0
-    with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a"])):
-        terms = loss(batch(), features(), decoder)
-    with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a"])):
-        forced = scheduled(decoder, features(), batch().inputs, 1.0)
-    again = objective()
-    total, parts = again._terms(batch(), features(), forced, decoder)
-    assert float(terms.total.detach()) == pytest.approx(float(total.detach()))
-    assert float(again.baseline) == pytest.approx(float(loss.baseline))
-    assert forced.outputs.sampled_regions.shape == batch().inputs.shape
-    assert {name: float(value) for name, value in terms.parts.items()} == pytest.approx(
-        {name: float(value.detach()) for name, value in parts.items()}
-    )

@@ -32,24 +32,14 @@ class Search:
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")  # also the names in `sample`
 
 
-def _greedy(decoder: Decoder, features: Features, config: DecodingConfig, **options: Any) -> Captions:
-    rules, keep_outputs = options["rules"], options["keep_outputs"]
-    return greedy(decoder, features, config.max_length, rules=rules, keep_outputs=keep_outputs)
+def _greedy(decoder: Decoder, features: Features, config: DecodingConfig, image_ids: Any, **options: Any) -> Captions:
+    return greedy(decoder, features, config.max_length, **options)
 
 
-def _beam(decoder: Decoder, features: Features, config: DecodingConfig, **options: Any) -> Captions:
-    return beam(
-        decoder,
-        features,
-        config.max_length,
-        config.num_beams,
-        num_return=config.num_return_sequences,
-        groups=config.groups,
-        diversity=config.diversity_penalty,
-        length_penalty=config.ranking,
-        rules=options["rules"],
-        keep_outputs=options["keep_outputs"],
-    )
+def _beam(decoder: Decoder, features: Features, config: DecodingConfig, image_ids: Any, **options: Any) -> Captions:
+    groups, diversity, penalty = config.groups, config.diversity_penalty, config.ranking
+    options |= {"num_return": config.num_return_sequences, "groups": groups, "diversity": diversity}
+    return beam(decoder, features, config.max_length, config.num_beams, length_penalty=penalty, **options)
 
 
 def _sample(decoder: Decoder, features: Features, config: DecodingConfig, **options: Any) -> Captions:
