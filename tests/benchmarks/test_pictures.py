@@ -27,7 +27,7 @@ def test_a_terminal_shows_the_commands_above_it_and_loads_nothing():
 
 def test_every_verb_has_a_section_with_its_terminal():
     shown = {block.name: block.commands for block in pictures.read_blocks()}
-    assert set(re.findall(r"^## (.+)$", PAGES["pictures.md"], flags=re.MULTILINE)) == VERBS.keys()
+    assert set(re.findall(r"^## (.+)$", PAGES["pictures.md"], flags=re.MULTILINE)) == set(VERBS)
     for verb in VERBS:
         assert shown[verb.replace(" ", "-")][-1].startswith(f"showtell {verb}")
 

@@ -1,4 +1,4 @@
-"""The verbs of the command line: each is a file and a line in `VERBS`.
+"""The verbs of the command line: each is a file and a name in `VERBS`.
 
 A verb's function imports what it needs when it runs, and only the verb that is called gets its options, so that
 `showtell --help` is instant.
@@ -11,6 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,27 +22,11 @@ from showtell import __version__
 from showtell.cli.settings_options import with_settings_options
 from showtell.errors import UsageError, notify
 
-# A verb, behind the name of its group if it has one: the module and the function.
-VERBS = {
-    "quickstart": "quickstart:quickstart",
-    "caption": "caption:caption",
-    "explain": "explain:explain",
-    "serve": "serve:serve",
-    "data get": "data_get:get",
-    "data check": "data_check:check",
-    "data split": "data_split:split",
-    "data scenes": "data_scenes:scenes",
-    "features": "features:features",
-    "train": "train:train",
-    "sweep": "sweep:sweep",
-    "evaluate": "evaluate:evaluate",
-    "score": "score:score",
-    "report": "report:report",
-    "grounding": "grounding:grounding",
-    "calibrate": "calibrate:calibrate",
-    "import": "import_:import_",
-    "doctor": "doctor:doctor",
-}
+# Each is the function of its name in the module of its name, such as `check` in `data_check`.
+VERBS = (
+    "quickstart", "caption", "explain", "serve", "data get", "data check", "data split", "data scenes", "features",
+    "train", "sweep", "evaluate", "score", "report", "grounding", "calibrate", "import", "doctor",
+)  # fmt: skip
 GROUPS = {"data": "Fetch, check, split and draw datasets."}
 # The message after an interrupt, unless its module has an `IF_INTERRUPTED` of its own.
 _IF_INTERRUPTED = "nothing was written; run the same command again"
@@ -49,8 +34,8 @@ _IF_INTERRUPTED = "nothing was written; run the same command again"
 
 def function_of(verb: str) -> Callable[..., None]:
     """What runs a verb."""
-    module, function = VERBS[verb].split(":")
-    made: Callable[..., None] = getattr(import_module(f"showtell.cli.{module}"), function)
+    name = verb.replace(" ", "_") + "_" * iskeyword(verb)
+    made: Callable[..., None] = getattr(import_module(f"showtell.cli.{name}"), name.removeprefix("data_"))
     return made
 
 
