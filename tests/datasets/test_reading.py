@@ -138,11 +138,6 @@ def test_ids_and_images_that_stand_twice(tmp_path: Path) -> None:
 # --- reading and opening ---
 
 
-def test_a_dataset_without_problems_opens(tmp_path: Path) -> None:
-    write_coco(tmp_path / "annotations/captions_train.json", listed(1), captioned(1))
-    assert open_dataset(str(tmp_path)) == read_dataset(tmp_path)
-
-
 def test_a_dataset_with_problems_is_refused_with_the_first_three(tmp_path: Path) -> None:
     images = [*listed(1, 2, 3), {"id": 4}]
     write_coco(tmp_path / "annotations/captions_train.json", images, captioned(1, 2, 9), photos=None)

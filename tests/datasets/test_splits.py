@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from showtell.datasets import open_dataset, read_dataset
+from showtell.datasets import read_dataset
 from showtell.datasets.records import CaptionDataset, CaptionRecord, Grounding
 from showtell.datasets.splits import draw_splits, split_name, split_of_file
 from tests.cli.test_data_check import Captured
@@ -200,11 +200,3 @@ def test_a_part_of_a_dataset_is_the_same_each_time_and_grows() -> None:
     assert {record.image_id for record in few.records} < {record.image_id for record in more.records}
     assert [record.image_id for record in more.records] == [r.image_id for r in records if r in more.records]
     assert all(record.captions == ("a", "b") and record.groundings == grounding[:2] for record in few.records)
-
-
-def test_training_and_scoring_take_a_part(tiny_scenes: Path) -> None:
-    from showtell.training.recipe import DataConfig
-
-    config = DataConfig(path=str(tiny_scenes), limit=3, max_captions=2)
-    dataset = open_dataset(config.path).limited(config.limit, config.max_captions)
-    assert set(dataset.splits.values()) <= {1, 2, 3} and {len(record.captions) for record in dataset.records} == {2}

@@ -1,4 +1,4 @@
-"""Hugging Face datasets: hf:NAME or hf:NAME:CONFIG on the hub, or hf:FOLDER with a saved dataset or parquet files.
+"""Hugging Face datasets: hf:NAME or hf:NAME:CONFIG on the hub, or hf:FOLDER with parquet files.
 
 The first reading writes the images, undecoded and each once, and a file of JSON lines to the cache folder
 (`SHOWTELL_CACHE`), completely or not at all; that folder is what is read, then and later, without asking the hub again.
@@ -24,7 +24,7 @@ from showtell.errors import DataError, MissingDependencyError, first_line, summa
 from showtell.files import cache_folder, read_bytes, recover_folder, write_folder
 from showtell.progress import counting
 
-EXAMPLE = "hf:NAME or hf:NAME:CONFIG of a dataset on the Hugging Face hub, or hf:FOLDER with a saved one"
+EXAMPLE = "hf:NAME or hf:NAME:CONFIG of a dataset on the Hugging Face hub, or hf:FOLDER with parquet files"
 
 PREFIX = "hf:"
 _LINES = "captions.jsonl"
@@ -39,7 +39,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read a dataset of the hub, or a saved one, through the cache folder.
+    """Read a dataset of the hub, or a folder of parquet files, through the cache folder.
 
     Raises:
         MissingDependencyError: the package `datasets` is not installed.
@@ -58,19 +58,18 @@ def read(path: Path) -> CaptionDataset:
 
 
 def _key(name: str) -> str:
-    """The name of a dataset's cache folder; that of a saved dataset changes with its files."""
+    """The name of a dataset's cache folder; that of a folder changes with its files."""
     readable = re.sub(r"[^\w.-]+", "--", name.strip("/."))[-60:]
     state = [str(Path(name).resolve()) if Path(name).is_dir() else name]
-    for file in _saved_files(Path(name)):
+    for file in _parquet_files(Path(name)):
         state.append(f"{file.relative_to(name)} {file.stat().st_size} {file.stat().st_mtime_ns}")
     digest = hashlib.blake2b("\n".join(state).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     return f"{readable}-{digest}"
 
 
-def _saved_files(folder: Path) -> list[Path]:
-    """What `save_to_disk` or a repository of parquet files has in a folder and those directly below it."""
-    patterns = (f"{depth}*.{suffix}" for depth in ("", "*/") for suffix in ("arrow", "json", "parquet"))
-    return sorted(file for pattern in patterns for file in folder.glob(pattern))
+def _parquet_files(folder: Path) -> list[Path]:
+    """Those in a folder and directly below it, as in a repository of the hub."""
+    return sorted(file for pattern in ("*.parquet", "*/*.parquet") for file in folder.glob(pattern))
 
 
 def _load(name: str) -> dict[str, Any]:
@@ -82,21 +81,16 @@ def _load(name: str) -> dict[str, Any]:
             f'{PREFIX}{name} needs the package datasets, which is not installed: pip install "showtell[hub]"'
         ) from error
     folder, (repository, _, config) = Path(name), name.partition(":")
-    is_saved = any((folder / file).is_file() for file in ("dataset_dict.json", "state.json"))
-    has_parquet = any(file.suffix == ".parquet" for file in _saved_files(folder))
-    if not (is_saved or has_parquet) and (folder.exists() or not _REPOSITORY.fullmatch(repository)):
+    is_folder = bool(_parquet_files(folder))
+    if not is_folder and (folder.exists() or not _REPOSITORY.fullmatch(repository)):
         raise DataError(
             f"{PREFIX}{name} is not a dataset: give the NAME or OWNER/NAME of one on the Hugging Face hub, or a folder "
-            "with what save_to_disk of datasets wrote or with parquet files."
+            "with parquet files, such as to_parquet of the package datasets writes."
         )
     try:  # an unusable dataset raises anything that pyarrow, fsspec or the hub's client may
-        if has_parquet and not is_saved:
+        if is_folder:
             return dict(datasets.load_dataset(name, streaming=True))
-        loaded = datasets.load_from_disk(name) if is_saved else datasets.load_dataset(repository, config or None)
-        splits = dict(loaded) if isinstance(loaded, Mapping) else {"train": loaded}
-        for rows in splits.values():
-            rows.data.table.validate(full=True)  # else a damaged offset ends the process
-        return splits
+        return dict(datasets.load_dataset(repository, config or None))
     except Exception as error:
         advice = "save it anew" if folder.exists() else "check the name and the network"
         raise DataError(f"Cannot load {PREFIX}{name} ({first_line(error)}); {advice}.") from error

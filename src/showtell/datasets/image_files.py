@@ -109,7 +109,8 @@ class ImageFiles:
     def _by_bare_name(self) -> dict[str, list[Path]]:
         """Paths by file name, with and without its suffix, in the folders and their direct subfolders."""
         folders = {Path(folder) for folder in self._folders if self._listing(folder)}
-        below = {path for folder in folders for path in folder.iterdir() if path.is_dir() and path.name[0] != "."}
+        entries = [entry for folder in folders for entry in os.scandir(folder)]  # which knows folders without a look
+        below = {Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith(".")}
         paths: dict[str, list[Path]] = {}
         for folder in folders | below:
             for name in filter(is_image_file, self._listing(str(folder))):

@@ -127,9 +127,9 @@ class _Parser:
             pass
         return True
 
-    def peek(self, ahead: int = 0) -> str:
-        """A word ahead, without consuming it; empty beyond the end."""
-        return self.words[self.position + ahead] if self.position + ahead < len(self.words) else ""
+    def peek(self) -> str:
+        """The next word, without consuming it; empty at the end."""
+        return self.words[self.position] if self.position < len(self.words) else ""
 
     def require(self, condition: bool) -> None:
         """Fail unless a condition holds."""
@@ -157,9 +157,7 @@ class _Parser:
         """ "a small red circle", "two striped stars", "a pair of moons", "a heart with dots"."""
         first = self.word(*DETERMINERS)
         count, numbers = (COUNTS[first], PLURAL) if first in COUNTS else (1, SINGULAR)
-        if first == "a" and self.peek() == "pair":
-            self.word("pair")
-            self.word("of")
+        if first == "a" and self.optional(self.word, "of", after="pair") is not None:
             count, numbers = 2, EITHER
         elif count == 1:
             self.require((first == "an") == self.peek().startswith(tuple("aeiou")))
@@ -167,9 +165,8 @@ class _Parser:
         while self.peek() in ADJECTIVES:
             attributes.append(ADJECTIVES[self.word(self.peek())])
         shape, is_plural = NOUNS[self.word(*NOUNS)]
-        if self.peek() == "with" and self.peek(1) in PATTERN_NOUNS:
-            self.word("with")
-            attributes.append(PATTERN_NOUNS[self.word(self.peek())])
+        if pattern := self.optional(self.word, *PATTERN_NOUNS, after="with"):
+            attributes.append(PATTERN_NOUNS[pattern])
         self.require(is_plural == (count > 1) and len(dict(attributes)) == len(attributes))
         self.phrases += (NounPhrase(shape, tuple(attributes), count),)
         return _Head(len(self.phrases) - 1, numbers)
@@ -196,9 +193,7 @@ class _Parser:
         """ "three shapes", "three shapes including a star and a moon"."""
         self.total = COUNTS[self.word(*COUNTS)]
         self.word(*lexicon.ANY_SHAPE)
-        if self.peek() == "including":
-            self.word("including")
-            self.things()
+        self.optional(self.things, after="including")
         return True
 
     # relations
