@@ -106,13 +106,6 @@ def test_the_layout_is_that_of_the_docs(path):
     }
 
 
-def test_reading_copies_nothing(path):
-    store = FeatureStore(write(path, {"a": image(5)}))
-    vectors = store["a"].vectors
-    assert not vectors.flags.owndata and not vectors.flags.writeable
-    assert vectors.ctypes.data == store["a"].vectors.ctypes.data  # the same address in the file's mapping
-
-
 def test_the_file_grows_beyond_its_first_mapping(path, monkeypatch):
     """10 images of 1 MB in a mapping that begins with 2 MB, written in transactions of 4 MB."""
     monkeypatch.setattr("showtell.features.store._FIRST_MAP", 2**21)

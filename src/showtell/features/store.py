@@ -12,7 +12,6 @@ byte, key by key.
 
 from __future__ import annotations
 
-import json
 import threading
 import weakref
 import zlib
@@ -25,6 +24,7 @@ from typing import Any, Literal, cast
 import filelock
 import lmdb
 import numpy as np
+import safetensors.numpy as safetensors
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -45,7 +45,6 @@ _CHECKSUM = 8  # bytes in front of an entry: the CRC-32 of all that follows
 Precision = Literal["fp16", "fp32"]
 _DTYPES = {"fp16": "<f2", "fp32": "<f4"}
 _ARRAYS = {"boxes": "<f4", "scores": "<f4", "labels": "<i4", "attributes": "<i4", "size": "<i8"}  # beside the vectors
-_SAFETENSORS = {"F16": "<f2", "F32": "<f4", "I32": "<i4", "I64": "<i8"}
 
 
 class StoreInfo(Config):
@@ -100,7 +99,7 @@ class StoreInfo(Config):
 
 @dataclass(frozen=True, eq=False)
 class ImageFeatures:
-    """What an encoder saw in one image. Arrays from a store are views into its file, not to be written to."""
+    """What an encoder saw in one image."""
 
     vectors: np.ndarray  # (R, D) float16 or float32
     size: tuple[int, int] = (0, 0)  # (width, height) of the upright photo in pixels; zeros where nobody knows
@@ -138,8 +137,6 @@ class StoredImage:
 
 
 def _pack(image_id: str, features: ImageFeatures, info: StoreInfo) -> bytes:
-    from safetensors.numpy import save
-
     vectors = features.vectors
     if not len(vectors) or vectors.shape[1] != info.feature_size:
         wanted = f"(R, {info.feature_size}), with one vector or more"
@@ -153,18 +150,13 @@ def _pack(image_id: str, features: ImageFeatures, info: StoreInfo) -> bytes:
     for name, dtype in _ARRAYS.items():
         if (array := getattr(features, name)) is not None:
             arrays[name] = np.asarray(array, dtype)
-    body = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    body = safetensors.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     return zlib.crc32(body).to_bytes(_CHECKSUM, "little") + body
 
 
 def _unpack(value: memoryview) -> ImageFeatures:
-    """Views of the arrays in an entry, whose checksum was compared. (safetensors' own reader copies.)"""
-    start = _CHECKSUM + 8 + int.from_bytes(value[_CHECKSUM : _CHECKSUM + 8], "little")
-    arrays: dict[str, Any] = {}
-    for name, about in json.loads(bytes(value[_CHECKSUM + 8 : start])).items():
-        first, last = about["data_offsets"]
-        array = np.frombuffer(value[start + first : start + last], _SAFETENSORS[about["dtype"]])
-        arrays[name] = array.reshape(about["shape"])
+    """The arrays in an entry, whose checksum was compared."""
+    arrays: dict[str, Any] = safetensors.load(bytes(value[_CHECKSUM:]))
     width, height = arrays.pop("size").tolist()
     return ImageFeatures(size=(width, height), **arrays)
 
@@ -280,7 +272,7 @@ class FeatureStore:
         return [image_id for image_id in image_ids if image_id not in self]
 
     def __getitem__(self, image_id: str) -> ImageFeatures:
-        """The features of an image, without a copy; an entry is compared with its checksum when it is first read.
+        """The features of an image; an entry is compared with its checksum when it is first read.
 
         Raises:
             DataError: the store does not have it, or it is damaged.
@@ -418,7 +410,7 @@ def collate_features(images: Sequence[ImageFeatures]) -> Features:
         arrays = [getattr(image, name) for image in images]
         if any(array is None for array in arrays):
             return None
-        result = np.full((len(arrays), most, *arrays[0].shape[1:]), fill, arrays[0].dtype.newbyteorder("="))
+        result = np.full((len(arrays), most, *arrays[0].shape[1:]), fill, arrays[0].dtype)
         for index, array in enumerate(arrays):
             result[index, : len(array)] = array
         tensor = torch.from_numpy(result)
