@@ -58,7 +58,6 @@ def prepare_batches(
     batch_size: int,
     *,
     first_alone: bool = False,
-    readers: int = READERS,
 ) -> Iterator[list[tuple[SourceT, PreparedT | ImageError]]]:
     """Prepared photos in batches and in order, the next batch being read by threads while one is used.
 
@@ -67,7 +66,6 @@ def prepare_batches(
         prepare: opens and prepares a photo.
         batch_size: photos in a batch; the last may be smaller.
         first_alone: the first batch is a single photo, for who waits for a first result.
-        readers: number of threads.
 
     Yields:
         Each source with its photo, or with the error of one that is no image.
@@ -79,7 +77,7 @@ def prepare_batches(
         except ImageError as error:
             return source, error
 
-    photos = prefetch_map(read, sources, ahead=batch_size, workers=readers)
+    photos = prefetch_map(read, sources, ahead=batch_size, workers=READERS)
     size = 1 if first_alone else batch_size
     try:
         while batch := list(islice(photos, size)):
