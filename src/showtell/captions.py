@@ -186,7 +186,7 @@ class ExplainedCaption:
             "finished": self.finished,
             "words": [_word_to_json(word) for word in self.words],
             "attention": None if self.attention is None else [_rounded(row, 4) for row in self.attention],
-            "word_values": {one.title: [_rounded(row, 4) for row in one.values] for one in self.word_values},
+            "word_values": {kind.title: [_rounded(row, 4) for row in kind.values] for kind in self.word_values},
         }
 
 

@@ -1,7 +1,7 @@
 """The journal of captions on their way to a file: kept batch by batch in FILE.part, from which a second run resumes.
 
-The first line of FILE.part says what the captions were made with, each further one is a result (`captions.py`). A batch
-is on the disk before the next one begins.
+The first line of FILE.part says what the captions were made with, each further line is a result (`captions.py`). A
+batch is on the disk before the next begins.
 """
 
 from __future__ import annotations

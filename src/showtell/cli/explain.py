@@ -116,14 +116,14 @@ def explain(
     for title in list(captioners)[1:]:
         looks_at_photos(captioners[title], title, store)
     if caption is None:
-        settings = {title: one.settings(**decoding, num_return_sequences=1) for title, one in captioners.items()}
+        settings = {name: model.settings(**decoding, num_return_sequences=1) for name, model in captioners.items()}
     else:
         stage = decoding.pop("stage", None)
         if decoding:
             raise UsageError(
                 f"--caption gives all words, so there is no search that {summarise(decoding)} could change."
             )
-        settings = {title: settings_along(one, caption, stage) for title, one in captioners.items()}
+        settings = {name: settings_along(model, caption, stage) for name, model in captioners.items()}
     with counting("explaining", len(paths)) as progress:
         explanations, failures = explain_and_judge(
             captioners,
