@@ -71,18 +71,6 @@ def test_an_endless_body_is_cut_and_a_large_one_gets_its_answer(quick):
     assert httpx.post(f"{quick.url}/v1/captions", content=bytes(500_000), headers=PNG).status_code == 413
 
 
-def test_what_is_no_http_is_refused(quick):
-    for junk in (
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(50) + b"\r\n\r\n",  # TLS
-        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-        HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
-        GET + b"X: " + b"a" * 70_000,
-    ):
-        answer = quick.talk(junk)
-        assert answer.startswith(b"HTTP/1.1 4"), answer
-        assert b"Traceback" not in answer
-
-
 def test_100_slow_clients_do_not_delay_others():
     with running_server(FakeEngine(), body_timeout=600) as running, ExitStack() as stack:
         for index in range(100):

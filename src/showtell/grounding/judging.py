@@ -36,13 +36,9 @@ def explain_and_judge(
     score_models: ScoreModels | None = None,
     progress: Callable[[int], None],
 ) -> tuple[list[Explanation], dict[Path | StoredImage, ImageError]]:
-    """Explanations of the photos, judged; and the errors of unreadable photos.
+    """Explanations of the photos, judged, and the errors of unreadable photos; see `explain_photos` and `judge`.
 
-    Args:
-        captioners: by title; they, settings, occlusion and batch_size are those of `explain_photos`.
-        photo_set: the photos; their boxes are used if all photos have some.
-        score_models: those of learned scores.
-        progress: called with the number of photos done since the last call.
+    The boxes of photos are used if all of them have some. `progress` is called with 1 for each photo that is done.
     """
     sources = [photo.source for photo in photo_set.photos]
     boxes = [photo.boxes for photo in photo_set.photos if photo.boxes is not None]
@@ -65,11 +61,6 @@ def judge(
     """Explanations with references, scores and hallucinated objects, the worst caption of the first model first.
 
     Photos without references come last, in their order.
-
-    Args:
-        explanations: of photos of the set.
-        photo_set: what is known of them.
-        score_models: those of learned scores.
     """
     facts = {display_name(photo.source): photo.facts for photo in photo_set.photos}
     judged = [

@@ -183,13 +183,8 @@ class AttentionReport:
             name: None if value is None else {"value": value, "low": bounds[name].low, "high": bounds[name].high}
             for name, value in self.report.scores.items()
         }
-        return {
-            **self.facts,
-            "images": self.report.images,
-            "mentions": self.mentions,
-            "hallucinated": self.hallucinated,
-            "numbers": numbers,
-        }
+        counts = {"images": self.report.images, "mentions": self.mentions, "hallucinated": self.hallucinated}
+        return {**self.facts, **counts, "numbers": numbers}
 
 
 @torch.no_grad()

@@ -46,12 +46,7 @@ def encode_records(
     batch_size: int,
     store: FeatureStore | None = None,
 ) -> Iterator[tuple[list[CaptionRecord], EncodedBatch]]:
-    """The photos of the records, or their features in a store, batch by batch, encoded.
-
-    Raises:
-        ImageError: a photo cannot be read.
-        DataError: the store is of another encoder, or lacks an image.
-    """
+    """The photos of the records, or their features in a store, batch by batch, encoded."""
 
     def prepare(record: CaptionRecord) -> Any:
         return captioner.prepare(photo_or_stored(record, store), corners(record.boxes))

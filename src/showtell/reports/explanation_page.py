@@ -53,7 +53,7 @@ def render_explanations(
 
     Args:
         template: explanation_page.html.j2, or one that extends it.
-        explanations: one per photo, all of the same models; may be empty.
+        explanations: one per photo, all of the same models.
         title: of the page.
         is_fragment: leave out what only a page of its own needs.
         style: CSS after that of explanations.

@@ -42,7 +42,7 @@ def write_report(
 
     Args:
         path: of the HTML file.
-        rows: the scores of the model and of the baselines, by their names, all with the same numbers.
+        rows: scores of the model, then of the baselines, all with the same numbers.
         examples: pictures with captions, in the order of the page.
         signatures: of the scores, by name.
         log: the run's log.jsonl, for the curves.

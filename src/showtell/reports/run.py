@@ -93,11 +93,7 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run folder, without its weights.
-
-    Raises:
-        DataError: it is no run folder, or one of its files is damaged.
-    """
+    """Read a run folder without its weights; a DataError if it is none, or one of its files is damaged."""
     missing = [name for name in (RECIPE, LOG) if not (folder / name).is_file()]
     if missing:
         is_run = all((folder.parent / name).is_file() for name in (RECIPE, LOG))

@@ -55,7 +55,7 @@ _BELOW = re.compile(r"(?!(.*/)?\.\.?(/|$))[^/\\:]+(/[^/\\:]+)*")  # names of fil
 
 
 class UnknownCorrectionError(ShowtellError):
-    """There is no row, or no photo, of this id."""
+    """There is no row of this id."""
 
 
 class ConflictError(ShowtellError):

@@ -145,12 +145,7 @@ class Engine:
         self._model.shutdown(wait=False)
 
     def require_room(self) -> None:
-        """Make sure that a question would be taken now, whatever it asks.
-
-        Raises:
-            ClosingError: `close` was called.
-            QueueFullError: too many wait.
-        """
+        """Raise a ClosingError or QueueFullError if no question would be taken now."""
         if self._is_closing:
             raise ClosingError("The server is ending and takes no new questions; ask again once it is back.")
         if len(self.waiting) >= self._settings.queue:
@@ -158,10 +153,8 @@ class Engine:
             raise QueueFullError(f"{len(self.waiting)} photos wait already, and no more may; ask again in a moment.")
 
     def require_affordable(self, question: Question) -> None:
-        """Refuse a question that asks for too much, since a model at work cannot be stopped.
-
-        Raises:
-            UsageError: it asks for too many words, or for an occlusion that the captioner does not have.
+        """Raise a UsageError if a question asks for too many words, since a model at work cannot be stopped, or for an
+        occlusion that the captioner does not have.
         """
         self.captioners[question.captioner].check_occlusion(question.occlusion)
         if question.words > self._settings.max_words:

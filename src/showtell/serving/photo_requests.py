@@ -39,7 +39,7 @@ class PhotoRequest:
 
 
 async def read_photo(request: Request) -> bytes:
-    """The body, or an HTTPException that says why it cannot be read."""
+    """The body, or an HTTPException."""
     if request.headers.get("content-type", "").startswith("multipart/"):
         raise HTTPException(415, "A form is not read; send the photo itself as the body, its fields in the address.")
     try:

@@ -75,11 +75,7 @@ class Server(uvicorn.Server):
 
 
 def listen(settings: ServeSettings) -> socket.socket:
-    """A socket at the address of some settings.
-
-    Raises:
-        UsageError: the address cannot be had.
-    """
+    """A socket at the address of some settings, or a UsageError."""
     host, port = settings.host, settings.port
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
