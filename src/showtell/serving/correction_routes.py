@@ -16,7 +16,7 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from showtell.config import Config
@@ -35,6 +35,8 @@ Statuses = Annotated[list[Status] | None, Query(alias="status", description="Of 
 
 class CorrectionChange(Config):
     """A change of a row."""
+
+    model_config = ConfigDict(defer_build=False)  # FastAPI cannot build the body of a route later
 
     revision: int = Field(ge=1, description="Of the row that was looked at.")
     caption: str | None = Field(None, max_length=MAX_FIELD, description="The caption as it should be.")
