@@ -125,11 +125,11 @@ def _describe(section: str, problem: Any, values: Any) -> str:
             kind = next((member for member in get_args(annotation) if member is not NoneType), annotation)
             if kind is EncoderConfig:  # an encoder within an encoder
                 kind = _settings_of("encoder", values)
-        owners = [] if parents else [n for n, (c, _) in _BY_NAME.get(section, {}).items() if key in c.model_fields]
-        if owners:
+        named = {} if parents else _BY_NAME.get(section, {})
+        if owners := sorted(name for name, (config, _) in named.items() if key in config.model_fields):
             return (
-                f"{path}: no key of {values['name']}, but of {' and of '.join(sorted(owners))}; leave it out, or "
-                f"change {section}.name. Keys of {values['name']}: {', '.join(sorted(kind.model_fields))}"
+                f"{path}: no key of {values['name']}, but of {' and of '.join(owners)}; leave it out, or change "
+                f"{section}.name. Keys of {values['name']}: {', '.join(sorted(kind.model_fields))}"
             )
         return f"{path}: no such key; {nearest(str(key), kind.model_fields)}"
     if problem["type"] == "missing":
