@@ -82,6 +82,7 @@ def killed(
     if when is not None:
         for victim in victims:
             started[victim].kill()
+            started[victim].join(30)  # a busy machine may be slow to tell that it is gone
     time.sleep(0.1)  # how often torchrun looks
     if any(process.exitcode for process in started):
         for process in started:
