@@ -330,6 +330,7 @@ def test_two_tabs_do_not_overwrite_each_other(browser: Chromium, album: Path, tm
             store = CorrectionStore(tmp_path / "kept")
             photo = hashlib.sha256((album / "one.png").read_bytes()).hexdigest()
             store.change(photo, 1, caption="theirs")  # somebody else, who was faster
+            page.wait_for("[...document.querySelectorAll('.row')].some(one => one.textContent.includes('one.png'))")
             page.ask("[...document.querySelectorAll('.row')].find(one => one.textContent.includes('one.png')).click()")
             page.click("#caption")
             page.ask("document.querySelector('#caption').select()")
