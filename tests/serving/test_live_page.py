@@ -207,7 +207,7 @@ def test_words_are_buttons_and_a_runner_up_goes_on_from_there(page: Chromium, en
     click(page, "dog")
     page.wait_for("document.querySelector('.explained').dataset.text == 'a dog thing'")
     assert engine.questions[-1].settings.prefix == "a dog"
-    assert text(page, ".notice").startswith("From “a dog” on.")
+    page.wait_for("document.querySelector('.notice').textContent.startsWith('From “a dog” on.')")
     click(page, "Use this caption")
     assert page.ask("document.querySelector('#caption').value") == "a dog thing"
     click(page, "Back to the whole caption")
