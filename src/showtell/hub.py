@@ -172,10 +172,17 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def named_kernel(settings: dict[str, Any]) -> str | None:
-    """The repository whose code the settings of a model, or of a part of it, want for attention."""
+def refuse_kernels(folder: Path) -> None:
+    """Make sure that the settings of a model, and those of its parts, name no repository with code for attention.
+
+    Raises:
+        CheckpointError: they do.
+    """
+    settings = read_json(folder / SETTINGS)
     for part in (settings, *(value for value in settings.values() if isinstance(value, dict))):
         for name in ("attn_implementation", "_attn_implementation", "experts_implementation"):
             if "/" in str(part.get(name, "")):
-                return str(part[name])
-    return None
+                raise CheckpointError(
+                    f"{folder / SETTINGS} names a repository with code for attention ({part[name]}), and code of "
+                    f"others is never run here; remove {name} from it."
+                )

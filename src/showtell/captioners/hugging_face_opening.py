@@ -16,7 +16,7 @@ from showtell.captioners.hugging_face_families import FAMILIES, Family, Processo
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, MissingDependencyError, ShowtellError, first_line, summarise
 from showtell.files import read_json
-from showtell.hub import INDEX, LOCAL, SETTINGS, WEIGHTS, missing_files, named_kernel, quiet
+from showtell.hub import INDEX, LOCAL, SETTINGS, WEIGHTS, missing_files, quiet, refuse_kernels
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Generation settings of other searches than ours, which some repositories have.
@@ -78,11 +78,7 @@ def _check_folder(source: Source) -> None:
                 "never run here; look for a version of it for transformers itself."
             )
     settings = read_json(folder / SETTINGS)
-    if kernel := named_kernel(settings):
-        raise CheckpointError(
-            f"{folder / SETTINGS} names a repository with code for attention ({kernel}), and code of others is never "
-            "run here; remove attn_implementation from it."
-        )
+    refuse_kernels(folder)
     kind = str(settings["model_type"])
     if kind not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
         raise CheckpointError(

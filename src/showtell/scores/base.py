@@ -69,7 +69,7 @@ class Corpus:
 
     @property
     def signature(self) -> str:
-        """The part of a signature that all scores share: references per image, tokenizer and what follows a caption."""
+        """What the signatures of scores of words share: references per image, tokenizer, what follows a caption."""
         return f"{self.reference_counts}|case:lower|tok:{tokenizer.TOKENIZER_VERSION}|next:a"
 
     @property
@@ -106,7 +106,7 @@ class Aggregation(Protocol):
         """Of the numbers."""
 
     def from_sums(self, sums: Floats, images: int) -> Floats:
-        """Statistics summed over images, (..., statistics), to the numbers in `names`: (..., names)."""
+        """(..., statistics) to the numbers in `names`: (..., names)."""
 
 
 class Score(Aggregation):

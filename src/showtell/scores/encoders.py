@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import importlib.util
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -27,15 +27,7 @@ from showtell.errors import (
     first_line,
     summarise,
 )
-from showtell.files import read_json
-from showtell.hub import (
-    LOCAL,
-    SETTINGS,
-    missing_files,
-    named_kernel,
-    quiet,
-    repository_folder,
-)
+from showtell.hub import LOCAL, missing_files, quiet, refuse_kernels, repository_folder
 from showtell.images.loading import prepare_batches
 from showtell.images.photo import open_photo
 from showtell.progress import counting
@@ -48,17 +40,13 @@ _STRAIGHT = str.maketrans({
     "‘": "'", "’": "'", "‚": "'", "‛": "'", "“": '"', "”": '"', "„": '"', "‟": '"', "ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl",
     "ﬃ": "ffi", "ﬄ": "ffl",
 })  # fmt: skip
-# The layers that bert_score compares, which correlate best with the judgements of WMT16, by the last part of the name.
+# The layers that bert_score compares in the models that are most used, by the last part of the name.
 LAYERS = {
-    "bert-base-uncased": 9, "bert-large-uncased": 18, "bert-base-multilingual-cased": 9, "bert-base-chinese": 8,
-    "roberta-base": 10, "roberta-large": 17, "roberta-large-mnli": 19, "xlm-roberta-base": 9, "xlm-roberta-large": 17,
-    "distilbert-base-uncased": 5, "distilbert-base-multilingual-cased": 5, "distilroberta-base": 5, "mpnet-base": 8,
-    "deberta-base": 9, "deberta-base-mnli": 9, "deberta-large": 16, "deberta-large-mnli": 18, "deberta-xlarge": 18,
-    "deberta-xlarge-mnli": 40, "deberta-v3-base": 9, "deberta-v3-large": 12, "electra-base-discriminator": 9,
-    "electra-large-discriminator": 14, "bart-base": 6, "bart-large": 10, "bart-large-mnli": 11, "t5-small": 6,
-    "t5-base": 11, "t5-large": 23,
+    "bert-base-uncased": 9, "bert-large-uncased": 18, "bert-base-multilingual-cased": 9, "distilbert-base-uncased": 5,
+    "roberta-base": 10, "roberta-large": 17, "roberta-large-mnli": 19, "deberta-large-mnli": 18,
+    "deberta-xlarge-mnli": 40,
 }  # fmt: skip
-_NO_LIMIT = 1_000_000  # tokens; a tokenizer with a higher limit has none
+_NO_LIMIT = 1_000_000  # tokens, in place of the 1e30 of a tokenizer without a limit
 _WITH_SPACE = ("Roberta", "GPT2")  # tokenizers to which bert_score gives a space in front of a text
 
 
@@ -71,38 +59,31 @@ class Encoder:
     """
 
     auto_class = "AutoModel"  # of transformers, which makes the model
-    unused: tuple[str, ...] = ("pooler.",)  # weights that are not used, and that some files lack
     model: Any
-    context: int | None  # tokens that it reads, special ones included; None: any number
-    details: tuple[str, ...]  # of the signature
+    context: int  # tokens that it reads, special ones included
+    details: str  # of the signature
 
     def __init__(self, name: str, batch_size: int) -> None:
         if importlib.util.find_spec("transformers") is None:
             raise MissingDependencyError(
                 f'{name} is a model of transformers, which is not installed: pip install "showtell[transformers]".'
             )
-        is_clip = self.auto_class == "CLIPModel"
+        needed = {"with_processor": self.auto_class == "CLIPModel", "or_pickle": True}
         is_folder = Path(name).is_dir()
-        self.folder = Path(name) if is_folder else repository_folder(name, with_processor=is_clip, or_pickle=True)
-        missing = missing_files(self.folder, with_processor=is_clip, or_pickle=True)
-        if missing:
+        self.folder = Path(name) if is_folder else repository_folder(name, **needed)
+        if missing := missing_files(self.folder, **needed):
             raise CheckpointError(f"The model {name} is incomplete: {self.folder} lacks {', '.join(missing)}.")
         self.name = Path(name).resolve().name if is_folder else name
         self.batch_size = batch_size
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.settings = self._open("AutoConfig")
-        kernel = named_kernel(read_json(self.folder / SETTINGS))
-        if kernel:
-            raise CheckpointError(
-                f"{self.folder / SETTINGS} names a repository with code for attention ({kernel}), and code of others "
-                "is never run here; remove attn_implementation from it."
-            )
+        refuse_kernels(self.folder)
         self.tokenizer = self._open("AutoTokenizer")
 
     def open_model(self, **settings: Any) -> None:
         """Open the weights, with other settings than the folder's where given."""
         self.model, loaded = self._open(self.auto_class, dtype=torch.float32, output_loading_info=True, **settings)
-        missing = sorted(key for key in loaded["missing_keys"] if not key.startswith(self.unused))
+        missing = sorted(key for key in loaded["missing_keys"] if not key.startswith("pooler."))  # which nothing uses
         if missing:
             raise CheckpointError(
                 f"The weights in {self.folder} are not those of a whole {type(self.model).__name__}: {len(missing)} "
@@ -136,16 +117,16 @@ class Encoder:
         """What its vectors depend on."""
         import transformers
 
-        own = (f"model:{self.name}", f"weights:{self.fingerprint}", *self.details)
-        return "|".join((*own, "dtype:fp32", f"transformers:{transformers.__version__}"))
+        own = f"model:{self.name}|weights:{self.fingerprint}|{self.details}"
+        return f"{own}|dtype:fp32|transformers:{transformers.__version__}"
 
     def prepare(self, text: str) -> str:
         """A text as the tokenizer is given it."""
         raise NotImplementedError
 
-    def token_ids(self, texts: Sequence[str], context: int | None) -> list[list[int]]:
-        """The tokens of each text with the special ones around them, not those beyond a context."""
-        limits = {} if context is None else {"truncation": True, "max_length": context}
+    def token_ids(self, texts: Sequence[str], *, whole: bool = False) -> list[list[int]]:
+        """The tokens of each text, special ones around them; those beyond the context where they are whole."""
+        limits = {} if whole else {"truncation": True, "max_length": self.context}
         with quiet():
             ids: list[list[int]] = self.tokenizer(list(map(self.prepare, texts)), **limits)["input_ids"]
         return ids
@@ -162,7 +143,6 @@ class ClipEncoder(Encoder):
     """
 
     auto_class = "CLIPModel"
-    unused = ()
 
     def __init__(self, name: str, base: str | None, batch_size: int) -> None:
         is_file = Path(name).suffix in FILES and not Path(name).is_dir()
@@ -182,7 +162,7 @@ class ClipEncoder(Encoder):
             self._take_weights(Path(name))
         self.context = int(self.settings.text_config.max_position_embeddings)
         pixels = int(self.settings.vision_config.image_size)
-        self.details = (f"prefix:{PROMPT.strip()}", f"context:{self.context}", f"image:{pixels}")
+        self.details = f"prefix:{PROMPT.strip()}|context:{self.context}|image:{pixels}"
         processor = self._open("AutoImageProcessor")
         self._prepare_photo = Compose([
             Resize(pixels, InterpolationMode.BICUBIC), CenterCrop(pixels), ToTensor(),
@@ -197,10 +177,8 @@ class ClipEncoder(Encoder):
         content = read_torch_file(file)
         content = content.get("state_dict", content) if isinstance(content, dict) else {}
         tensors = {name: tensor for name, tensor in content.items() if isinstance(tensor, Tensor)}
-        if "visual.class_embedding" in tensors:
-            tensors = from_openai(tensors)
         try:
-            missing = self.model.load_state_dict(tensors, strict=False).missing_keys
+            missing = self.model.load_state_dict(from_openai(tensors), strict=False).missing_keys
         except RuntimeError as error:  # shapes
             raise CheckpointError(
                 f"{file} is not of the architecture of {self.name}: {first_line(str(error).partition(':')[2])}"
@@ -213,20 +191,17 @@ class ClipEncoder(Encoder):
         """A caption behind the prompt, in the characters that OpenAI's tokenizer makes of it."""
         return PROMPT + html.unescape(html.unescape(text)).translate(_STRAIGHT)
 
-    def embed_texts(self, captions: Sequence[str]) -> Rows:
-        """Unit vectors of captions behind the prompt: (captions, D). What is beyond the context is left out."""
-        return self._embed("texts", captions, self._text_features)
-
-    def embed_photos(self, paths: Sequence[Path]) -> Rows:
-        """Unit vectors of photos: (photos, D)."""
-        return self._embed("photos", paths, self._photo_features)
-
     @torch.no_grad()
-    def _embed(self, kind: str, items: Sequence[Any], features: Callable[[list[Any]], Tensor]) -> Rows:
-        """Unit vectors of photos or captions, each encoded once: (items, D)."""
+    def embed(self, items: Sequence[str] | Sequence[Path]) -> Rows:
+        """Unit vectors of captions behind the prompt, or of photos, each encoded once: (items, D).
+
+        Raises:
+            DataError: some photos cannot be read.
+        """
+        features: Any = self._photo_features if isinstance(items[0], Path) else self._text_features
         new = [item for item in dict.fromkeys(items) if item not in self._vectors]
         new.sort(key=lambda item: len(str(item)))  # texts of about the same length together
-        with counting(f"{kind} with {self.name}", len(new)) as progress:
+        with counting(f"vectors of {self.name}", len(new)) as progress:
             for first in range(0, len(new), self.batch_size):
                 batch = new[first : first + self.batch_size]
                 vectors = features(batch)
@@ -236,27 +211,21 @@ class ClipEncoder(Encoder):
                 progress(len(batch))
         return np.stack([self._vectors[item] for item in items])
 
-    def _text_features(self, texts: list[str]) -> Tensor:
+    def _text_features(self, texts: list[str]) -> Any:
         """(texts, D). Nothing looks ahead in a text, so what fills it up behind its end needs no mask."""
-        ids = list(map(torch.tensor, self.token_ids(texts, self.context)))
+        ids = list(map(torch.tensor, self.token_ids(texts)))
         tokens = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True).to(self.device)
-        vectors: Tensor = self.model.get_text_features(input_ids=tokens).pooler_output
-        return vectors
+        return self.model.get_text_features(input_ids=tokens).pooler_output
 
-    def _photo_features(self, paths: list[Path]) -> Tensor:
-        """(photos, D).
-
-        Raises:
-            DataError: some cannot be read.
-        """
+    def _photo_features(self, paths: list[Path]) -> Any:
+        """(photos, D)."""
         batches = prepare_batches(paths, lambda path: self._prepare_photo(open_photo(path)), self.batch_size)
         photos: dict[Path, Any] = dict(chain.from_iterable(batches))
         failures = [str(photo).rstrip(".") for photo in photos.values() if isinstance(photo, ImageError)]
         if failures:
             raise DataError(f"{len(failures)} of {len(paths)} photos cannot be read: {summarise(failures, 3)}.")
         pixels = torch.stack([photos[path] for path in paths]).to(self.device)
-        vectors: Tensor = self.model.get_image_features(pixels).pooler_output
-        return vectors
+        return self.model.get_image_features(pixels).pooler_output
 
 
 class BertEncoder(Encoder):
@@ -264,23 +233,18 @@ class BertEncoder(Encoder):
 
     def __init__(self, name: str, layer: int | None, batch_size: int) -> None:
         super().__init__(name, batch_size)
-        layers = getattr(self.settings, "num_hidden_layers", None)
-        if layers is None:
-            raise CheckpointError(
-                f'{self.name} is a model of type "{self.settings.model_type}" without one stack of layers, which '
-                "BERTScore cuts off; give an encoder such as roberta-large or bert-base-uncased."
-            )
+        layers = getattr(self.settings, "num_hidden_layers", 0)  # 0: it is no encoder of texts
         layer = LAYERS.get(self.name.partition("@")[0].rpartition("/")[2]) if layer is None else layer
-        if layer is None or layer > layers:
+        if not layers or layer is None or layer > layers:
             problem = "it is not known which one BERTScore compares" if layer is None else f"there is no layer {layer}"
             raise UsageError(
-                f"{self.name} has {layers} layers, and {problem}; give --bert-layer from 0 (its embeddings) on."
+                f"{self.name} has {layers} layers of an encoder of texts, and {problem}; give --bert-layer from 0 (the "
+                "embeddings) on, or another model, such as roberta-large."
             )
-        self.details = (f"layer:{layer}",)
+        self.details = f"layer:{layer}"
         self.open_model(num_hidden_layers=layer)
         self.model = self.model.get_encoder() if self.settings.is_encoder_decoder else self.model
-        limit = int(self.tokenizer.model_max_length)
-        self.context = None if limit > _NO_LIMIT else limit
+        self.context = min(int(self.tokenizer.model_max_length), _NO_LIMIT)
         self._leading = " " if type(self.tokenizer).__name__.startswith(_WITH_SPACE) else ""
         self.special = [self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]
 
@@ -292,7 +256,7 @@ class BertEncoder(Encoder):
     def encode(self, texts: Iterable[str]) -> dict[str, tuple[list[int], Rows]]:
         """The tokens of each text, and their unit vectors: (tokens, D)."""
         ordered = sorted(dict.fromkeys(texts), key=len)
-        ids = self.token_ids(ordered, self.context)
+        ids = self.token_ids(ordered)
         encoded: dict[str, tuple[list[int], Rows]] = {}
         for first in range(0, len(ordered), self.batch_size):
             part = slice(first, first + self.batch_size)

@@ -38,15 +38,23 @@ Rows = npt.NDArray[np.float32]
 class LearnedScore(Score):
     """A score that compares with a model. Statistics: its numbers for each image."""
 
+    formula: ClassVar[str]  # in its signature
+
     def encoder(self, corpus: Corpus) -> Any:
         """The model that it compares with, a `ClipEncoder` or `BertEncoder`."""
-        return getattr(corpus.models, str(self.weights).removesuffix("_model"))
+        assert corpus.models is not None and self.weights is not None  # or it would not run
+        return corpus.models.encoder(self.weights)
+
+    def signature(self, corpus: Corpus) -> str:
+        """References, the model with everything that its vectors depend on, the formula, version."""
+        references = f"{corpus.reference_counts}|" if "references" in self.needs else ""
+        return f"{references}{self.encoder(corpus).signature}|{self.formula}|version:{__version__}"
 
     def warning(self, corpus: Corpus) -> str | None:
         """Texts beyond the context of the model."""
         encoder = self.encoder(corpus)
         texts = [*corpus.predictions, *(chain.from_iterable(corpus.references) if "references" in self.needs else ())]
-        count = sum(len(ids) > (encoder.context or len(ids)) for ids in encoder.token_ids(texts, None))
+        count = sum(len(ids) > encoder.context for ids in encoder.token_ids(texts, whole=True))
         if not count:
             return None
         return (
@@ -62,7 +70,7 @@ class ClipScore(LearnedScore):
     summary = "CLIPScore: how near caption and photo are for a CLIP"
     needs: ClassVar[tuple[Need, ...]] = ("images", "weights")
     weights: ClassVar[ModelName | None] = "clip_model"
-    scale: ClassVar[float] = 2.5  # w
+    scale, formula = 2.5, "w:2.5"
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 1)."""
@@ -70,14 +78,10 @@ class ClipScore(LearnedScore):
 
     def of_photos(self, corpus: Corpus) -> Floats:
         """w max(cos(c, v), 0): (images,)."""
-        photos = self.encoder(corpus).embed_photos([facts.path for facts in corpus.facts if facts.path is not None])
-        cosines: Floats = (photos * self.encoder(corpus).embed_texts(corpus.predictions)).sum(axis=1, dtype=np.float64)
+        clip = self.encoder(corpus)
+        photos = clip.embed([facts.path for facts in corpus.facts if facts.path is not None])
+        cosines: Floats = (photos * clip.embed(corpus.predictions)).sum(axis=1, dtype=np.float64)
         return self.scale * np.maximum(cosines, 0)
-
-    def signature(self, corpus: Corpus) -> str:
-        """The CLIP with everything that its vectors depend on, w, version."""
-        references = f"{corpus.reference_counts}|" if "references" in self.needs else ""
-        return f"{references}{self.encoder(corpus).signature}|w:{self.scale}|version:{__version__}"
 
 
 class RefClipScore(ClipScore):
@@ -90,9 +94,9 @@ class RefClipScore(ClipScore):
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 1)."""
         of_photos, clip = self.of_photos(corpus), self.encoder(corpus)
-        references = clip.embed_texts(list(chain.from_iterable(corpus.references)))
+        references = clip.embed(list(chain.from_iterable(corpus.references)))
         counts = [len(texts) for texts in corpus.references]
-        captions = np.repeat(clip.embed_texts(corpus.predictions), counts, axis=0)
+        captions = np.repeat(clip.embed(corpus.predictions), counts, axis=0)
         cosines = (captions * references).sum(axis=1, dtype=np.float64)
         nearest = np.maximum(np.maximum.reduceat(cosines, np.cumsum([0, *counts[:-1]])), 0)
         return _share(2 * of_photos * nearest, of_photos + nearest)[:, None]
@@ -104,7 +108,7 @@ class PacScore(ClipScore):
     numbers = (ScoreNumber("pac_s", "PAC-S", maximum=2.0, explanation_rank=9),)
     summary = "PAC-S: CLIPScore with the weights that its authors trained"
     weights = "pac_model"
-    scale = 2.0
+    scale, formula = 2.0, "w:2.0"
 
 
 class RefPacScore(RefClipScore):
@@ -113,7 +117,7 @@ class RefPacScore(RefClipScore):
     numbers = (ScoreNumber("ref_pac_s", "RefPAC-S", maximum=4 / 3, explanation_rank=10),)
     summary = "RefPAC-S: harmonic mean of PAC-S and the cosine with the nearest reference"
     weights = "pac_model"
-    scale = 2.0
+    scale, formula = 2.0, "w:2.0"
 
 
 class BertScore(LearnedScore):
@@ -127,6 +131,7 @@ class BertScore(LearnedScore):
     summary = "BERTScore: how near the tokens of caption and reference are for an encoder of texts"
     needs = ("references", "weights")
     weights = "bert_model"
+    formula = "idf:no|rescaled:no"
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 3)."""
@@ -145,10 +150,6 @@ class BertScore(LearnedScore):
                 ]
                 progress(len(captions))
         return np.stack(rows)
-
-    def signature(self, corpus: Corpus) -> str:
-        """References, the encoder with everything that its vectors depend on, version."""
-        return f"{corpus.reference_counts}|{self.encoder(corpus).signature}|idf:no|rescaled:no|version:{__version__}"
 
 
 Text = tuple[Sequence[int], Rows]  # tokens and their unit vectors: (tokens, D)

@@ -25,6 +25,7 @@ the mean. Written from the papers and from what the reference puts out; where th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, partial
 from itertools import chain, islice, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -132,26 +133,15 @@ def _best_statistics(
     return [rows[first + int(np.argmax(scores[first:end]))] for first, end in pairwise([0, *ends])]
 
 
-class _Word:
-    """What METEOR knows of a word."""
-
-    __slots__ = ("is_function", "key", "stem", "synsets")
-
-    def __init__(self, text: str, index: MeteorIndex) -> None:
-        self.key = java_hash(text)
-        self.stem = java_hash(stem(text))
-        self.synsets = frozenset(synsets(text, index))
-        self.is_function = text in index.function_words
-
-
 Span = tuple[int, int]  # start, words
 
 
 class _Sentence(NamedTuple):
     """A caption as METEOR sees it."""
 
-    words: list[_Word]
-    positions: dict[_Word, list[int]]  # where each word is
+    words: list[str]
+    is_function: list[bool]  # of each word
+    positions: dict[str, list[int]]  # where each word is
     phrases: list[tuple[int, int, int]]  # (start, words, node) where the table has paraphrases
     spans: dict[int, list[Span]]  # node: where it is, for all phrases of the table
 
@@ -175,90 +165,76 @@ class Lexicon:
     def __init__(self, index: MeteorIndex, vocabulary: Iterable[str]) -> None:
         """Look up the words of a corpus."""
         self._index = index
-        self._words = {text: _Word(text, index) for text in sorted(vocabulary)}
-        self._words_sharing: dict[tuple[int, int], list[_Word]] = {}  # (kind, what is shared): the words that share it
-        for word in self._words.values():
-            for shared in _shared(word):
-                self._words_sharing.setdefault(shared, []).append(word)
-        self._kinds: dict[_Word, dict[_Word, list[int]]] = {}
-        self._paraphrases: dict[int, dict[int, int]] = {}
+        self._listed = cache(self._ranks)
+        shared = {word: _shared(word, index) for word in vocabulary}
+        sharing: dict[tuple[int, int], list[str]] = {}  # (kind, what is shared): the words that share it
+        for word, keys in shared.items():
+            for key in keys:
+                sharing.setdefault(key, []).append(word)
+        self._kinds: dict[str, dict[str, set[int]]] = {}  # the words that match a word, and in which ways
+        for word, keys in shared.items():
+            matching = self._kinds[word] = {}
+            for key in keys:
+                for other in sharing[key]:
+                    matching.setdefault(other, set()).add(key[0])
 
     def sentences(self, texts: Sequence[list[str]]) -> Iterator[_Sentence]:
         """Prepare normalised captions."""
-        for text, phrases in zip(texts, self._index.phrases(texts), strict=True):
-            words = [self._words[word] for word in text]
-            positions: dict[_Word, list[int]] = {}
+        for words, phrases in zip(texts, self._index.phrases(texts), strict=True):
+            positions: dict[str, list[int]] = {}
             for position, word in enumerate(words):
                 positions.setdefault(word, []).append(position)
             spans: dict[int, list[Span]] = {}
             for start, size, node, _ in phrases:
                 spans.setdefault(node, []).append((start, size))
             listed = [(start, size, node) for start, size, node, has_paraphrases in phrases if has_paraphrases]
-            yield _Sentence(words, positions, listed, spans)
+            yield _Sentence(words, [word in self._index.function_words for word in words], positions, listed, spans)
 
     def matches(self, test: _Sentence, references: Sequence[_Sentence]) -> Iterator[Options]:
         """For each reference all possible matches, by where they start in it, there in the order of kinds."""
-        of_word: dict[_Word, list[tuple[int, int]]] = {}  # (kind, start) of each match
-        from_reference: dict[int, list[Span]] = {}  # a phrase of a reference: where its paraphrases are
+        starts = cache(partial(self._starts, test))  # of the words that match a word of a reference
+        paraphrased = cache(partial(self._spans, test))  # of the paraphrases of a phrase of a reference
         nodes: set[int] = set().union(*(reference.spans for reference in references))
         from_test = [phrase for phrase in test.phrases if not nodes.isdisjoint(self._listed(phrase[2]))]
         for reference in references:
-            for word in reference.positions.keys() - of_word.keys():
-                of_word[word] = self._starts(word, test)
             is_equal = test.words == reference.words
             options = [
-                [_Match(at, 1, start, 1, kind) for kind, start in of_word[word] if kind == EXACT or not is_equal]
+                [_Match(at, 1, start, 1, kind) for kind, start in starts(word) if kind == EXACT or not is_equal]
                 for at, word in enumerate(reference.words)
             ]
-            if is_equal:
-                yield options
-                continue
-            for at, size, node in reference.phrases:
-                if node not in from_reference:
-                    from_reference[node] = self._spans(node, test)
-                options[at] += [_Match(at, size, *span, PARAPHRASE) for span in from_reference[node]]
-            for start, length, node in from_test:
-                for at, size in self._spans(node, reference):
-                    options[at].append(_Match(at, size, start, length, PARAPHRASE))
+            if not is_equal:
+                for at, size, node in reference.phrases:
+                    options[at] += [_Match(at, size, *span, PARAPHRASE) for span in paraphrased(node)]
+                for start, length, node in from_test:
+                    for at, size in self._spans(reference, node):
+                        options[at].append(_Match(at, size, start, length, PARAPHRASE))
             yield options
 
-    def _starts(self, word: _Word, sentence: _Sentence) -> list[tuple[int, int]]:
-        """The words of a sentence that match a word: (kind, start), kind by kind."""
-        if word not in self._kinds:
-            self._kinds[word] = self._matching(word)
-        kinds = self._kinds[word]
-        common = kinds.keys() & sentence.positions.keys()
-        return sorted((kind, start) for other in common for kind in kinds[other] for start in sentence.positions[other])
+    def _starts(self, sentence: _Sentence, word: str) -> list[tuple[int, int]]:
+        """The words of a sentence that match a word: (kind, start), kind by kind; equal ones in no other way."""
+        matching = self._kinds[word]
+        return sorted(
+            (kind, start)
+            for other in matching.keys() & sentence.positions.keys()
+            for kind in ([EXACT] if EXACT in matching[other] else matching[other])
+            for start in sentence.positions[other]
+        )
 
-    def _matching(self, word: _Word) -> dict[_Word, list[int]]:
-        """The words that match a word, and in which ways."""
-        by_word: dict[_Word, list[int]] = {}
-        for shared in _shared(word):
-            for other in self._words_sharing[shared]:
-                kinds = by_word.setdefault(other, [])
-                if shared[0] not in kinds:
-                    kinds.append(shared[0])
-        return {other: [EXACT] if EXACT in kinds else kinds for other, kinds in by_word.items()}
-
-    def _listed(self, node: int) -> dict[int, int]:
+    def _ranks(self, node: int) -> dict[int, int]:
         """The paraphrases of a phrase, each with its index in the list."""
-        if node not in self._paraphrases:
-            self._paraphrases[node] = {other: rank for rank, other in enumerate(self._index.paraphrases_of(node))}
-        return self._paraphrases[node]
+        return {other: rank for rank, other in enumerate(self._index.paraphrases_of(node))}
 
-    def _spans(self, node: int, sentence: _Sentence) -> list[Span]:
+    def _spans(self, sentence: _Sentence, node: int) -> list[Span]:
         """Where a sentence has paraphrases of a phrase, in the order of the phrase's list."""
         listed = self._listed(node)
         common = sorted(listed.keys() & sentence.spans.keys(), key=listed.__getitem__)
         return [span for other in common for span in sentence.spans[other]]
 
 
-def _shared(word: _Word) -> Iterator[tuple[int, int]]:
-    """What makes two words match: (kind, what they share)."""
-    yield EXACT, word.key
-    yield STEM, word.stem
-    for synset in word.synsets:
-        yield SYNONYM, synset
+def _shared(word: str, index: MeteorIndex) -> list[tuple[int, int]]:
+    """What makes a word match another: (kind, what both share)."""
+    synonyms = ((SYNONYM, synset) for synset in synsets(word, index))
+    return [(EXACT, java_hash(word)), (STEM, java_hash(stem(word))), *dict.fromkeys(synonyms)]
 
 
 def statistics(test: _Sentence, reference: _Sentence, options: Options) -> list[int]:
@@ -271,14 +247,14 @@ def statistics(test: _Sentence, reference: _Sentence, options: Options) -> list[
     matched = [0] * 16
     words = reference_words = 0
     for at, size, start, length, kind in chosen:
-        for word in test.words[start : start + length]:
-            matched[4 * kind + 2 * word.is_function] += 1
-        for word in reference.words[at : at + size]:
-            matched[4 * kind + 2 * word.is_function + 1] += 1
+        for is_function in test.is_function[start : start + length]:
+            matched[4 * kind + 2 * is_function] += 1
+        for is_function in reference.is_function[at : at + size]:
+            matched[4 * kind + 2 * is_function + 1] += 1
         words += length
         reference_words += size
     lengths = [len(test.words), len(reference.words)]
-    functions = [sum(word.is_function for word in sentence.words) for sentence in (test, reference)]
+    functions = [sum(test.is_function), sum(reference.is_function)]
     fragments = 0 if chunks == 1 and [words, reference_words] == lengths else chunks
     return [*lengths, *functions, *matched, chunks, words, reference_words, fragments]
 

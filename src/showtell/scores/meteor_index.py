@@ -17,7 +17,7 @@ import hashlib
 import importlib.util
 import os
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain, islice
@@ -156,20 +156,15 @@ def _fingerprint(source: Path) -> str:
         return stream.read().hex()
 
 
-class _WordHashes(dict[str, int]):
-    """The hash of each word, made when it is first asked for."""
-
-    def __missing__(self, word: str) -> int:
-        self[word] = number = int.from_bytes(
-            hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
-        )
-        return number
+@lru_cache(maxsize=1 << 18)
+def _hash(word: str) -> int:
+    """64 bits."""
+    return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
-def _hashes(words: Iterator[str]) -> Hashes:
+def _hashes(words: Iterable[str]) -> Hashes:
     """The hashes of single words: (words,)."""
-    known = _WordHashes()
-    return np.fromiter((known[word] for word in words), np.uint64)
+    return np.fromiter(map(_hash, words), np.uint64)
 
 
 def _longer(phrases: Hashes, words: Hashes) -> Hashes:
@@ -179,7 +174,6 @@ def _longer(phrases: Hashes, words: Hashes) -> Hashes:
 
 def _build(table: Path, folder: Path) -> None:
     """Write the index of a table into an empty folder."""
-    known = _WordHashes()
     sides: tuple[list[Hashes], list[Hashes]] = ([], [])
     beginnings = [np.zeros(0, dtype=np.uint64)]
     with gzip.open(table, "rt", encoding="utf-8", newline="\n") as stream:
@@ -188,9 +182,7 @@ def _build(table: Path, folder: Path) -> None:
                 words = list(map(str.split, phrases))
                 lengths = np.fromiter(map(len, words), np.int64, len(words))
                 hashes = np.zeros((len(words), LONGEST_PHRASE), dtype=np.uint64)
-                hashes[np.arange(LONGEST_PHRASE) < lengths[:, None]] = np.fromiter(
-                    (known[word] for word in chain.from_iterable(words)), np.uint64
-                )
+                hashes[np.arange(LONGEST_PHRASE) < lengths[:, None]] = _hashes(chain.from_iterable(words))
                 key = np.zeros(len(words), dtype=np.uint64)
                 for size in range(1, lengths.max() + 1):
                     key = np.where(lengths >= size, _longer(key, hashes[:, size - 1]), key)

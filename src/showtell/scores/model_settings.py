@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pydantic import Field
 
@@ -27,10 +26,7 @@ class ScoreModelSettings(Config):
     )
     bert_model: str | None = Field(None, description=f"Encoder of BERTScore: {_SOURCE}")
     bert_layer: int | None = Field(
-        None,
-        ge=0,
-        le=1000,
-        description="Layer whose vectors BERTScore compares; models that bert_score knows by name need none.",
+        None, ge=0, le=1000, description="Layer whose vectors BERTScore compares; well-known models need none."
     )
     score_batch_size: int = Field(64, ge=1, le=65_536, description="Photos or texts in a batch of these models.")
 
@@ -50,6 +46,7 @@ class ScoreModels:
 
     def __init__(self, **settings: Any) -> None:
         self.settings = ScoreModelSettings.checked(settings)
+        self._opened: dict[ModelName, ClipEncoder | BertEncoder] = {}
 
     def has(self, name: ModelName) -> bool:
         """Whether a person named it."""
@@ -61,30 +58,18 @@ class ScoreModels:
         Raises:
             ShowtellError: a model cannot be used, or lacks the layer.
         """
-        for name in ("clip", "pac", "bert"):
-            if getattr(self.settings, f"{name}_model") is not None:
-                getattr(self, name)
+        for name in filter(self.has, get_args(ModelName)):
+            self.encoder(name)
         return self
 
-    @cached_property
-    def clip(self) -> ClipEncoder:
-        """That of CLIPScore."""
-        return self._open_clip(str(self.settings.clip_model))
+    def encoder(self, name: ModelName) -> ClipEncoder | BertEncoder:
+        """The model that a person named."""
+        from showtell.scores.encoders import BertEncoder, ClipEncoder
 
-    @cached_property
-    def pac(self) -> ClipEncoder:
-        """That of PAC-S."""
-        return self._open_clip(str(self.settings.pac_model))
-
-    def _open_clip(self, name: str) -> ClipEncoder:
-        from showtell.scores.encoders import ClipEncoder
-
-        return ClipEncoder(name, self.settings.clip_model, self.settings.score_batch_size)
-
-    @cached_property
-    def bert(self) -> BertEncoder:
-        """That of BERTScore."""
-        from showtell.scores.encoders import BertEncoder
-
-        settings = self.settings
-        return BertEncoder(str(settings.bert_model), settings.bert_layer, settings.score_batch_size)
+        if name not in self._opened:
+            own, size = str(getattr(self.settings, name)), self.settings.score_batch_size
+            if name == "bert_model":
+                self._opened[name] = BertEncoder(own, self.settings.bert_layer, size)
+            else:
+                self._opened[name] = ClipEncoder(own, self.settings.clip_model, size)
+        return self._opened[name]

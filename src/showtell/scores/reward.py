@@ -113,8 +113,7 @@ class Reward:
         for name in self.weights:
             if name not in reward_numbers():
                 raise UsageError(f'There is no reward "{name}": {nearest(name, reward_numbers())}.')
-        bare = [image for image, captions in references.items() if not captions]
-        if bare or not references:
+        if (bare := [image for image, captions in references.items() if not captions]) or not references:
             raise DataError(f"A reward needs references; {len(bare)} image(s) have none: {summarise(bare)}.")
         self.references = {image: list(map(list, captions)) for image, captions in references.items()}
         self.vocabulary_size = vocabulary_size
@@ -132,8 +131,7 @@ class Reward:
         Raises:
             DataError: an image was not prepared for.
         """
-        unknown = [image for image in image_ids if image not in self.references]
-        if unknown:
+        if unknown := [image for image in image_ids if image not in self.references]:
             raise DataError(f"The reward was not prepared for {len(unknown)} image(s): {summarise(unknown)}.")
         images, samples = words.shape[:2]
         lengths = is_word.sum(-1).flatten().tolist()
