@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 import showtell
 from showtell.errors import DataError, UsageError
 from showtell.scores import DocumentFrequency, ImageFacts
-from showtell.scores.ngrams import NgramIndex, numbered_ngrams
 from tests.scores.conftest import Case
 
 NAMES = {  # the reference's: ours
@@ -139,7 +138,7 @@ UNFITTING = [
     ({"1": "a"}, {"annotations": [{"image_id": 1}]}, "one lacks 'caption'"),
     ({"1": "a"}, {"annotations": [{"image_id": 1, "caption": 2}]}, "An annotation of image 1 is 2, not a text."),
     (["a dog"], 3, "a list of lists of texts, not 3."),
-    ({"1": "a", "2": "a"}, {"1": ImageFacts(), "2": ["a"]}, "References are ImageFacts for some images and not for 2;"),
+    ({"1": "a", "2": "a"}, {"1": ImageFacts(), "2": ["a"]}, "The references of image 1 are ImageFacts("),
 ]
 
 
@@ -246,12 +245,3 @@ def test_ngram_scores_reach_nothing_heavy() -> None:
     heavy += ("showtell.datasets", "showtell.images", "showtell.scenes", "showtell.features", "showtell.hub")
     assert not set(heavy) & set(modules)
     assert sum(module.startswith("showtell") for module in modules) <= 45
-
-
-def test_very_many_words_are_counted_like_few() -> None:
-    index = NgramIndex.of([["a", "b", "a"], ["b"]], [[["a", "b"], ["b", "b"]], [["a"], ["b", "a"]]])
-    caption = np.repeat(np.arange(len(index.lengths)), index.lengths)
-    at, gram, keys = next(numbered_ngrams(index.words, index.lengths, len(index.vocabulary)))
-    few, many = (index._entries(at, gram, grams, caption) for grams in (len(keys), 1 << 60))
-    for name in ("caption", "gram", "count", "position", "group"):
-        np.testing.assert_array_equal(getattr(few, name), getattr(many, name), err_msg=name)

@@ -10,27 +10,14 @@ tables were counted.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from showtell import __version__
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
-from showtell.scores.ngrams import ORDERS, Integers
+from showtell.scores.ngrams import ORDERS, Integers, NgramIndex
 
 _TINY = 1e-15  # added to numerators
 _SMALL = 1e-9  # added to denominators
 SHORT = 0.8  # of the references' words, below which a score without brevity penalty misleads
-
-
-def _number(n: int) -> ScoreNumber:
-    """BLEU-n and where it is used."""
-    return ScoreNumber(
-        f"bleu_{n}",
-        f"BLEU-{n}",
-        can_select=n == ORDERS,
-        in_validation=n == ORDERS,
-        explanation_rank=6 if n == ORDERS else None,
-        can_reward=True,
-    )
 
 
 class Bleu(Score):
@@ -39,14 +26,17 @@ class Bleu(Score):
     Statistics: words, closest reference length, then matched n-grams and n-grams for n = 1, 2, 3, 4.
     """
 
-    numbers = tuple(_number(n) for n in range(1, ORDERS + 1))
+    numbers = (
+        *(ScoreNumber(f"bleu_{n}", f"BLEU-{n}", can_reward=True) for n in range(1, ORDERS)),
+        ScoreNumber("bleu_4", "BLEU-4", can_select=True, in_validation=True, explanation_rank=6, can_reward=True),
+    )
     summary = "corpus BLEU, closest reference length"
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 10)."""
         index = corpus.ngrams
         length = index.lengths[index.is_prediction]
-        columns = [length, closest_lengths(index.lengths, index.image, index.is_prediction)]
+        columns = [length, closest_lengths(index)]
         for n, entries in enumerate(index.counts, start=1):
             starts = np.flatnonzero(np.diff(entries.group, prepend=-1))
             predicted = index.is_prediction[entries.caption]
@@ -93,7 +83,7 @@ class BleuNoBp(Bleu):
         """A sentence where captions are so short that the penalty would say so."""
         index = corpus.ngrams
         length = index.lengths[index.is_prediction].sum()
-        reference = closest_lengths(index.lengths, index.image, index.is_prediction).sum()
+        reference = closest_lengths(index).sum()
         if length >= SHORT * reference:
             return None
         return (
@@ -109,12 +99,11 @@ def mean_precisions(sums: Floats) -> Floats:
     return means
 
 
-def closest_lengths(lengths: Integers, image: Integers, is_prediction: npt.NDArray[np.bool_]) -> Integers:
+def closest_lengths(index: NgramIndex) -> Integers:
     """The reference length closest to the prediction's, of two as close the shorter: (images,)."""
-    own = lengths[is_prediction]
-    of_image = image[~is_prediction]
-    reference = lengths[~is_prediction]
-    distance = np.abs(reference - own[of_image])
+    of_image = index.image[~index.is_prediction]
+    reference = index.lengths[~index.is_prediction]
+    distance = np.abs(reference - index.lengths[index.is_prediction][of_image])
     order = np.lexsort((reference, distance, of_image))
     first = np.flatnonzero(np.diff(of_image[order], prepend=-1))
     return reference[order][first]

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -46,19 +45,13 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One number of two systems on the same images."""
+class Comparison(Difference):
+    """The difference of two systems in one number."""
 
     first: str
     second: str
     number: str
-    difference: Difference  # the first minus the second
     p_holm: float  # corrected for the number of pairs of systems
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        pair = {"first": self.first, "second": self.second, "number": self.number}
-        return {**pair, **asdict(self.difference), "p_holm": self.p_holm}
 
 
 def intervals(report: ScoreReport, samples: int = SAMPLES, seed: int = 0) -> dict[str, Interval]:
@@ -113,7 +106,7 @@ def compare_all(reports: Mapping[str, ScoreReport], samples: int = SAMPLES, seed
         pairs = {pair: of[number] for pair, of in differences.items() if number in of}
         corrected = holm([difference.p for difference in pairs.values()])
         comparisons += [
-            Comparison(*pair, number, difference, p)
+            Comparison(*astuple(difference), *pair, number, p)
             for (pair, difference), p in zip(pairs.items(), corrected, strict=True)
         ]
     return comparisons

@@ -52,10 +52,7 @@ def match(
 
 def _read_facts(references: References) -> dict[str, ImageFacts]:
     """Image id to what is known of it: its references, or more where facts are given."""
-    if isinstance(references, Mapping) and any(isinstance(facts, ImageFacts) for facts in references.values()):
-        other = [image for image, facts in references.items() if not isinstance(facts, ImageFacts)]
-        if other:
-            raise DataError(f"References are ImageFacts for some images and not for {summarise(other)}; give one form.")
+    if isinstance(references, Mapping) and all(isinstance(facts, ImageFacts) for facts in references.values()):
         return {str(image): facts for image, facts in references.items()}
     return {image: ImageFacts(texts) for image, texts in read_references(references).items()}
 

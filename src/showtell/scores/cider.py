@@ -27,15 +27,7 @@ class Cider(Score):
     """CIDEr-D (`cider`) and plain CIDEr (`cider_plain`). Statistics: the two numbers of each image."""
 
     numbers = (
-        ScoreNumber(
-            "cider",
-            "CIDEr-D",
-            maximum=10.0,
-            can_select=True,
-            in_validation=True,
-            explanation_rank=3,
-            can_reward=True,
-        ),
+        ScoreNumber("cider", "CIDEr-D", 10.0, can_select=True, in_validation=True, explanation_rank=3, can_reward=True),
         ScoreNumber("cider_plain", "CIDEr", maximum=10.0),
     )
     summary = "`cider` is what everyone publishes as CIDEr, in truth CIDEr-D; `cider_plain` is the original formula"

@@ -6,7 +6,8 @@ All counts are of words as the tokenizer makes them, all rates are shares betwee
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from statistics import fmean
 
 from showtell.errors import DataError
@@ -20,19 +21,14 @@ UNKNOWN_WORDS = frozenset(["<unk>", "unk", "<unknown>"])
 FAR_LONGER, FAR_SHORTER = 2.5, 0.4  # times the length of references; CIDEr-D's penalty then leaves next to nothing
 
 
-def diagnose(
-    captions: Iterable[str],
-    *,
-    training: Iterable[str] | None = None,
-    vocabulary: Container[str] | None = None,
-) -> dict[str, float]:
+def diagnose(captions: Iterable[str], *, training: Iterable[str] | None = None) -> dict[str, float]:
     """Rates over a set of captions, one per image.
 
     mean_length in words; vocabulary, the number of different words; distinct_1 and distinct_2, different n-grams per
     n-gram; bad_endings and repeats, shares of captions that end in a word like "a", or in which one to four words
-    follow themselves; unknown, the share of words that are not in the vocabulary (None: marks of unknown words);
-    identical, the share of captions that another image has too; most_common, the share of the commonest caption; with
-    training captions novelty, the share that is not among these.
+    follow themselves; unknown, the share of words that are `UNKNOWN_WORDS`; identical, the share of captions that
+    another image has too; most_common, the share of the commonest caption; with training captions novelty, the share
+    that is not among these.
 
     Raises:
         DataError: there are no captions.
@@ -41,16 +37,14 @@ def diagnose(
     if not words:
         raise DataError("There are no captions to diagnose.")
     total = sum(map(len, words))
-    different = {word for caption in words for word in caption}
-    known = different - UNKNOWN_WORDS if vocabulary is None else {word for word in different if word in vocabulary}
     times = Counter(words)
     rates = {
         "mean_length": total / len(words),
-        "vocabulary": float(len(different)),
+        "vocabulary": float(len(set(chain.from_iterable(words)))),
         **{f"distinct_{n}": _distinct(words, n) for n in (1, 2)},
         "bad_endings": _share(bool(caption) and caption[-1] in BAD_ENDINGS for caption in words),
         "repeats": _share(repeats_itself(caption) for caption in words),
-        "unknown": sum(word not in known for caption in words for word in caption) / max(total, 1),
+        "unknown": sum(word in UNKNOWN_WORDS for word in chain.from_iterable(words)) / max(total, 1),
         "identical": _share(times[caption] > 1 for caption in words),
         "most_common": max(times.values()) / len(words),
     }

@@ -91,14 +91,6 @@ class Encoder:
             )
         self.model = self.model.eval().requires_grad_(False).to(self.device)
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Of the weights, whatever file they came from."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(name.encode() + tensor.cpu().numpy().tobytes())
-        return digest.hexdigest()[:12]
-
     def _open(self, auto_class: str, **options: Any) -> Any:
         """The settings, model or tokenizer of the folder, by a class of transformers."""
         import transformers
@@ -112,12 +104,15 @@ class Encoder:
                 f"({type(error).__name__}: {first_line(error)}); get its files once more."
             ) from error
 
-    @property
+    @cached_property
     def signature(self) -> str:
-        """What its vectors depend on."""
+        """What its vectors depend on; the weights are told by a hash of them, whatever file they came from."""
         import transformers
 
-        own = f"model:{self.name}|weights:{self.fingerprint}|{self.details}"
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(name.encode() + tensor.cpu().numpy().tobytes())
+        own = f"model:{self.name}|weights:{digest.hexdigest()[:12]}|{self.details}"
         return f"{own}|dtype:fp32|transformers:{transformers.__version__}"
 
     def prepare(self, text: str) -> str:

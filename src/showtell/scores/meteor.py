@@ -293,7 +293,7 @@ def best_alignment(options: Options, words: int) -> tuple[int, list[_Match]]:
             del longer[BEAM:]
         paths = longer
         settled = not here and max(path[2] for path in paths) < 0
-    rank, _, _, _, history = min(paths, key=_final_rank)
+    *_, history = min(paths, key=lambda path: path[0] + _CHUNK if path[2] >= 0 else path[0])
     chosen = []
     while history is not None:
         match, history = history
@@ -306,10 +306,6 @@ def _extension(match: _Match) -> tuple[int, int, int, int, int, int, _Match]:
     at, size, start, length, kind = match
     gain = -_MATCH * (length + size if kind == EXACT else length // 2 + size // 2)
     return ((1 << length) - 1) << start, start, gain, abs(start - at), start + length, at + size, match
-
-
-def _final_rank(path: _Path) -> int:
-    return path[0] + _CHUNK if path[2] >= 0 else path[0]
 
 
 def _unrivalled(options: Options, words: int) -> set[int]:

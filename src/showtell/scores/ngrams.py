@@ -112,14 +112,8 @@ class NgramIndex:
     def _entries(self, at: Integers, gram: Integers, grams: int, caption: Integers) -> NgramCounts:
         """Occurrences, ascending, to the distinct n-grams of each caption."""
         pair = self.image[caption[at]] * max(grams, 1) + gram  # (image, gram) of each occurrence
-        bits = len(self.words).bit_length()
-        if (self.images * grams).bit_length() + bits < 63:  # sorting one array is faster than sorting by one
-            key = pair << bits | at
-            key.sort()
-            pair, at = key >> bits, key & ((1 << bits) - 1)
-        else:
-            order = np.argsort(pair, kind="stable")
-            pair, at = pair[order], at[order]
+        order = np.argsort(pair, kind="stable")
+        pair, at = pair[order], at[order]
         is_new_pair = np.diff(pair, prepend=-1) != 0
         entry = np.flatnonzero(is_new_pair | (np.diff(caption[at], prepend=-1) != 0))
         return NgramCounts(

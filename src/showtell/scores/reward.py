@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -63,21 +63,6 @@ class IdFrequency:
             number = np.searchsorted(self.keys[longer], key)
             is_known &= self.keys[longer][number] == key
         return np.where(is_known, self.counts[n - 1][number], 0.0)
-
-
-@dataclass(frozen=True)
-class SampleCorpus:
-    """What a score that can be a reward reads of a `Corpus`; a word is its id."""
-
-    predicted_words: Sequence[Sequence[int]]
-    reference_words: Sequence[Sequence[Sequence[int]]]
-    document_frequency: IdFrequency | DocumentFrequency
-    vocabulary_size: int
-
-    @cached_property
-    def ngrams(self) -> NgramIndex:
-        """The n-grams of all captions."""
-        return NgramIndex.of(self.predicted_words, self.reference_words, range(self.vocabulary_size))
 
 
 class Reward:
@@ -137,7 +122,12 @@ class Reward:
         lengths = is_word.sum(-1).flatten().tolist()
         captions = [ids[:length] for ids, length in zip(words.flatten(0, 1).tolist(), lengths, strict=True)]
         references = [self.references[image] for image in image_ids for _ in range(samples)]
-        corpus: Any = SampleCorpus(captions, references, self.document_frequency, self.vocabulary_size)
+        corpus: Any = SimpleNamespace(  # what a score that can be a reward reads of a `Corpus`; a word is its id
+            predicted_words=captions,
+            reference_words=references,
+            ngrams=NgramIndex.of(captions, references, range(self.vocabulary_size)),
+            document_frequency=self.document_frequency,
+        )
         values: dict[str, Floats] = {}
         for metric in dict.fromkeys(map(metric_of, self.weights)):
             score = SCORES[metric]()

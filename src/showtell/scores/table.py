@@ -38,7 +38,7 @@ def as_json(
     ]
     if len(systems) == 1:
         return systems[0]
-    return {"systems": systems, "comparisons": [pair.to_json() for pair in compare_all(reports, samples)]}
+    return {"systems": systems, "comparisons": list(map(asdict, compare_all(reports, samples)))}
 
 
 def as_text(reports: Reports, rates: Rates, samples: int = SAMPLES) -> str:
@@ -79,12 +79,11 @@ def _difference_table(comparisons: Sequence[Comparison]) -> Table:
     """A row for each number of each pair."""
     table = _empty_table("", "difference of", "", "95% interval", "p (Holm)")
     for comparison in comparisons:
-        difference = comparison.difference
         table.add_row(
             comparison.number,
             f"{comparison.first} - {comparison.second}",
-            f"{difference.value:+.4f}",
-            f"[{difference.low:+.4f}, {difference.high:+.4f}]",
+            f"{comparison.value:+.4f}",
+            f"[{comparison.low:+.4f}, {comparison.high:+.4f}]",
             f"{comparison.p_holm:.4f}",
         )
     return table

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ def tokenize(caption: str, following: str = "") -> list[str]:
     if following and _LOOKS_AHEAD.search(caption):
         return list(_words(caption, following))
     if _PLAIN.fullmatch(caption) or not _CROSSES_SPACES.search(caption):
-        return list(chain.from_iterable(map(_PIECES.__getitem__, caption.split())))
+        return list(chain.from_iterable(map(_words_of_piece, caption.split())))
     return list(_words(caption))
 
 
@@ -66,19 +66,7 @@ def _words(text: str, following: str = "") -> tuple[str, ...]:
     return tuple(word for token in _tokens(text, following) if (word := token.lower()) not in PUNCTUATION)
 
 
-class _PieceCache(dict[str, tuple[str, ...]]):
-    """Cache of the words of pieces between two spaces, for short pieces."""
-
-    def __missing__(self, piece: str) -> tuple[str, ...]:
-        if len(piece) > _LONGEST:
-            return _words(piece)
-        if len(self) >= 1 << 18:  # some 60 MB
-            self.clear()
-        self[piece] = words = _words(piece)
-        return words
-
-
-_PIECES = _PieceCache()
+_words_of_piece = lru_cache(maxsize=1 << 18)(_words)  # between two spaces; some 60 MB
 
 # Written as one word, tokenized as two.
 _COMPOUNDS = {
