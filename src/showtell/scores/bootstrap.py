@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -106,8 +106,8 @@ def compare_all(reports: Mapping[str, ScoreReport], samples: int = SAMPLES, seed
         pairs = {pair: of[number] for pair, of in differences.items() if number in of}
         corrected = holm([difference.p for difference in pairs.values()])
         comparisons += [
-            Comparison(*astuple(difference), *pair, number, p)
-            for (pair, difference), p in zip(pairs.items(), corrected, strict=True)
+            Comparison(**asdict(difference), first=first, second=second, number=number, p_holm=p)
+            for ((first, second), difference), p in zip(pairs.items(), corrected, strict=True)
         ]
     return comparisons
 
