@@ -74,7 +74,7 @@ ROWS: list[Row] = [
     ("store on a dataset", "features scenes --encoder small_cnn --out scenes", "scenes holds other files (", None),
     ("weights that are text", f"{FEATURES} weights=r.yaml", "r.yaml is damaged, or no file of torch.save", None),
     ("arrays of objects", "features --from e --out new", "it is damaged or holds Python objects.", objects_in_an_array),
-    ("no HDF5", "features --from e.h5 --out new", "e.h5 cannot be read as HDF5", text("e.h5", "xx")),
+    ("HDF5", "features --from e.h5 --out new", "e.h5 holds no features that are understood: a TSV", text("e.h5", "xx")),
     # --- train
     ("recipe missing", "train none.yaml", "There is no recipe none.yaml: it is not the path of a file, and no", None),
     ("no data of flickr8k", "train flickr8k/nic_lstm", "fetch it with `showtell data get flickr8k`, or set d", None),

@@ -88,5 +88,5 @@ def test_a_dataset_without_boxes_is_refused(tiny_recipe, tiny_boxes: Path, tmp_p
         train(tiny_recipe, tmp_path / "run", quiet=True)
     assert str(caught.value) == (
         "objective.attention_supervision needs the boxes of objects, and the dataset has none: use one with boxes, "
-        "such as COCO captions with the instances file beside them, or set objective.attention_supervision.weight=0."
+        "such as COCO with its instances file, or set objective.attention_supervision.weight=0."
     )

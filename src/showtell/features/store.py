@@ -50,14 +50,16 @@ _ARRAYS = {"boxes": "<f4", "scores": "<f4", "labels": "<i4", "attributes": "<i4"
 class StoreInfo(Config):
     """The metadata of a store."""
 
-    format: int = FORMAT  # version of the layout
-    encoder: dict[str, Any]  # settings of the encoder, without those of where its weights are from
-    fingerprint: str  # hash of the encoder's settings, preprocessing and weights
-    preprocessing: Preprocessing | None = None  # how photos were prepared; None for features of other tools
-    dtype: Precision  # of the stored numbers
-    feature_size: int = Field(ge=1, le=2**20)  # D, numbers of a vector
-    categories: tuple[str, ...] = ()  # names that the labels of regions are indices into
-    attributes: tuple[str, ...] = ()  # names that the attributes of regions are indices into
+    format: int = Field(FORMAT, description="Version of the layout.")
+    encoder: dict[str, Any] = Field(description="Settings of the encoder, without those of where its weights are from.")
+    fingerprint: str = Field(description="Hash of the encoder's settings, preprocessing and weights.")
+    preprocessing: Preprocessing | None = Field(
+        None, description="How photos were prepared; not set for features of other tools."
+    )
+    dtype: Precision = Field(description="Precision of the stored numbers.")
+    feature_size: int = Field(ge=1, le=2**20, description="Numbers of a vector, D.")
+    categories: tuple[str, ...] = Field((), description="Names that the labels of regions are indices into.")
+    attributes: tuple[str, ...] = Field((), description="Names that the attributes of regions are indices into.")
 
     @property
     def made_by(self) -> str:
