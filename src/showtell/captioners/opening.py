@@ -18,12 +18,8 @@ from showtell.features.precision import fastest_precision
 from showtell.files import read_json
 from showtell.hub import SETTINGS, commit_of, find_checkpoint
 
-DTYPES = (
-    "fp32",
-    "bf16",
-    "fp16",
-    "auto",
-)  # precisions of weights; for checkpoints of showtell of the encoder's products
+# Precisions of a model's weights; of a checkpoint of showtell, of its encoder's products.
+DTYPES = ("fp32", "bf16", "fp16", "auto")
 
 
 def open_checkpoint(
