@@ -19,7 +19,7 @@ from showtell.scores.facts import ImageFacts, Need, image_facts
 from showtell.scores.learned import BertScore, ClipScore, PacScore, RefClipScore, RefPacScore
 from showtell.scores.meteor import Meteor
 from showtell.scores.model_settings import ScoreModels
-from showtell.scores.ngrams import DocumentFrequency
+from showtell.scores.ngrams import FEW_IMAGES, DocumentFrequency
 from showtell.scores.report import ScoreReport, measure
 from showtell.scores.rouge import RougeL
 from showtell.scores.spice import Spice
@@ -104,7 +104,7 @@ def available_metrics(
     """
     names, images = set(metrics), tuple(facts)
     missing = {need for need in get_args(Need) if any(image.lacks(need) for image in images)}
-    if document_frequency is not None and not document_frequency.is_reliable:
+    if document_frequency is not None and document_frequency.images < FEW_IMAGES:
         missing.add("document_frequency")
 
     def can_run(kind: type[Score]) -> bool:

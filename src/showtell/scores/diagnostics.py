@@ -38,10 +38,11 @@ def diagnose(captions: Iterable[str], *, training: Iterable[str] | None = None) 
         raise DataError("There are no captions to diagnose.")
     total = sum(map(len, words))
     times = Counter(words)
+    ngrams_of = {n: [gram for caption in words for gram in ngrams(caption, [n])] for n in (1, 2)}
     rates = {
         "mean_length": total / len(words),
         "vocabulary": float(len(set(chain.from_iterable(words)))),
-        **{f"distinct_{n}": _distinct(words, n) for n in (1, 2)},
+        **{f"distinct_{n}": len(set(grams)) / max(len(grams), 1) for n, grams in ngrams_of.items()},
         "bad_endings": _share(bool(caption) and caption[-1] in BAD_ENDINGS for caption in words),
         "repeats": _share(repeats_itself(caption) for caption in words),
         "unknown": sum(word in UNKNOWN_WORDS for word in chain.from_iterable(words)) / max(total, 1),
@@ -52,12 +53,6 @@ def diagnose(captions: Iterable[str], *, training: Iterable[str] | None = None) 
         trained_on = {tuple(tokenize(caption)) for caption in training}
         rates["novelty"] = _share(caption not in trained_on for caption in words)
     return rates
-
-
-def _distinct(captions: Iterable[Sequence[str]], n: int) -> float:
-    """Different n-grams per n-gram of some captions; 0 where there are none."""
-    counts = Counter(gram for caption in captions for gram in ngrams(caption, [n]))
-    return len(counts) / max(counts.total(), 1)
 
 
 def repeats_itself(words: Sequence[str]) -> bool:

@@ -128,13 +128,11 @@ class Encoder:
 
 
 class ClipEncoder(Encoder):
-    """A CLIP, and the vectors that it made.
+    """A CLIP (A. Radford et al., ICML 2021), and the vectors that it made.
 
-    A. Radford et al., Learning transferable visual models from natural language supervision, ICML 2021. Photos are
-    prepared and texts cleaned as in OpenAI's own code, which CLIPScore and PAC-S run: Pillow's bicubic filter, the
-    central square as torchvision cuts it (transformers' processors resize and cut otherwise), HTML entities and
-    typographic quotes undone. A file of weights needs a base: the CLIP whose architecture, tokenizer
-    and preprocessing it has.
+    Photos are prepared and texts cleaned as in OpenAI's own code, which CLIPScore and PAC-S run: Pillow's bicubic
+    filter, the central square as torchvision cuts it (transformers' processors resize and cut otherwise), HTML entities
+    and typographic quotes undone. A file of weights needs a base: the CLIP whose architecture and tokenizer it has.
     """
 
     auto_class = "CLIPModel"

@@ -153,11 +153,6 @@ class DocumentFrequency:
     images: int
     source: str  # which captions these are, for the signature
 
-    @property
-    def is_reliable(self) -> bool:
-        """Whether it comes from enough images to tell common words from rare ones."""
-        return self.images >= FEW_IMAGES
-
     @classmethod
     def of(cls, references: Iterable[Iterable[Words]], source: str) -> DocumentFrequency:
         """From the words of the references of each image."""

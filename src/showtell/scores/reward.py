@@ -20,7 +20,7 @@ from torch import Tensor
 from showtell.errors import DataError, UsageError, nearest, summarise
 from showtell.scores import SCORES, metric_of, reward_numbers
 from showtell.scores.base import Floats, image_numbers
-from showtell.scores.ngrams import DocumentFrequency, Integers, NgramCounts, NgramIndex, numbered_ngrams
+from showtell.scores.ngrams import Integers, NgramCounts, NgramIndex, numbered_ngrams
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,6 @@ class Reward:
         *,
         vocabulary_size: int,
         weights: Mapping[str, float] | None = None,
-        document_frequency: DocumentFrequency | None = None,
     ) -> None:
         """Count the n-grams of the training captions.
 
@@ -88,7 +87,6 @@ class Reward:
             references: image id to the word ids of its captions, the end included if it shall count.
             vocabulary_size: ids are below this.
             weights: number of a score that can be a reward, to its weight; None is CIDEr-D alone.
-            document_frequency: of n-grams of ids; None counts them in the references.
 
         Raises:
             DataError: an image has no reference, or an id is not below `vocabulary_size`.
@@ -102,8 +100,7 @@ class Reward:
             raise DataError(f"A reward needs references; {len(bare)} image(s) have none: {summarise(bare)}.")
         self.references = {image: list(map(list, captions)) for image, captions in references.items()}
         self.vocabulary_size = vocabulary_size
-        counted = IdFrequency.of(list(self.references.values()), vocabulary_size)
-        self.document_frequency = document_frequency or counted
+        self.document_frequency = IdFrequency.of(list(self.references.values()), vocabulary_size)
 
     def __call__(self, words: Tensor, is_word: Tensor, image_ids: Sequence[str]) -> Tensor:
         """The reward of each sample: (B, N), in double precision, on the samples' device.

@@ -78,14 +78,9 @@ def _score_table(reports: Reports, rates: Rates, samples: int) -> Table:
 def _difference_table(comparisons: Sequence[Comparison]) -> Table:
     """A row for each number of each pair."""
     table = _empty_table("", "difference of", "", "95% interval", "p (Holm)")
-    for comparison in comparisons:
-        table.add_row(
-            comparison.number,
-            f"{comparison.first} - {comparison.second}",
-            f"{comparison.value:+.4f}",
-            f"[{comparison.low:+.4f}, {comparison.high:+.4f}]",
-            f"{comparison.p_holm:.4f}",
-        )
+    for pair in comparisons:
+        systems, interval = f"{pair.first} - {pair.second}", f"[{pair.low:+.4f}, {pair.high:+.4f}]"
+        table.add_row(pair.number, systems, f"{pair.value:+.4f}", interval, f"{pair.p_holm:.4f}")
     return table
 
 
