@@ -19,7 +19,7 @@ def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
     assert mean is not None
     half = 1.96 * np.sqrt(mean * (1 - mean) / 400)
     interval = intervals(report, samples=4000)["rouge_l"]
-    # 4,000 draws: the standard error of a 2.5% quantile is about 0.003 here
+    # the standard error of a 2.5% quantile of 4,000 draws is about 0.003 here
     assert interval.low == pytest.approx(mean - half, abs=0.012)
     assert interval.high == pytest.approx(mean + half, abs=0.012)
 

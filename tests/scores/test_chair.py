@@ -33,7 +33,6 @@ def test_the_longest_name_counts() -> None:
 
 
 def test_without_objects_chair_does_not_run_and_says_why() -> None:
-    assert "chair_i" not in showtell.score(["a"], [["a"]], metrics=None).scores
     facts = {"a": ImageFacts(("a",), frozenset({"dog"})), "b": ImageFacts(("a",))}
     report = showtell.score({"a": "a", "b": "b"}, facts, metrics=["chair", "rouge_l"])
     assert report.skipped["chair_i"] == (

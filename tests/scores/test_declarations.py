@@ -99,8 +99,5 @@ def test_a_number_that_cannot_select_is_refused(tiny_recipe: dict) -> None:
             RecipeError, match=rf'training\.selection_metric.*"{name}" cannot select: .*Known: bleu_4, cider'
         ):
             make_recipe(tiny_recipe)
-
-
-def test_scores_of_which_less_is_better_cannot_select() -> None:
     with pytest.raises(ValueError, match="errors cannot select weights, of which the highest score wins; negate it"):
         ScoreNumber("errors", "Errors", lower_is_better=True, can_select=True)

@@ -22,29 +22,22 @@ INSTANCES = {
     ],
 }
 GIVEN = ("score", "captions.json", "--references", "references.json", "--metrics", "chair", "--json")
+OTHER = [
+    ({**INSTANCES, "images": [{"id": 9}], "annotations": []}, "lists none of the images (1, 2, 3) but 9"),
+    ({}, "other.json is not a COCO file: it should be an object with the lists"),
+]
 
 
-@pytest.fixture(autouse=True)
-def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_of_instances_make_chair_run_on_any_references(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, content in (("references", REFERENCES), ("captions", CAPTIONS), ("instances", INSTANCES)):
         Path(f"{name}.json").write_text(json.dumps(content))
-
-
-def test_objects_of_instances_make_chair_run_on_any_references(capsys):
     content = json.loads(run(capsys, *GIVEN, "--objects", "instances.json")[1])
     # dog and woman are there; the cat and the table are not, which no image of these shows
     assert content["scores"] == {"chair_i": 0.5, "chair_s": pytest.approx(2 / 3)}
     assert "|categories:2|of:4|words:showtell|" in content["signatures"]["chair_i"]
     assert json.loads(run(capsys, *GIVEN)[1])["scores"]["chair_i"] is None
-
-
-def test_mistakes_are_sentences(capsys):
-    other = {**INSTANCES, "images": [{"id": 9}], "annotations": []}
-    for content, sentence in (
-        (other, "lists none of the images (1, 2, 3) but 9"),
-        ({}, "other.json is not a COCO file: it should be an object with the lists"),
-    ):
+    for content, sentence in OTHER:
         Path("other.json").write_text(json.dumps(content))
         status, out, err = run(capsys, *GIVEN, "--objects", "other.json")
         assert (status, out) == (2, "")

@@ -14,6 +14,8 @@ def test_words_are_ordered_by_count_and_then_by_alphabet():
     vocabulary = Vocabulary.build(CAPTIONS)
     assert vocabulary.words == (*SPECIAL, "a", "dog", "sits", "cat", "runs", "the")
     assert len(vocabulary) == 10
+    with pytest.raises(UsageError, match='The vocabulary holds "a" twice'):
+        Vocabulary(["a", "b", "a"])
 
 
 def test_rare_words_and_words_beyond_the_limit_are_unknown():
@@ -31,11 +33,6 @@ def test_rare_words_and_words_beyond_the_limit_are_unknown():
 def test_decoding_undoes_encoding(words):
     vocabulary = Vocabulary.build(CAPTIONS)
     assert vocabulary.decode([*vocabulary.encode(words), vocabulary.pad, 5]) == words
-
-
-def test_a_word_twice_is_refused():
-    with pytest.raises(UsageError, match='The vocabulary holds "a" twice'):
-        Vocabulary(["a", "b", "a"])
 
 
 def test_the_fingerprint_changes_with_words_and_order_and_is_checked():
