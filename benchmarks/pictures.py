@@ -44,7 +44,7 @@ FOLDER = "pictures"  # of DOCS
 # A block of bash with the picture below it.
 BLOCK = re.compile(r"^```bash\n((?:(?!```).*\n)+)```\n\n!\[[^\]]*\]\(" + FOLDER + r"/([\w-]+)\.svg\)", re.MULTILINE)
 SCREEN = re.compile(r"!\[[^\]]*\]\(" + FOLDER + r"/([\w-]+)\.webp\)")
-WRITES = ("--out", "--figure", "--corrections")  # options with a path that is written
+WRITES = ("--out", "--corrections")  # options with a path that is written
 COLOURS, QUALITY = 256, 75  # of a screenshot
 PHONE = 600  # pixels; a narrower window is a phone's
 PHOTOS, SIDE, SEED = 300, 384, 2026  # of my-photos: how many, their pixels, and which

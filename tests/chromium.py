@@ -32,7 +32,6 @@ KEYS = {
     "Enter": 13, "Backspace": 8, " ": 32,
 }  # fmt: skip
 TEXTS = {"Enter": "\r", " ": " "}  # of keys that write something, beside letters
-SHIFT = 8  # of the modifiers of a key
 AXE = Path(__file__).parent / "axe" / "axe.min.js"  # axe-core 4.14.1, with its licences beside it
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 

@@ -48,7 +48,6 @@ TRAIN = "train r.yaml --out new"
 CAPTION = "caption run/best scenes/images/000001.png"
 SCORE = "score pred.json --references ref.json --metrics bleu"
 EVALUATE = "evaluate run/best scenes --metrics bleu"
-EXPLAIN = "explain run/best scenes/images/000001.png"
 FEATURES = "features scenes --encoder small_cnn --out new"
 
 # id, command line, what the sentence says, and what is made beforehand

@@ -173,8 +173,8 @@ def test_what_it_is_and_what_it_can_do(tiny_checkpoint: Path) -> None:
     assert about.name == "sat" and about.library.startswith("showtell ")
     assert about.folder == tiny_checkpoint and about.source == str(tiny_checkpoint) and about.revision is None
     assert set(about.fingerprints) == {"weights", "vocabulary"} and about.origin == {"data": "tiny scenes"}
-    assert abilities.attention == "grid" and abilities.features and abilities.trainable and abilities.stages == 1
+    assert abilities.attention == "grid" and abilities.features and abilities.stages == 1
     assert "prompt" not in abilities.settings and "num_beams" in abilities.settings
     both = Captioner.ensemble([tiny_checkpoint, tiny_checkpoint], device="cpu")
-    assert both.abilities.attention is None and not both.abilities.trainable
+    assert both.abilities.attention is None
     assert both.about.fingerprints == {"members": [about.fingerprints] * 2}

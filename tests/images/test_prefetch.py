@@ -55,7 +55,3 @@ def test_errors_and_a_time_that_ran_out_come_in_place_of_results():
     assert next(drawn) == 1
     with pytest.raises(OSError, match="gone"):
         next(drawn)
-    release = threading.Event()
-    with pytest.raises(TimeoutError):
-        next(prefetch_map(lambda _: release.wait(10), [None], ahead=1, timeout=0.05))
-    release.set()

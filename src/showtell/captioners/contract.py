@@ -86,7 +86,6 @@ class Abilities:
     occlusion: tuple[str, ...] = ("pixels",)  # methods that hide a region
     stages: int = 1  # of decoding, each with captions of its own
     features: bool = False  # captions features of a store
-    trainable: bool = False  # `showtell train` starts from it
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

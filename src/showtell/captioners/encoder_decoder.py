@@ -86,7 +86,6 @@ class EncoderDecoderCaptioner(Captioner):
             occlusion=OCCLUSION_METHODS,
             stages=self.decoder.stages,
             features=True,
-            trainable=not isinstance(self.decoder, Ensemble),
         )
 
     def check(self, settings: DecodingConfig) -> DecodingConfig:

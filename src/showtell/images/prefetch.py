@@ -1,4 +1,4 @@
-"""Prefetching: results in their order, the next few being made by threads while one is used."""
+"""Prefetching: results in the order of their items, computed by threads a few items ahead."""
 
 from __future__ import annotations
 
@@ -12,33 +12,24 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
-def prefetch(items: Iterable[ItemT], *, ahead: int, timeout: float | None = None) -> Iterator[ItemT]:
-    """The same items, drawn by a thread before they are asked for; the arguments are those of `prefetch_map`."""
+def prefetch(items: Iterable[ItemT], *, ahead: int) -> Iterator[ItemT]:
+    """The same items, drawn by a thread ahead of their use; `ahead` is that of `prefetch_map`."""
     remaining = iter(items)
-    drawn = prefetch_map(lambda _: list(islice(remaining, 1)), repeat(None), ahead=ahead, timeout=timeout)
+    drawn = prefetch_map(lambda _: list(islice(remaining, 1)), repeat(None), ahead=ahead)
     for (item,) in takewhile(len, drawn):
         yield item
 
 
 def prefetch_map(
-    function: Callable[[ItemT], ResultT],
-    items: Iterable[ItemT],
-    *,
-    ahead: int,
-    workers: int = 1,
-    timeout: float | None = None,
+    function: Callable[[ItemT], ResultT], items: Iterable[ItemT], *, ahead: int, workers: int = 1
 ) -> Generator[ResultT]:
-    """What a function makes of items, in their order, called by threads before it is asked for.
+    """The results of a function for items, in their order, computed by threads ahead of their use.
 
     Args:
         function: called with one item.
-        items: drawn from by whoever asks for results, `ahead` items before they are used.
-        ahead: results that are made while one is used.
-        workers: threads.
-        timeout: seconds to wait for a result; None: for ever.
-
-    Raises:
-        TimeoutError: a result did not come in time.
+        items: drawn by the consumer's thread, up to `ahead` items early.
+        ahead: number of results that are computed while one is used.
+        workers: number of threads.
     """
     remaining = iter(items)
     waiting: deque[Future[ResultT]] = deque()
@@ -48,6 +39,6 @@ def prefetch_map(
             waiting.extend(pool.submit(function, item) for item in islice(remaining, ahead + 1 - len(waiting)))
             if not waiting:
                 return
-            yield waiting.popleft().result(timeout)
+            yield waiting.popleft().result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -50,11 +50,11 @@ class DecoderConfig(Config):
         return {key: getattr(self, key) for key, value in required.items() if getattr(self, key) != value}
 
 
-def as_overrides(settings: Mapping[str, Any], joined: str = " and ") -> str:
+def as_overrides(settings: Mapping[str, Any]) -> str:
     """Settings of a model as a recipe's overrides.
 
     >>> as_overrides({"name": "hacap", "goals": True})
     'model.name=hacap and model.goals=true'
     """
     values = {key: str(value).lower() if isinstance(value, bool) else value for key, value in settings.items()}
-    return joined.join(f"model.{key}={value}" for key, value in values.items())
+    return " and ".join(f"model.{key}={value}" for key, value in values.items())

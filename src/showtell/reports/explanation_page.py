@@ -21,14 +21,14 @@ MAX_REPEATED = 30  # repeated captions that the page lists
 TITLE = "Explanations of captions"
 
 
-def write_page(file: Path, explanations: Sequence[Explanation], title: str = TITLE) -> None:
+def write_page(file: Path, explanations: Sequence[Explanation]) -> None:
     """Write the page, whole or not at all."""
-    write_text(file, page(explanations, title))
+    write_text(file, page(explanations))
 
 
-def page(explanations: Sequence[Explanation], title: str = TITLE) -> str:
+def page(explanations: Sequence[Explanation]) -> str:
     """The HTML of the page: explanations of photos, all by the same models, in their order."""
-    return render_explanations("explanation_page.html.j2", explanations, title)
+    return render_explanations("explanation_page.html.j2", explanations, TITLE)
 
 
 def fragment(explanation: Explanation) -> str:
