@@ -239,25 +239,25 @@ class BertEncoder(Encoder):
         self.model = self.model.get_encoder() if self.settings.is_encoder_decoder else self.model
         self.context = min(int(self.tokenizer.model_max_length), _NO_LIMIT)
         self._leading = " " if type(self.tokenizer).__name__.startswith(_WITH_SPACE) else ""
-        self.special = [self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]
 
     def prepare(self, text: str) -> str:
         """A text without white space around it, behind a space for some tokenizers."""
         return self._leading + text.strip() if text.strip() else ""
 
     @torch.no_grad()
-    def encode(self, texts: Iterable[str]) -> dict[str, tuple[list[int], Rows]]:
-        """The tokens of each text, and their unit vectors: (tokens, D)."""
+    def encode(self, texts: Iterable[str]) -> dict[str, tuple[npt.NDArray[np.bool_], Rows]]:
+        """Which tokens of each text are not special: (tokens,), and the unit vectors of all: (tokens, D)."""
         ordered = sorted(dict.fromkeys(texts), key=len)
         ids = self.token_ids(ordered)
-        encoded: dict[str, tuple[list[int], Rows]] = {}
+        special = [self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]
+        encoded = {}
         for first in range(0, len(ordered), self.batch_size):
             part = slice(first, first + self.batch_size)
             padded = self.tokenizer.pad({"input_ids": ids[part]}, return_tensors="pt")
             hidden = self.model(**padded.to(self.device)).last_hidden_state
             units = normalize(hidden.float(), dim=-1).cpu().numpy()
             for text, own, rows in zip(ordered[part], ids[part], units, strict=True):
-                encoded[text] = own, rows[: len(own)]
+                encoded[text] = np.isin(own, special, invert=True), rows[: len(own)]
         return encoded
 
 

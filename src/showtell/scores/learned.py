@@ -144,30 +144,27 @@ class BertScore(LearnedScore):
                 part = slice(first, first + encoder.batch_size)
                 captions, references = corpus.predictions[part], corpus.references[part]
                 vectors = encoder.encode([*captions, *chain.from_iterable(references)])
-                rows += [
-                    _best_match(vectors[caption], [vectors[text] for text in texts], encoder.special)
-                    for caption, texts in zip(captions, references, strict=True)
-                ]
+                for caption, texts in zip(captions, references, strict=True):
+                    rows.append(_best_match(vectors[caption], [vectors[text] for text in texts]))
                 progress(len(captions))
         return np.stack(rows)
 
 
-Text = tuple[Sequence[int], Rows]  # tokens and their unit vectors: (tokens, D)
+Text = tuple[npt.NDArray[np.bool_], Rows]  # which tokens are counted, and the unit vectors of all: (tokens, D)
 
 
-def _best_match(caption: Text, references: Sequence[Text], special: list[int]) -> Floats:
-    """The best P, R and F of a caption with its references: (3,). Special tokens are not counted."""
+def _best_match(caption: Text, references: Sequence[Text]) -> Floats:
+    """The best P, R and F of a caption with its references: (3,)."""
+    own, vectors = caption
     rows = []
-    own = np.isin(caption[0], special, invert=True)
-    for tokens, vectors in references:
-        theirs = np.isin(tokens, special, invert=True)
+    for theirs, others in references:
+        row = [0.0, 0.0, 0.0]
         if own.any() and theirs.any():
-            cosines = caption[1] @ vectors.T
+            cosines = vectors @ others.T
             precision = cosines.max(axis=1)[own].mean(dtype=np.float64)
             recall = cosines.max(axis=0)[theirs].mean(dtype=np.float64)
-            rows.append([precision, recall, _share(2 * precision * recall, precision + recall)])
-        else:
-            rows.append([0.0, 0.0, 0.0])
+            row = [precision, recall, _share(2 * precision * recall, precision + recall)]
+        rows.append(row)
     best: Floats = np.array(rows, dtype=np.float64).max(axis=0)
     return best
 
