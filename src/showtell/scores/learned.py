@@ -158,7 +158,7 @@ def _best_match(caption: Text, references: Sequence[Text]) -> Floats:
     own, vectors = caption
     rows = []
     for theirs, others in references:
-        row = [0.0, 0.0, 0.0]
+        row: list[Any] = [0.0, 0.0, 0.0]
         if own.any() and theirs.any():
             cosines = vectors @ others.T
             precision = cosines.max(axis=1)[own].mean(dtype=np.float64)
