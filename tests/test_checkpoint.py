@@ -139,10 +139,10 @@ def test_what_is_no_checkpoint_at_all(tiny_checkpoint, tmp_path, monkeypatch):
     with pytest.raises(CheckpointError) as raised:
         find_checkpoint("someone/something@v2")
     assert str(raised.value) == (
-        "There is no folder someone/something@v2; as a repository of the Hugging Face hub it is not in the "
-        "local cache, and it cannot be fetched (HF_HUB_OFFLINE is set). Where there is a network: "
-        "hf download someone/something "
-        "--revision v2 --local-dir FOLDER; then give that FOLDER."
+        "There is no folder someone/something@v2, and the repository of that name on the Hugging Face hub is not in "
+        "the local cache and cannot be fetched (HF_HUB_OFFLINE is set); check the spelling, the revision, and whether "
+        "you may read it (hf auth login). Where there is a network: hf download someone/something --revision v2 "
+        "--local-dir FOLDER; then give that FOLDER."
     )
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from showtell import ScoreReport, TrainingResult, open_dataset, score
-from showtell.captioners.contract import About
 from showtell.captions import Attention, Caption, Word
 from showtell.datasets import CaptionDataset
 from showtell.evaluation import Evaluation
@@ -24,13 +23,6 @@ def test_a_caption_is_its_text_and_a_run_its_result():
     assert repr([CAPTION]) == "[Caption(text='a red dog', logprob=-1.25, confidence=0.73)]"
     assert repr(replace(CAPTION, finished=False)).endswith("confidence=0.66, finished=False)")
     assert repr(Attention(torch.rand(3, 36), None)) == "Attention(3 words over 36 regions)"
-
-
-def test_a_captioner_says_what_it_learned_from():
-    about = About("sat", "showtell", 9, {}, origin={"data": "runs/scenes", "train_images": 8000})
-    sentence = "The checkpoint learned from 8000 photos of runs/scenes, and knows only their objects and words."
-    assert about.trained_on == sentence
-    assert replace(about, origin={}).trained_on is None
 
 
 def report() -> ScoreReport:

@@ -44,7 +44,7 @@ class Checkpoint:
     decoder: Decoder  # with its weights
     vocabulary: Vocabulary  # of the decoder
     decoding: DecodingConfig  # default decoding settings of `caption`
-    about: dict[str, Any] = field(default_factory=dict)  # origin of the weights, for people
+    origin: dict[str, Any] = field(default_factory=dict)  # of the weights, for people
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
@@ -64,7 +64,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         "preprocessing": encoder.preprocessing.model_dump(mode="json"),
         "model": decoder.config.model_dump(mode="json"),
         "decoding": checkpoint.decoding.model_dump(mode="json"),
-        "about": checkpoint.about,
+        "about": checkpoint.origin,
         "fingerprints": {"weights": _fingerprint(weights), "vocabulary": vocabulary.fingerprint},
         "vocabulary": vocabulary.to_json(),
     }

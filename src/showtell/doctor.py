@@ -149,7 +149,8 @@ def dataset_causes(
     here = dataset.splits.get("train", 0)
     if trained is not None and images not in (None, here) and Path(trained).resolve() != dataset.root.resolve():
         causes.append(
-            f"{captioner.about.trained_on} {dataset.root} has {here} in train: train on these, or start from it "
+            f"The checkpoint learned from {images} photos of {trained}, and knows only their objects and words. "
+            f"{dataset.root} has {here} in train: train on these, or start from it "
             "(training.start_from)."
         )
     if store is not None and (lacking := store.missing([record.image_id for record in records])):

@@ -68,16 +68,13 @@ def test_logprobs_of_features_are_those_of_one_step_after_the_other(model: str, 
 def test_what_may_follow_a_text_sums_to_one(features: Features) -> None:
     """The end, each word, the unknown token, and what no search takes: the padding and the begin."""
     captioner = tiny()
-    words = ("a", "b", "c", "zebra")
+    special = (Vocabulary.pad, Vocabulary.begin)
     for start in ((), ("b",), ("c", "a")):
-        texts = [" ".join(start), *(" ".join((*start, word)) for word in words)]
+        texts = [" ".join(start), *(" ".join((*start, word)) for word in ("a", "b", "c", "zebra"))]
         for image, (text, *longer) in enumerate(captioner.logprobs_features(features, [texts, texts])):
             ids = captioner.vocabulary.encode(start)[1:-1]
             with torch.no_grad():
-                others = [
-                    by_hand(captioner.decoder, features, image, [*ids, special])[-1]
-                    for special in (Vocabulary.pad, Vocabulary.begin)
-                ]
+                others = [by_hand(captioner.decoder, features, image, [*ids, index])[-1] for index in special]
             following = [text.end, *(one.words[-1].logprob for one in longer), *others]
             assert sum(map(math.exp, following)) == pytest.approx(1, abs=1e-5)
 
@@ -100,11 +97,10 @@ def test_a_stage_has_log_probabilities_of_its_own(features: Features) -> None:
     texts = [["a b"], ["c"]]
     last = captioner.logprobs_features(features, texts)
     first = captioner.logprobs_features(features, texts, captioner.settings(stage=0))
-    assert captioner.abilities.stages == 3
     assert captioner.logprobs_features(features, texts, captioner.settings(stage=2)) == last
-    view = StageView(captioner.decoder, 0)
     with torch.no_grad():
-        expected = by_hand(view, features, 0, captioner.vocabulary.encode(["a", "b"])[1:])
+        ids = captioner.vocabulary.encode(["a", "b"])[1:]
+        expected = by_hand(StageView(captioner.decoder, 0), features, 0, ids)
     assert first[0][0].logprob == pytest.approx(sum(expected), abs=1e-5)
     assert first[0][0].logprob != pytest.approx(last[0][0].logprob, abs=1e-3)
 
@@ -118,10 +114,9 @@ def test_of_photos_they_are_those_of_their_features_whatever_the_batches(
     results = captioner.logprobs(photos, texts, batch_size=2)
     assert [len(one) for one in results] == [1, 2, 1, 1, 1]
     (features,) = captioner.encode_photos(photos)
-    for image, (one, other) in enumerate(zip(results, captioner.logprobs_features(features, texts), strict=True)):
-        assert [text.logprob for text in one] == pytest.approx([text.logprob for text in other], abs=1e-5), image
-    alone = captioner.logprobs(photos[1], texts[1])
-    assert [text.logprob for text in alone] == pytest.approx([text.logprob for text in results[1]], abs=1e-5)
+    others = captioner.logprobs_features(features, texts)
+    for one, other in [*zip(results, others, strict=True), (results[1], captioner.logprobs(photos[1], texts[1]))]:
+        assert [text.logprob for text in one] == pytest.approx([text.logprob for text in other], abs=1e-5)
     caption = captioner.caption(photos[0])[0]
     words = captioner.logprobs(photos[0], caption)[0].words
     assert [word.logprob for word in words] == pytest.approx([word.logprob for word in caption.words], abs=1e-4)
@@ -173,7 +168,7 @@ def test_what_it_is_and_what_it_can_do(tiny_checkpoint: Path) -> None:
     assert about.name == "sat" and about.library.startswith("showtell ")
     assert about.folder == tiny_checkpoint and about.source == str(tiny_checkpoint) and about.revision is None
     assert set(about.fingerprints) == {"weights", "vocabulary"} and about.origin == {"data": "tiny scenes"}
-    assert abilities.attention == "grid" and abilities.features and abilities.stages == 1
+    assert abilities.attention == "grid" and abilities.occlusion == ("mean", "remove", "pixels")
     assert "prompt" not in abilities.settings and "num_beams" in abilities.settings
     both = Captioner.ensemble([tiny_checkpoint, tiny_checkpoint], device="cpu")
     assert both.abilities.attention is None

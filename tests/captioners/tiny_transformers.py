@@ -37,13 +37,7 @@ def photo(seed: int, width: int = SIDE, height: int = SIDE) -> Image.Image:
 
 
 def build(name: str, folder: Path, **changes: Any) -> Path:
-    """Save a model with its processor in a folder.
-
-    Args:
-        name: one of `BUILDERS`.
-        folder: is made.
-        changes: arguments of that builder.
-    """
+    """Save one of `BUILDERS` with its processor in a folder; changes are arguments of that builder."""
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(0)
         model, parts = BUILDERS[name](**changes)
@@ -88,8 +82,11 @@ def word_pieces(special: tuple[str, ...] = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", 
     )  # fmt: skip
 
 
+ROLES: dict[str, Any] = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+
+
 def byte_pieces(
-    special: tuple[str, ...], *, begin: bool = False, end: bool = False, roles: dict[str, Any], **more: Any
+    special: tuple[str, ...], *, begin: bool = False, end: bool = False, roles: dict[str, Any] = ROLES
 ) -> Any:
     """As GPT-2 has them; the special tokens have the first ids."""
     merges = list(dict.fromkeys((f"Ġ{word}"[:end], word[end - 1]) for word in WORDS for end in range(1, len(word) + 1)))
@@ -104,7 +101,7 @@ def byte_pieces(
         tokenizer.post_processor = processors.TemplateProcessing(
             single=single, special_tokens=[(token, tokenizer.token_to_id(token)) for token in {first, last} - {None}]
         )
-    return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles, **more)
+    return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles)
 
 
 def _numbered(pieces: list[str]) -> dict[str, int]:
@@ -142,20 +139,16 @@ def blip(patch_size: int = 8) -> Built:
 def blip_2(language: str = "opt") -> Built:
     """BLIP-2: a vision transformer, a Q-Former, and OPT or T5."""
     if language == "opt":
-        tokenizer = byte_pieces(
-            ("<s>", "<pad>", "</s>", "<unk>", "<image>"), begin=True,
-            roles={"bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"},
-        )  # fmt: skip
+        roles = {**dict.fromkeys(ROLES, "</s>"), "pad_token": "<pad>"}
+        tokenizer = byte_pieces(("<s>", "<pad>", "</s>", "<unk>", "<image>"), begin=True, roles=roles)
         end = tokenizer.convert_tokens_to_ids("Ċ")
         text = hf.OPTConfig(
             vocab_size=len(tokenizer), hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4,
             max_position_embeddings=128, word_embed_proj_dim=32, bos_token_id=2, eos_token_id=end, pad_token_id=1,
         )  # fmt: skip
     else:
-        tokenizer = byte_pieces(
-            ("<pad>", "</s>", "<unk>", "<image>"), end=True,
-            roles={"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
-        )  # fmt: skip
+        roles = {role: token for role, token in ROLES.items() if role != "bos_token"}
+        tokenizer = byte_pieces(("<pad>", "</s>", "<unk>", "<image>"), end=True, roles=roles)
         text = hf.T5Config(
             vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, bos_token_id=1,
             eos_token_id=1, pad_token_id=0, decoder_start_token_id=0,
@@ -185,10 +178,8 @@ def florence2() -> Built:
     """Florence-2: DaViT and BART, with task prompts."""
     tokenizer = byte_pieces(
         ("<s>", "<pad>", "</s>", "<unk>", "<mask>", "<image>"), begin=True, end=True,
-        roles={
-            "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "cls_token": "<s>",
-            "sep_token": "</s>", "mask_token": "<mask>", "extra_special_tokens": {"image_token": "<image>"},
-        },
+        roles={**ROLES, "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>",
+               "extra_special_tokens": {"image_token": "<image>"}},
     )  # fmt: skip
     config = hf.Florence2Config(
         vision_config={
@@ -216,11 +207,7 @@ def florence2() -> Built:
 
 def vision_encoder_decoder(patch_size: int = 8) -> Built:
     """A vision transformer and GPT-2 with cross-attention."""
-    tokenizer = byte_pieces(
-        ("<|endoftext|>",),
-        roles={"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>",
-               "pad_token": "<|endoftext|>"},
-    )  # fmt: skip
+    tokenizer = byte_pieces(("<|endoftext|>",), roles=dict.fromkeys(ROLES, "<|endoftext|>"))
     config = hf.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
         hf.ViTConfig(**{**VISION, "patch_size": patch_size}),
         hf.GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=64, is_decoder=True,
@@ -243,10 +230,7 @@ CHAT = (
 
 def llava() -> Built:
     """LLaVA: CLIP and Llama, with a chat template."""
-    tokenizer = byte_pieces(
-        ("<s>", "</s>", "<pad>", "<unk>", "<image>"), begin=True,
-        roles={"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
-    )  # fmt: skip
+    tokenizer = byte_pieces(("<s>", "</s>", "<pad>", "<unk>", "<image>"), begin=True)
     config = hf.LlavaConfig(
         vision_config=hf.CLIPVisionConfig(**VISION, projection_dim=32),
         text_config=hf.LlamaConfig(vocab_size=len(tokenizer), **LLAMA),
@@ -264,10 +248,7 @@ def idefics3() -> Built:
     """Idefics3, of which SmolVLM is made: photos are cut into tiles, as many as their shape needs."""
     rows = tuple(f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5))
     special = ("<s>", "<end_of_utterance>", "<pad>", "<unk>", "<image>", "<fake_token_around_image>", "<global-img>")
-    tokenizer = byte_pieces(
-        (*special, *rows), begin=True,
-        roles={"bos_token": "<s>", "eos_token": "<end_of_utterance>", "unk_token": "<unk>", "pad_token": "<pad>"},
-    )  # fmt: skip
+    tokenizer = byte_pieces((*special, *rows), begin=True, roles={**ROLES, "eos_token": "<end_of_utterance>"})
     config = hf.Idefics3Config(
         vision_config=VISION, text_config=hf.LlamaConfig(vocab_size=len(tokenizer), **LLAMA), image_token_id=4,
         scale_factor=2, pad_token_id=2,
@@ -293,14 +274,9 @@ def qwen2_vl() -> Built:
         },
         image_token_id=5, video_token_id=6, vision_start_token_id=3, vision_end_token_id=4,
     )  # fmt: skip
-    images = hf.Qwen2VLImageProcessor(
-        patch_size=8,
-        merge_size=2,
-        temporal_patch_size=2,
-        size={"shortest_edge": 16 * 16, "longest_edge": 64 * 64},
-        **MEAN,
-    )
-    videos = hf.Qwen2VLVideoProcessor(patch_size=8, merge_size=2, temporal_patch_size=2)
+    patches = {"patch_size": 8, "merge_size": 2, "temporal_patch_size": 2}
+    images = hf.Qwen2VLImageProcessor(**patches, size={"shortest_edge": 16 * 16, "longest_edge": 64 * 64}, **MEAN)
+    videos = hf.Qwen2VLVideoProcessor(**patches)
     template = CHAT.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
     model = hf.Qwen2VLForConditionalGeneration(config)
     model.generation_config = hf.GenerationConfig(
@@ -314,8 +290,7 @@ def paligemma() -> Built:
     """PaliGemma: SigLIP and Gemma, a prompt without a chat template, and a prefix that sees both ways."""
     tokenizer = byte_pieces(
         ("<pad>", "<eos>", "<bos>", "<unk>", "<image>"),
-        roles={"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "pad_token": "<pad>",
-               "extra_special_tokens": {"image_token": "<image>"}},
+        roles={**ROLES, "bos_token": "<bos>", "eos_token": "<eos>", "extra_special_tokens": {"image_token": "<image>"}},
     )  # fmt: skip
     images = hf.SiglipImageProcessor(size=SIZE, **MEAN)
     images.image_seq_length = 16
@@ -331,13 +306,6 @@ def paligemma() -> Built:
 
 
 BUILDERS: dict[str, Callable[..., Built]] = {
-    "blip": blip,
-    "blip-2": blip_2,
-    "git": git,
-    "florence2": florence2,
-    "vision-encoder-decoder": vision_encoder_decoder,
-    "llava": llava,
-    "idefics3": idefics3,
-    "qwen2_vl": qwen2_vl,
-    "paligemma": paligemma,
-}
+    "blip": blip, "blip-2": blip_2, "git": git, "florence2": florence2, "llava": llava, "idefics3": idefics3,
+    "vision-encoder-decoder": vision_encoder_decoder, "qwen2_vl": qwen2_vl, "paligemma": paligemma,
+}  # fmt: skip

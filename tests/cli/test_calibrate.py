@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_a_sentence(capsys, checkpoint, dataset, tiny_scene
     )
     status, out, err = run(capsys, "caption", checkpoint, photo, *SEARCH, "--calibrated", "--ensemble", checkpoint)
     assert (status, out) == (2, "")
-    assert "A calibration is about one checkpoint, and this captioner is an ensemble" in err
+    assert "A calibration belongs to one checkpoint; an ensemble" in err
     (checkpoint / "calibration.json").write_text('{"weights": 3}')
     status, out, err = run(capsys, "caption", checkpoint, photo, *SEARCH, "--calibrated")
     assert (status, out) == (2, "")

@@ -14,7 +14,7 @@ from commands_page import commands_page
 
 from showtell import Captioner
 from showtell.cli.app import VERBS
-from showtell.confidence import Calibration
+from showtell.confidence import Calibration, save_calibration
 from showtell.datasets import open_dataset
 from showtell.decoding import DecodingConfig
 from showtell.types import Features
@@ -77,7 +77,8 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path, tiny_chec
     captioner = Captioner.from_pretrained(folder / "runs" / "mine" / "best")
     captions = [captions[0] for captions in captioner.caption([record.path for record in records])]
     calibration = Calibration.fit(captions, [index % 3 > 0 for index in range(len(captions))], "made up")
-    captioner.save_calibration(calibration, captioner.decoding)
+    weights = captioner.about.fingerprints["weights"]
+    save_calibration(folder / "runs" / "mine" / "best", weights, calibration, captioner.decoding)
     return folder
 
 

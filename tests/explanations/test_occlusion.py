@@ -115,7 +115,7 @@ def test_it_works_without_attention_and_at_a_stage() -> None:
 def test_what_cannot_be_hidden_is_refused() -> None:
     made = captioner()
     batch = encoded_batch(made)
-    with pytest.raises(UsageError, match='There is no occlusion method "pixel"; did you mean "pixels"'):
+    with pytest.raises(UsageError, match='has no occlusion method "pixel"; did you mean "pixels"'):
         occlude(made, batch, WORDS, "pixel")
     ensemble = dataclasses.replace(batch, features=EnsembleFeatures.of([batch.features, batch.features]))
     with pytest.raises(UsageError, match="The members of an ensemble have regions of their own"):

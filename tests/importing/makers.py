@@ -36,13 +36,7 @@ def luo_tensors(case: str) -> OrderedDict[str, Tensor]:
 def luo_infos(case: str, **changes: Any) -> dict[str, Any]:
     """The infos of a case, with other options."""
     options = {**LUO[case], "vocab_size": reference("luo")[case]["vocab_size"], **changes}
-    return {
-        "iter": 10,
-        "epoch": 2,
-        "vocab": vocabulary_of(LUO[case]),
-        "opt": Namespace(**options),
-        "best_val_score": 1.13,
-    }
+    return {"epoch": 2, "vocab": vocabulary_of(LUO[case]), "opt": Namespace(**options), "best_val_score": 1.13}
 
 
 def write_luo(
@@ -68,28 +62,19 @@ class Encoder(nn.Module):
         self.adaptive_pool = nn.AdaptiveAvgPool2d((cells, cells))
 
 
-class Attention(nn.Module):
-    def __init__(self, shapes: Mapping[str, list[int]]) -> None:
-        super().__init__()
-        for name in ("encoder_att", "decoder_att", "full_att"):
-            setattr(self, name, _linear(shapes[f"attention.{name}.weight"]))
-
-
 class DecoderWithAttention(nn.Module):
-    def __init__(self, shapes: Mapping[str, list[int]]) -> None:
+    """With a module for each part of the tensors' names."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.attention = Attention(shapes)
-        self.embedding = nn.Embedding(*shapes["embedding.weight"])
-        self.dropout = nn.Dropout(0.5)
-        size, hidden = shapes["decode_step.weight_ih"][1], shapes["decode_step.weight_hh"][1]
-        self.decode_step = nn.LSTMCell(size, hidden)
-        for name in ("init_h", "init_c", "f_beta", "fc"):
-            setattr(self, name, _linear(shapes[f"{name}.weight"]))
-        self.decoder_dim = hidden
-
-
-def _linear(shape: list[int]) -> nn.Linear:
-    return nn.Linear(shape[1], shape[0])
+        for name, tensor in tensors.items():
+            module: nn.Module = self
+            *parents, own = name.split(".")
+            for parent in parents:
+                if not hasattr(module, parent):
+                    module.add_module(parent, nn.Module())
+                module = module.get_submodule(parent)
+            module.register_parameter(own, nn.Parameter(tensor.float()))
 
 
 def resnet18() -> nn.Module:
@@ -106,9 +91,7 @@ def resnet18() -> nn.Module:
 def write_tutorial(folder: Path, case: str, **save: Any) -> Path:
     """A checkpoint of the tutorial with a ResNet-18, in the format before torch 1.6, and its word map."""
     folder.mkdir(parents=True, exist_ok=True)
-    shapes = reference("sgrvinod")[case]["tensors"]
-    made = DecoderWithAttention(shapes)
-    made.load_state_dict(weights(case, shapes))
+    made = DecoderWithAttention(weights(case, reference("sgrvinod")[case]["tensors"]))
     content = {
         "epoch": 3, "epochs_since_improvement": 0, "bleu-4": 0.2325, "encoder": Encoder(resnet18(), 14),
         "decoder": made, "encoder_optimizer": None, "decoder_optimizer": torch.optim.Adam(made.parameters()),

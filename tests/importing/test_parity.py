@@ -6,7 +6,6 @@ a-PyTorch-Tutorial-to-Image-Captioning at cc9c7e2 in double precision (torch 2.1
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +75,3 @@ def test_the_tutorial(tmp_path: Path, case: str):
     features = Features(vectors, torch.ones(vectors.shape[:2], dtype=torch.bool))
     captioner.decoding = captioner.settings(num_beams=1, max_length=12)
     assert_equal(captioner, features, expected["logprobs"], expected["greedy"])
-
-
-def test_the_references_are_not_all_alike():
-    """Numbers that do not depend on images, options or words would hold nothing."""
-    for project in ("luo", "sgrvinod"):
-        cases = reference(project)
-        assert len({json.dumps(case["logprobs"]) for case in cases.values()}) == len(cases)
-        for case in cases.values():
-            first, *others = [np.array(one[0]) for one in case["logprobs"]]
-            assert max(np.abs(first - other).max() for other in others) > 0.01
-    greedy = [caption for case in reference("luo").values() for caption in case["greedy"]]
-    assert len(set(greedy)) > 50 and "" in greedy

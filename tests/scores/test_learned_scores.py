@@ -166,7 +166,7 @@ def test_weights_that_give_no_numbers_skip_the_score(made: Path, facts: dict, tm
 
 
 SETTINGS: list[tuple[dict, type[Exception], str]] = [
-    ({"clip_model": "/none"}, CheckpointError, 'There is no folder /none, and it is no name'),
+    ({"clip_model": "/none"}, CheckpointError, 'There is no folder /none, and the repository of that name'),
     ({"pac_model": "MADE/pac_s.pth"}, CheckpointError, "of weights alone; name the CLIP .* --clip-model"),
     ({"pac_model": "x.pth", "clip_model": "MADE/clip"}, DataError, "There is no file x.pth"),
     ({"pac_model": "MADE/text.pth", "clip_model": "MADE/clip"}, WeightsError, "is damaged, or no file of"),

@@ -160,7 +160,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(continued, tmp_path, caps
     fewer = Vocabulary(kept.vocabulary.words[len(SPECIAL) : -3])
     decoder = build_decoder(kept.decoder.config, feature_size=16, vocabulary_size=len(fewer))
     EncoderDecoderCaptioner(
-        encoder=kept.encoder, decoder=decoder, vocabulary=fewer, decoding=kept.decoding, origin=kept.about
+        encoder=kept.encoder, decoder=decoder, vocabulary=fewer, decoding=kept.decoding, origin=kept.origin
     ).save_pretrained(mine)
     continued["training"] |= {"start_from": str(mine), "epochs": 3}
     continued["vocabulary"]["extend"] = True

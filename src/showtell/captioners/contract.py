@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -63,18 +63,6 @@ class About:
     licence: str | None = None
     origin: dict[str, Any] = field(default_factory=dict)  # of the weights: data, scores, whatever its maker wrote down
 
-    @property
-    def trained_on(self) -> str | None:
-        """What the weights learned from, a sentence for people; None where that was not written down."""
-        data, images = self.origin.get("data"), self.origin.get("train_images")
-        if data is None or images is None:
-            return None
-        return f"The checkpoint learned from {images} photos of {data}, and knows only their objects and words."
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {**asdict(self), "folder": None if self.folder is None else str(self.folder)}
-
 
 @dataclass(frozen=True)
 class Abilities:
@@ -84,12 +72,6 @@ class Abilities:
     settings: tuple[str, ...]  # fields of `DecodingConfig` that it honours
     attention: str | None = None  # what the attention of a word is over: "grid" or "regions"; None: there is none
     occlusion: tuple[str, ...] = ("pixels",)  # methods that hide a region
-    stages: int = 1  # of decoding, each with captions of its own
-    features: bool = False  # captions features of a store
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 class Captioner(abc.ABC):
@@ -168,11 +150,9 @@ class Captioner(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, photo: PhotoToCaption, boxes: torch.Tensor | None = None) -> Any:
-        """Open a photo and prepare it for `encode_prepared`. Threads call it.
+        """Open a photo, in any form that `caption` takes, and prepare it for `encode_prepared`. Threads call it.
 
-        Args:
-            photo: in any form that `caption` takes.
-            boxes: (n, 4) that its dataset has of it, in pixels of the upright photo, for captioners that look at boxes.
+        `boxes` (n, 4) are those that its dataset has of it, in pixels of the upright photo; some captioners use them.
 
         Raises:
             ImageError: it is not an image.
@@ -193,10 +173,7 @@ class Captioner(abc.ABC):
             photos: from `encode_prepared`.
             settings: that `check` has accepted.
             image_ids: names that samples depend on; None is the pixels of each photo.
-            attention: keep the attention weights of the words.
-
-        Raises:
-            UsageError: it has no attention and is asked for it.
+            attention: keep the attention weights of the words; a `UsageError` if there are none.
         """
 
     @abc.abstractmethod
@@ -207,17 +184,9 @@ class Captioner(abc.ABC):
 
     @abc.abstractmethod
     def explain_encoded(
-        self,
-        photos: Any,
-        settings: DecodingConfig,
-        *,
-        image_ids: Sequence[str] | None = None,
-        occlusion: str | None = None,
+        self, photos: Any, settings: DecodingConfig, *, occlusion: str | None = None
     ) -> list[ModelExplanation]:
-        """The best caption of each photo, explained, without title and scores.
-
-        Arguments are those of `caption_encoded`; occlusion is one of the methods of `abilities` (default: none).
-        """
+        """The best caption of each photo, explained; occlusion is one of the methods of `abilities` (default: none)."""
 
     def reads(self, store: FeatureStore) -> bool:
         """Whether the features of a store are those that it looks at."""
@@ -262,21 +231,10 @@ class Captioner(abc.ABC):
         """
         from showtell.confidence.storage import load_calibration
 
-        self.calibration = load_calibration(*self._calibrated_folder(), settings or self.decoding)
-
-    def save_calibration(self, calibration: Calibration, settings: DecodingConfig) -> Path:
-        """Keep a calibration beside the weights, for the search that it is about; returns the file."""
-        from showtell.confidence.storage import save_calibration
-
-        return save_calibration(*self._calibrated_folder(), calibration, settings)
-
-    def _calibrated_folder(self) -> tuple[Path, str]:
         about = self.about
         if about.folder is None:
-            raise UsageError(
-                "A calibration is about one checkpoint, and this captioner is an ensemble or was made in memory."
-            )
-        return about.folder, about.fingerprints["weights"]
+            raise UsageError("A calibration belongs to one checkpoint; an ensemble, or a model in memory, has none.")
+        self.calibration = load_calibration(about.folder, about.fingerprints["weights"], settings or self.decoding)
 
     def calibrated(self, captions: list[list[Caption]]) -> list[list[Caption]]:
         """Captions with their calibrated confidence, if there is a calibration."""
@@ -323,13 +281,9 @@ class Captioner(abc.ABC):
     ) -> Iterator[tuple[SourceT, list[Caption] | ImageError]]:
         """Captions of many photos, read a batch ahead, in their order. What is not an image gives its error.
 
-        Args:
-            photos: in any form that `caption` takes.
-            settings: None is the default ones.
-            batch_size: how many are encoded at a time.
-            first_alone: the first photo is a batch of its own, so that the first result comes soon.
-            attention: keep the attention weights of the words.
-            image_ids: a name for each photo that samples depend on; None is its pixels.
+        Photos, `batch_size` and `attention` are as in `caption`, and `settings` are the default ones unless given.
+        With `first_alone` the first photo is a batch of its own, so that the first result comes soon. `image_ids` are
+        names, one for each photo, that samples depend on (default: on its pixels).
         """
         settings = self.check(settings or self.decoding)
 
@@ -416,10 +370,9 @@ class Captioner(abc.ABC):
         boxes: Iterable[torch.Tensor] | None = None,
         occlusion: str | None = None,
     ) -> Iterator[tuple[SourceT, ModelExplanation | ImageError]]:
-        """The best captions of many photos, explained: arguments, order and errors are those of `caption_photos`.
+        """The best captions of many photos, explained: order and errors are those of `caption_photos`.
 
-        Besides, `boxes` (n, 4) of each photo from its dataset, for captioners that look at boxes, and one of the
-        occlusion methods of `abilities`.
+        `boxes` are those of `prepare`, for each photo; `occlusion` is one of the methods of `abilities`.
         """
         settings = self.check(settings or self.decoding)
         self.check_occlusion(occlusion)

@@ -34,10 +34,7 @@ from showtell.types import EncodedBatch, EnsembleFeatures, Features, PreparedBat
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class EncoderDecoderCaptioner(Captioner):
-    """An encoder, a decoder and their vocabulary.
-
-    Beyond what every captioner does it captions features, trains, has stages, and shows its attention.
-    """
+    """An encoder, a decoder and their vocabulary; it captions features, too, trains, and has stages."""
 
     encoder: Encoder
     decoder: Decoder  # of the encoder's features
@@ -84,8 +81,6 @@ class EncoderDecoderCaptioner(Captioner):
             settings=tuple(name for name in DecodingConfig.model_fields if name != "prompt"),
             attention=attention,
             occlusion=OCCLUSION_METHODS,
-            stages=self.decoder.stages,
-            features=True,
         )
 
     def check(self, settings: DecodingConfig) -> DecodingConfig:
@@ -111,11 +106,7 @@ class EncoderDecoderCaptioner(Captioner):
         return self
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write a checkpoint that `from_pretrained` opens.
-
-        Raises:
-            UsageError: it is an ensemble, which is opened from the checkpoints of its members.
-        """
+        """Write a checkpoint that `from_pretrained` opens; a `UsageError` says that an ensemble has none of its own."""
         if isinstance(self.decoder, Ensemble):
             raise UsageError("An ensemble is not saved; keep the checkpoints of its members.")
         content = checkpoint.Checkpoint(self.encoder, self.decoder, self.vocabulary, self.decoding, self.origin)
@@ -168,11 +159,7 @@ class EncoderDecoderCaptioner(Captioner):
         return features
 
     def encode_photos(self, photos: Iterable[PhotoSource], batch_size: int = 64) -> Iterator[Features]:
-        """The features of photos, batch by batch.
-
-        Raises:
-            ImageError: one of them is no image.
-        """
+        """The features of photos, batch by batch; an `ImageError` if one of them is no image."""
         for batch in prepare_batches(photos, self.encoder.prepare, batch_size):
             yield self.encode(stack_photos([or_raise(photo) for _, photo in batch]))
 
@@ -188,7 +175,7 @@ class EncoderDecoderCaptioner(Captioner):
         attention: bool = False,
     ) -> list[list[Caption]]:
         """The captions of each photo, the best first."""
-        names = self.sample_names(photos, settings, image_ids)
+        names = self.sample_names(photos, settings) if image_ids is None else image_ids
         with eval_mode(self.decoder):
             result = search(
                 self.decoder, photos.features, settings, self.vocabulary, image_ids=names, keep_outputs=attention
@@ -204,11 +191,7 @@ class EncoderDecoderCaptioner(Captioner):
 
     @torch.no_grad()
     def caption_features(self, features: Features, settings: DecodingConfig | None = None) -> list[list[Caption]]:
-        """Captions of encoded images, in eval mode.
-
-        Args:
-            features: from `encode`.
-            settings: None is the checkpoint's own.
+        """Captions of features that `encode` gives, in eval mode; settings are the checkpoint's own unless given.
 
         Raises:
             UsageError: the features are of another size, or the model does not know a required word.
@@ -219,17 +202,12 @@ class EncoderDecoderCaptioner(Captioner):
         return self.calibrated(self.read_captions(result, settings.num_return_sequences))
 
     def _fitting(self, features: Features) -> Features:
-        """Features that a person made, in the precision of the weights and on their device.
-
-        Raises:
-            UsageError: their shapes are not those that the decoder takes.
-        """
+        """Features that a person made, in the precision and on the device of the weights, if they fit."""
         vectors, is_region = features.vectors, features.is_region
         if vectors.dim() != 3 or is_region.shape != vectors.shape[:2] or not bool(is_region.any(-1).all()):
             raise UsageError(
-                "Features should have vectors of shape (images, regions, numbers), and is_region of shape (images, "
-                "regions) with at least one region of each image, not shapes "
-                f"{tuple(vectors.shape)} and {tuple(is_region.shape)} or an image without a region."
+                "Features should have vectors of shape (images, regions, numbers) and is_region of (images, regions), "
+                f"not shapes {tuple(vectors.shape)} and {tuple(is_region.shape)} or an image without a region."
             )
         with_boxes = getattr(self.decoder, "region_input", None)
         sizes = {self.encoder.feature_size} | ({with_boxes.size} if with_boxes is not None else set())
@@ -279,11 +257,11 @@ class EncoderDecoderCaptioner(Captioner):
             raise UsageError(
                 f"There are {len(texts)} entries of texts for the features of {len(features.vectors)} images."
             )
-        settings = settings or self.decoding
+        stage = (settings or self.decoding).stage
         given = [several(of_image) for of_image in texts]
         words = [[self._words_of(text) for text in of_image] for of_image in given]
         ids = pad_captions([[self.vocabulary.encode(text) for text in of_image] for of_image in words])
-        decoder = self.decoder if settings.stage is None else StageView(self.decoder, settings.stage)
+        decoder = self.decoder if stage is None else StageView(self.decoder, stage)
         with eval_mode(decoder):
             logprobs = word_logprobs(decoder, features, ids.to(self.device)).tolist()  # (B, N, T)
         return [
@@ -300,12 +278,10 @@ class EncoderDecoderCaptioner(Captioner):
 
     explain_encoded = explain_batch
 
-    def sample_names(
-        self, photos: EncodedBatch, settings: DecodingConfig, image_ids: Sequence[str] | None
-    ) -> Sequence[str] | None:
-        """What the samples of each photo depend on: the given names, or else its pixels or its id in the store."""
-        if image_ids is not None or settings.kind != "sample":
-            return image_ids
+    def sample_names(self, photos: EncodedBatch, settings: DecodingConfig) -> Sequence[str] | None:
+        """What the samples of each photo depend on: its pixels, or its id in the store."""
+        if settings.kind != "sample":
+            return None
         return photos.names if photos.photos is None else [pixel_hash(image) for image in photos.photos.images]
 
 
@@ -324,18 +300,15 @@ def _with_attention(
             "This captioner has no attention to show: its model sees the whole photo at once, or it is an ensemble "
             "whose members look at different places; leave attention out."
         )
-    attended = []
     for image, of_image in enumerate(captions):
         regions = is_region[image]
         own = None if boxes is None else boxes[image, regions].cpu()
         weights = attention[image, ..., regions].cpu()  # (K, T, R of this image)
-        attended.append(
-            [
-                replace(caption, attention=Attention(weights[row, : len(caption.words)], own))
-                for row, caption in enumerate(of_image)
-            ]
-        )
-    return attended
+        captions[image] = [
+            replace(caption, attention=Attention(weights[row, : len(caption.words)], own))
+            for row, caption in enumerate(of_image)
+        ]
+    return captions
 
 
 def _part_name(part: Decoder | Encoder) -> str:

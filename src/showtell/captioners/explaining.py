@@ -29,33 +29,24 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def explain_batch(
-    captioner: EncoderDecoderCaptioner,
-    photos: EncodedBatch,
-    settings: DecodingConfig,
-    *,
-    image_ids: Sequence[str] | None = None,
-    occlusion: str | None = None,
+    captioner: EncoderDecoderCaptioner, photos: EncodedBatch, settings: DecodingConfig, *, occlusion: str | None = None
 ) -> list[ModelExplanation]:
-    """The best caption of each photo, explained; of a multi-stage decoder one per stage.
-
-    It is the method `explain_encoded` of `EncoderDecoderCaptioner`.
-    """
+    """The best caption of each photo, explained; of a multi-stage decoder one per stage: the method `explain_encoded`
+    of `EncoderDecoderCaptioner`."""
     decoder, encoder = captioner.decoder, captioner.encoder
     features, rectangles = photos.features, captioner.rectangles(photos)
-    names = captioner.sample_names(photos, settings, image_ids)
     indices: Sequence[int | None] = range(decoder.stages) if settings.stage is None else [settings.stage]
     if decoder.stages == 1:
         indices = [None]
     with eval_mode(decoder):
-        stages = [_explain_stage(captioner, photos, settings, names, occlusion, stage) for stage in indices]
-    explanations = []
+        stages = [_explain_stage(captioner, photos, settings, occlusion, stage) for stage in indices]
+    explanations, first = [], members_of(encoder)[0]
+    categories, attributes = photos.categories or encoder.categories, photos.attributes or encoder.attributes
     for image, captions in enumerate(zip(*stages, strict=True)):
         known = features.is_region[image]
         boxes = None if rectangles is None else rectangles[image, known].cpu()
-        first = members_of(encoder)[0]
         grid = first.grid_of(int(known.sum())) if isinstance(first, GridEncoder) else None
-        categories = photos.categories or encoder.categories
-        labels = _region_labels(categories, photos.attributes or encoder.attributes, features, image)
+        labels = _region_labels(categories, attributes, features, image)
         explanations.append(ModelExplanation("", captions, boxes, grid, labels))
     return explanations
 
@@ -64,7 +55,6 @@ def _explain_stage(
     captioner: EncoderDecoderCaptioner,
     batch: EncodedBatch,
     settings: DecodingConfig,
-    image_ids: Sequence[str] | None,
     occlusion: str | None,
     stage: int | None,
 ) -> list[ExplainedCaption]:
@@ -73,13 +63,14 @@ def _explain_stage(
     view = decoder if stage is None else StageView(decoder, stage)
     if stage is not None:
         settings = settings.changed(stage=stage)
-    results = search(decoder, features, settings, captioner.vocabulary, image_ids=image_ids, keep_outputs=True)
+    names = captioner.sample_names(batch, settings)
+    results = search(decoder, features, settings, captioner.vocabulary, image_ids=names, keep_outputs=True)
     assert results.outputs is not None
     best = map_tensors(results.outputs, lambda x: x[:, :1])
     logits = decoder.readout(best, -1 if stage is None else stage)
     logprobs = logits.float().log_softmax(-1)[:, 0].cpu()  # (B, T, V), before the search's rules
     attention = None if best.attention is None else best.attention[:, 0].cpu()  # (B, T, R)
-    sampled = None if best.sampled_regions is None else best.sampled_regions[:, 0].tolist()
+    sampled = None if best.sampled_regions is None else best.sampled_regions[:, 0].tolist()  # -1: none
     word_values = {title: values[:, 0].cpu() for title, values in best.diagnostics().items()}  # (B, T, K) each
     drops = None
     if occlusion is not None:
@@ -90,7 +81,7 @@ def _explain_stage(
     for image, (caption, *_) in enumerate(captioner.read_captions(results)):
         length, is_region = len(caption.words) + caption.finished, features.is_region[image].cpu()
         own_drops = None if drops is None else drops[image, :length, is_region]
-        regions = [-1] * length if sampled is None else sampled[image][:length]
+        regions = [-1] * length if sampled is None else sampled[image]
         ids = results.words[image, 0, :length].cpu()
         explained.append(
             ExplainedCaption(
@@ -123,15 +114,10 @@ def _explain_words(
     words = []
     for position, index in enumerate(ids.tolist()):
         pairs = zip(others.indices[position].tolist(), others.values[position].tolist(), strict=True)
-        words.append(
-            ExplainedWord(
-                text(index),
-                probabilities[position],
-                tuple((text(other), math.exp(logprob)) for other, logprob in pairs if logprob > -math.inf),
-                sampled_region=None if sampled[position] < 0 else sampled[position],
-                logprob_drop=None if drops is None else drops[position],
-            )
-        )
+        runners_up = tuple((text(other), math.exp(logprob)) for other, logprob in pairs if logprob > -math.inf)
+        region = None if sampled[position] < 0 else sampled[position]
+        drop = None if drops is None else drops[position]
+        words.append(ExplainedWord(text(index), probabilities[position], runners_up, region, logprob_drop=drop))
     return tuple(words)
 
 

@@ -37,6 +37,23 @@ SETTINGS = (
 )  # fmt: skip
 
 
+@contextlib.contextmanager
+def translate_errors(failure: str, advice: str) -> Iterator[None]:
+    """Inside the block transformers is quiet, and whatever goes wrong in it is a `CheckpointError` of one sentence."""
+    import transformers
+
+    try:
+        with quiet():
+            yield
+    except ShowtellError:
+        raise
+    except Exception as error:  # each model, processor and template fails in its own way
+        reason = f"{type(error).__name__}: {shorten(first_line(error))}"
+        raise CheckpointError(
+            f"{failure} with transformers {transformers.__version__} ({reason}); {advice}."
+        ) from error
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class TransformersCaptioner(Captioner):
     """A captioning model of transformers with its processor."""
@@ -81,12 +98,10 @@ class TransformersCaptioner(Captioner):
             fingerprints={"weights": self._fingerprint, **precision},
             licence=self.licence,
             origin={
-                "model_type": self.model.config.model_type,
-                "class": type(self.model).__name__,
-                "dtype": self.dtype,
+                "model_type": self.model.config.model_type, "class": type(self.model).__name__, "dtype": self.dtype,
                 "prompt": self.decoding.prompt,
             },
-        )
+        )  # fmt: skip
 
     @property
     def abilities(self) -> Abilities:
@@ -136,8 +151,7 @@ class TransformersCaptioner(Captioner):
         super().check(settings)
         if settings.length_normalisation == "wu":
             raise UsageError(
-                f"{self.name} cannot honour length_normalisation=wu, which transformers does not have; use average, "
-                "or none."
+                f"{self.name} cannot honour length_normalisation=wu, which transformers lacks; use average, or none."
             )
         if self.family.prompts and settings.prompt not in self.family.prompts:
             raise UsageError(
@@ -162,9 +176,7 @@ class TransformersCaptioner(Captioner):
     def prepare(self, photo: PhotoToCaption, boxes: Tensor | None = None) -> Image.Image:
         """Open a photo, upright and in RGB, in its full size: the processor of the model makes of it what it wants."""
         if isinstance(photo, StoredImage):
-            raise UsageError(
-                f"{self.name} looks at photos itself and reads no features from a store; give it the photos."
-            )
+            raise UsageError(f"{self.name} looks at photos itself and reads no features from a store; give it photos.")
         return to_photo(photo).image
 
     def encode_prepared(self, photos: Sequence[Image.Image]) -> Sequence[Image.Image]:
@@ -178,24 +190,9 @@ class TransformersCaptioner(Captioner):
         made = self.family.inputs(self.processor, images, prompt)
         return dict(BatchFeature(made).to(self.device, dtype=self.model.dtype))
 
-    @contextlib.contextmanager
-    def errors(self) -> Iterator[None]:
-        """Inside the block transformers is quiet, and whatever goes wrong in it is one sentence.
-
-        Raises:
-            CheckpointError: a processor, template or model that does not fit its repository's other files, or a prompt
-                that its family cannot take.
-        """
-        try:
-            with quiet():
-                yield
-        except ShowtellError:
-            raise
-        except Exception as error:  # each model, processor and template fails in its own way
-            raise CheckpointError(
-                f"{self.name} cannot caption with {self._library} ({type(error).__name__}: "
-                f"{shorten(first_line(error))}); check its prompt, if you gave one, and its files."
-            ) from error
+    def errors(self) -> contextlib.AbstractContextManager[None]:
+        """See `translate_errors`: files that do not fit each other, or a prompt that the model cannot take."""
+        return translate_errors(f"{self.name} cannot caption", "check its prompt, if you gave one, and its files")
 
     # --- captions ---
 
@@ -221,19 +218,17 @@ class TransformersCaptioner(Captioner):
         self,
         photos: Sequence[Image.Image],
         settings: DecodingConfig,
-        image_ids: Sequence[str] | None,
+        image_ids: Sequence[str] | None = None,
         *,
         keep_logits: bool = False,
     ) -> list[list[Generated]]:
         """The tokens of the captions of each photo."""
-        names = image_ids
-        if names is None:
-            names = [_pixel_hash(image) if settings.kind == "sample" else "" for image in photos]
+        names = image_ids or [_pixel_hash(image) if settings.kind == "sample" else "" for image in photos]
         bad = bad_sequences(self.tokenizer, settings.bad_words, no_unknown=settings.no_unknown)
         rows = settings.num_beams if settings.kind == "beam" else settings.num_return_sequences
 
         def generate(inputs: Inputs, of_call: slice) -> list[list[Generated]]:
-            return self.generator.search(inputs, settings, bad, names[of_call], keep_logits=keep_logits)
+            return self.generator.search(inputs, settings, bad, names[of_call], keep_logits)
 
         return self._in_calls(photos, settings.prompt, (settings.max_length + 2, rows), generate)
 
@@ -271,21 +266,20 @@ class TransformersCaptioner(Captioner):
         follows_word = self._follows_word(settings.prompt)
         tokens = [[self._tokens_of_text(text, follows_word) for text in of_image] for of_image in texts]
         forced = self.force(photos, tokens, settings.prompt)
-        results = []
-        for of_image, rows in zip(texts, forced, strict=True):
-            read = [read_tokens(self.tokenizer, row.tokens, row.logprobs) for row in rows]
-            entries = zip(of_image, rows, read, strict=True)
-            results.append([TextLogprobs(str(text), own[1], row.end, own[2]) for text, row, own in entries])
-        return results
+
+        def read(text: str | Caption, row: Generated) -> TextLogprobs:
+            _, words, tokens = read_tokens(self.tokenizer, row.tokens, row.logprobs)
+            return TextLogprobs(str(text), words, row.end, tokens)
+
+        return [list(map(read, of_image, rows)) for of_image, rows in zip(texts, forced, strict=True)]
 
     def _tokens_of_text(self, text: str | Caption, follows_word: bool) -> list[int]:
         """The tokens that a text has as a caption; those of a `Caption` are its own."""
         if isinstance(text, Caption) and text.tokens:
             tokens = [token.id for token in text.tokens]
         else:
-            ends = self.generator.end_ids
             encoded = encode(self.tokenizer, str(text), follows_word=follows_word)
-            tokens = [token for token in encoded if token not in ends]
+            tokens = [token for token in encoded if token not in self.generator.end_ids]
         limit = self.position_limit
         if limit is not None and len(tokens) >= limit:
             raise UsageError(

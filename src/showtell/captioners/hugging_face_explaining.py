@@ -34,11 +34,10 @@ def explain_batch(
     photos: Sequence[Image.Image],
     settings: DecodingConfig,
     *,
-    image_ids: Sequence[str] | None = None,
     occlusion: str | None = None,
 ) -> list[ModelExplanation]:
     """The best caption of each photo, explained: the method `explain_encoded` of `TransformersCaptioner`."""
-    best = [rows[0] for rows in captioner.search(photos, settings, image_ids, keep_logits=True)]
+    best = [rows[0] for rows in captioner.search(photos, settings, keep_logits=True)]
     nothing = [None] * len(best)
     drops: Sequence[Tensor | None] = occlude(captioner, photos, best, settings.prompt) if occlusion else nothing
     maps: Sequence[Tensor | None] = nothing

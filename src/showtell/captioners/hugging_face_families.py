@@ -49,11 +49,6 @@ class Family:
         return attrgetter(self.generator)(model) if self.generator else model
 
 
-def family_of(model_type: str, processor: Processor) -> Family | None:
-    """The family of a model type, or None if it is not known how to ask it for a caption."""
-    return FAMILIES.get(model_type, CHAT if getattr(processor.both, "chat_template", None) else None)
-
-
 # --- inputs ---
 
 

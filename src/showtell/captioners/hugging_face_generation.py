@@ -54,12 +54,7 @@ class Generator:
     def end_ids(self) -> list[int]:
         """The tokens that end a caption; it may be any of them."""
         end = self.part.generation_config.eos_token_id
-        return list(end) if isinstance(end, list | tuple) else [] if end is None else [int(end)]
-
-    @property
-    def vocabulary(self) -> int:
-        """How many tokens there are."""
-        return int(self.part.config.get_text_config(decoder=True).vocab_size)
+        return list(end) if isinstance(end, list | tuple) else [int(end)]
 
     @property
     def begin(self) -> list[int]:
@@ -69,7 +64,8 @@ class Generator:
 
     def photos_of_call(self, steps: int, rows: int) -> int:
         """How many photos with so many rows each a call may have, so that logits and scores fit into their memory."""
-        return max(1, LOGITS_MEMORY // (2 * 4 * self.vocabulary * steps * rows))
+        vocabulary: int = self.part.config.get_text_config(decoder=True).vocab_size
+        return max(1, LOGITS_MEMORY // (2 * 4 * vocabulary * steps * rows))
 
     def search(
         self,
@@ -77,17 +73,11 @@ class Generator:
         settings: DecodingConfig,
         bad: Sequence[Sequence[int]],
         image_ids: Sequence[str],
-        *,
-        keep_logits: bool = False,
+        keep_logits: bool,
     ) -> list[list[Generated]]:
         """The captions of each of B photos, the best first; samples with the same tokens once.
 
-        Args:
-            inputs: of the photos.
-            settings: that the captioner honours.
-            bad: sequences of tokens that captions must not contain.
-            image_ids: B names that samples depend on.
-            keep_logits: keep the logits of each token and of the end.
+        `bad` are sequences of tokens that captions must not contain, and `image_ids` B names that samples depend on.
         """
         extra, samples = len(self.begin), settings.num_return_sequences  # the forced token counts
         changes: dict[str, Any] = {
@@ -103,8 +93,10 @@ class Generator:
             draw = _draw(settings, rng.uniform(shape, self.model.device).flatten(0, 1))
             rows = self._generate(inputs, [draw], {**changes, **_SAMPLE}, keep_logits)
             return [_distinct(of_photo) for of_photo in _by_photo(rows, samples)]
-        beams = {"do_sample": False, "num_beams": settings.num_beams if settings.kind == "beam" else 1}
-        rows = self._generate(inputs, [], {**changes, **beams, **_length_penalty(settings)}, keep_logits)
+        beams: dict[str, Any] = {"do_sample": False, "num_beams": settings.num_beams if settings.kind == "beam" else 1}
+        if settings.length_normalisation is not None or settings.length_penalty is not None:  # else the model's own
+            beams["length_penalty"] = settings.ranking.exponent
+        rows = self._generate(inputs, [], {**changes, **beams}, keep_logits)
         return _by_photo(rows, samples)
 
     def force(self, inputs: Inputs, texts: Sequence[Sequence[Sequence[int]]]) -> list[list[Generated]]:
@@ -160,13 +152,6 @@ class Generator:
             made = Generated(ids[skip:stop], logprobs[row][skip:stop], end, finished, scores[row], kept)
             rows.append(made if steps else None)
         return rows
-
-
-def _length_penalty(settings: DecodingConfig) -> dict[str, float]:
-    """The exponent of the length that a beam divides log-probabilities by; nothing is the model's own."""
-    if settings.length_normalisation is None and settings.length_penalty is None:
-        return {}
-    return {"length_penalty": settings.ranking.exponent}
 
 
 def _by_photo(rows: Sequence[Generated | None], count: int) -> list[list[Generated]]:

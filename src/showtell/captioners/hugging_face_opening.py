@@ -11,16 +11,17 @@ from typing import Any
 import torch
 
 from showtell.captioners.contract import Source
-from showtell.captioners.hugging_face import TransformersCaptioner
-from showtell.captioners.hugging_face_families import FAMILIES, Family, Processor, family_of
+from showtell.captioners.hugging_face import TransformersCaptioner, translate_errors
+from showtell.captioners.hugging_face_families import CHAT, FAMILIES, Family, Processor
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import CheckpointError, MissingDependencyError, ShowtellError, first_line, summarise
+from showtell.errors import CheckpointError, MissingDependencyError, summarise
 from showtell.files import read_json
-from showtell.hub import INDEX, LOCAL, SETTINGS, WEIGHTS, missing_files, quiet, refuse_kernels
+from showtell.hub import INDEX, LOCAL, SETTINGS, WEIGHTS, missing_files, refuse_kernels
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Generation settings of other searches than ours, which some repositories have.
 _OTHER_SEARCHES = ("penalty_alpha", "dola_layers", "prompt_lookup_num_tokens", "stop_strings", "max_time")
+_PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.msgpack", "*.h5")
 
 
@@ -37,37 +38,28 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
         raise MissingDependencyError(
             f'{source.name} is a model of transformers, which is not installed: pip install "showtell[transformers]".'
         ) from error
-    _check_folder(source)
-    try:
-        with quiet():
-            processor = _open_processor(source.folder)
-            model = _open_model(source, PRECISIONS[dtype])
-            family = family_of(model.config.model_type, processor)
-            if family is None:
-                raise CheckpointError(
-                    f'{source.name} is a model of type "{model.config.model_type}" without a chat template, and it is '
-                    "not known here how to ask it for a caption; the types that need no template are "
-                    f"{', '.join(FAMILIES)}."
-                )
-            _set_generation(model, processor.tokenizer, family)
-            parts = {"model": model.to(device), "processor": processor, "family": family, "source": source}
-            licence = _read_licence(source.folder)
-            captioner = TransformersCaptioner(**parts, decoding=DecodingConfig(), dtype=dtype, licence=licence)
-            captioner.decoding = _default_settings(captioner)
-            return captioner
-    except ShowtellError:
-        raise
-    except Exception as error:  # a library that answers bad files with whatever went wrong inside it
-        raise CheckpointError(
-            f"{source.name} cannot be opened by transformers {transformers.__version__} ({type(error).__name__}: "
-            f"{first_line(error)}): a file is damaged, was not fetched to its end, or is of another model; get them "
-            "once more."
-        ) from error
+    _check_folder(source, transformers.__version__)
+    advice = "a file is damaged, was not fetched to its end, or is of another model; get the files once more"
+    with translate_errors(f"{source.name} cannot be opened", advice):
+        processor = _open_processor(source.folder)
+        model = _open_model(source, PRECISIONS[dtype])
+        kind = model.config.model_type
+        family = FAMILIES.get(kind, CHAT if getattr(processor.both, "chat_template", None) else None)
+        if family is None:
+            raise CheckpointError(
+                f'{source.name} is a model of type "{kind}" without a chat template, and it is not known here how to '
+                f"ask it for a caption; the types that need no template are {', '.join(FAMILIES)}."
+            )
+        _set_generation(model, processor.tokenizer, family)
+        parts = {"model": model.to(device), "processor": processor, "family": family, "source": source}
+        licence = _read_licence(source.folder)
+        captioner = TransformersCaptioner(**parts, decoding=DecodingConfig(), dtype=dtype, licence=licence)
+        captioner.decoding = _default_settings(captioner)
+        return captioner
 
 
-def _check_folder(source: Source) -> None:
+def _check_folder(source: Source, version: str) -> None:
     """Make sure that a folder holds a whole captioner that needs neither code of its own nor pickles."""
-    import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
     folder = source.folder
@@ -77,13 +69,12 @@ def _check_folder(source: Source) -> None:
                 f"{source.name} needs Python code from its repository (auto_map in {file.name}), and such code is "
                 "never run here; look for a version of it for transformers itself."
             )
-    settings = read_json(folder / SETTINGS)
     refuse_kernels(folder)
-    kind = str(settings["model_type"])
+    kind = str(read_json(folder / SETTINGS)["model_type"])
     if kind not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
         raise CheckpointError(
             f'{source.name} has a model of type "{kind}", which does not caption photos in transformers '
-            f"{transformers.__version__}; types that do are {', '.join(FAMILIES)}, and chat models that see, such as "
+            f"{version}; types that do are {', '.join(FAMILIES)}, and chat models that see, such as "
             "llava, qwen2_vl and smolvlm. A new type may need: pip install --upgrade transformers."
         )
     pickles = sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern))
@@ -92,10 +83,13 @@ def _check_folder(source: Source) -> None:
             f"{source.name} has its weights as pickles alone ({summarise(pickles, 3)}), which can run code when they "
             f"are opened, so they are not opened here; get {WEIGHTS}, or convert them where you trust them."
         )
-    if missing := missing_files(folder):
+    missing = missing_files(folder)
+    if not any((folder / name).is_file() for name in _PROCESSORS):
+        missing.append(" or ".join(_PROCESSORS))
+    if missing:
         raise CheckpointError(
-            f"{source.name} is not whole: {folder} lacks {', '.join(missing)}; get what is missing from the repository "
-            "that it comes from, and put it into that folder."
+            f"{source.name} is not whole: {folder} lacks {', '.join(missing)}; get what is missing from where it comes "
+            "from, and put it into that folder."
         )
 
 

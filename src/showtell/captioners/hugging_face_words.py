@@ -51,13 +51,8 @@ def _common_length(first: str, second: str) -> int:
 
 
 def encode(tokenizer: Any, text: str, *, follows_word: bool) -> list[int]:
-    """The tokens of a text as a caption has them: without special ones.
-
-    Args:
-        tokenizer: of the model.
-        text: is stripped.
-        follows_word: whether it stands right behind a word of the prompt, so that it begins with a space.
-    """
+    """The tokens of a text as a caption has them: without special ones; right behind a word of the prompt
+    (`follows_word`) it begins with a space."""
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     ids: list[int] = tokenizer(text.strip(), add_special_tokens=False).input_ids
     if follows_word and ids and not str(tokenizer.convert_ids_to_tokens(ids[0])).startswith("▁"):

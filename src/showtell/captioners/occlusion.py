@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from showtell.captioners.teacher_forcing import word_logprobs
-from showtell.errors import UsageError, nearest
+from showtell.errors import UsageError
 from showtell.images.loading import stack_images
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
@@ -52,8 +52,7 @@ def occlude(
 ) -> Tensor:
     """The drop of each word's log-probability when a region is hidden.
 
-    All captions of an image share its variants; variants of different images share a batch, as many as fit into the
-    memory.
+    All captions of an image share its variants; variants of different images share a batch, as many as fit into memory.
 
     Args:
         captioner: the model.
@@ -66,10 +65,9 @@ def occlude(
         (B, N, T, R) natural logarithms, above 0 where the region supports the word; 0 for padding.
 
     Raises:
-        UsageError: an unknown method, or an ensemble whose members have regions of their own.
+        UsageError: an unknown method, pixels without photos, or an ensemble whose members have regions of their own.
     """
-    if method not in OCCLUSION_METHODS:
-        raise UsageError(f'There is no occlusion method "{method}"; {nearest(method, OCCLUSION_METHODS)}.')
+    captioner.check_occlusion(method)
     if method == "pixels" and batch.photos is None:
         raise UsageError(
             "Occlusion by pixels fills parts of the photo and encodes it again, and the features of a store come "
@@ -157,7 +155,7 @@ def _encode_filled(
     """Features of the images (c,) with rectangles (c, 4), in pixels of the photos, filled."""
     indices = image.tolist()
     photos = batch.photos
-    assert photos is not None, "`occlude` made sure"
+    assert photos is not None  # `occlude` made sure
     filled = [
         fill_rectangle(photos.images[index], photos.windows[index], rectangle)
         for index, rectangle in zip(indices, rectangles, strict=True)
@@ -167,16 +165,12 @@ def _encode_filled(
 
 
 def fill_rectangle(image: Tensor, window: Tensor, rectangle: Tensor) -> Tensor:
-    """A prepared photo with a rectangle filled with the photo's mean colour.
+    """A copy of a prepared photo (3, height, width) uint8 with a rectangle filled with the photo's mean colour.
 
     Args:
-        image: (3, height, width) uint8.
+        image: the prepared photo.
         window: (4,) the part of the upright photo that the image shows, in the photo's pixels.
-        rectangle: (4,) left, top, right, bottom in pixels of the upright photo; pixels with their centre inside are
-            filled.
-
-    Returns:
-        (3, height, width) uint8, a copy.
+        rectangle: (4,) corners in pixels of the upright photo; pixels with their centre inside are filled.
     """
     height, width = image.shape[1:]
     left, top, right, bottom = window.tolist()

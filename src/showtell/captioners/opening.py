@@ -16,7 +16,7 @@ from showtell.errors import CheckpointError, DataError, UsageError, nearest
 from showtell.features.ensemble import EnsembleEncoder
 from showtell.features.precision import fastest_precision
 from showtell.files import read_json
-from showtell.hub import SETTINGS, commit_of, find_checkpoint
+from showtell.hub import SETTINGS, find_checkpoint
 
 # Precisions of a model's weights; of a checkpoint of showtell, of its encoder's products.
 DTYPES = ("fp32", "bf16", "fp16", "auto")
@@ -29,7 +29,8 @@ def open_checkpoint(
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f'There is no precision "{dtype}"; {nearest(dtype, DTYPES)}.')
     folder = find_checkpoint(path_or_hub_id)
-    source = Source(str(path_or_hub_id), folder, commit_of(folder))
+    in_cache = folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--")
+    source = Source(str(path_or_hub_id), folder, folder.name if in_cache else None)  # its name there is its commit
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if not _is_of_transformers(folder):
         return _open_folder(source, device, dtype)
@@ -41,10 +42,7 @@ def open_checkpoint(
 
 
 def _is_of_transformers(folder: Path) -> bool:
-    """Whether the config.json of a folder names the type of a model, and no format of ours.
-
-    A folder without a config.json, or with a damaged one, is left to the function that opens checkpoints of showtell.
-    """
+    """Whether the config.json of a folder names the type of a model, and no format of ours; not if it is damaged."""
     try:
         settings = read_json(folder / SETTINGS)
     except DataError:
@@ -53,12 +51,7 @@ def _is_of_transformers(folder: Path) -> bool:
 
 
 def _open_folder(source: Source, device: torch.device, precision: str | None) -> EncoderDecoderCaptioner:
-    """A checkpoint of showtell, with the precision of its encoder's products; None is that of its training.
-
-    Raises:
-        CheckpointError: it is damaged.
-        UsageError: its encoder has no such precision.
-    """
+    """A checkpoint of showtell, with the precision of its encoder's products; None is that of its training."""
     opened = checkpoint.load_checkpoint(source.folder)
     fingerprints = checkpoint.fingerprints(source.folder)
     encoder = opened.encoder
@@ -72,15 +65,7 @@ def _open_folder(source: Source, device: torch.device, precision: str | None) ->
     if precision is not None and precision != encoder.precision:
         encoder.compute_in(precision)
         fingerprints["encoder_precision"] = precision  # captions are not quite those of the checkpoint as trained
-    captioner = EncoderDecoderCaptioner(
-        encoder=encoder,
-        decoder=opened.decoder,
-        vocabulary=opened.vocabulary,
-        decoding=opened.decoding,
-        origin=opened.about,
-        source=replace(source, fingerprints=fingerprints),
-    )
-    return captioner.to(device)
+    return EncoderDecoderCaptioner(**vars(opened), source=replace(source, fingerprints=fingerprints)).to(device)
 
 
 def open_ensemble(
@@ -89,21 +74,14 @@ def open_ensemble(
     """Open several checkpoints as one captioner; see `Captioner.ensemble`."""
     if not paths_or_hub_ids:
         raise UsageError("An ensemble needs at least one checkpoint.")
-    members: list[EncoderDecoderCaptioner] = []
-    for name in paths_or_hub_ids:
-        member = open_checkpoint(name, device)
-        if not isinstance(member, EncoderDecoderCaptioner):
+    members = [EncoderDecoderCaptioner.from_pretrained(name, device) for name in paths_or_hub_ids]
+    first = members[0]
+    for name, member in zip(paths_or_hub_ids, members, strict=True):
+        problem = f"{name} and {paths_or_hub_ids[0]} cannot be averaged: their"
+        if member.vocabulary.words != first.vocabulary.words:
             raise CheckpointError(
-                f"{name} is a captioner of {member.about.library}, and an ensemble averages checkpoints of showtell "
-                "with one vocabulary; caption with each alone, or compare them (showtell explain --against)."
-            )
-        members.append(member)
-        problem, first = f"{name} and {paths_or_hub_ids[0]} cannot be averaged: their", members[0]
-        if member.vocabulary.fingerprint != first.vocabulary.fingerprint:
-            raise CheckpointError(
-                f"{problem} vocabularies differ ({len(member.vocabulary)} words, fingerprint "
-                f"{member.vocabulary.fingerprint}, and {len(first.vocabulary)} words, fingerprint "
-                f"{first.vocabulary.fingerprint}); train the members with one vocabulary."
+                f"{problem} vocabularies differ ({len(member.vocabulary)} words and {len(first.vocabulary)}); train "
+                "the members with one vocabulary."
             )
         if member.encoder.preprocessing != first.encoder.preprocessing:
             raise CheckpointError(

@@ -39,7 +39,7 @@ def calibrate(
     import json
 
     from showtell.confidence import calibrate as fit
-    from showtell.confidence import describe
+    from showtell.confidence import describe, save_calibration
     from showtell.datasets import open_dataset
     from showtell.errors import UsageError
     from showtell.evaluation import caption_records
@@ -63,7 +63,9 @@ def calibrate(
             progress=progress,
         )
     fitted = fit(captions, facts, good_cider=1.0 if good_cider is None else good_cider)
-    file = captioner.save_calibration(fitted, settings)
+    about = captioner.about
+    assert about.folder is not None  # it was opened from there
+    file = save_calibration(about.folder, about.fingerprints["weights"], fitted, settings)
     if as_json:
         typer.echo(json.dumps({"file": str(file), "split": split, **fitted.to_json()}))
     else:

@@ -10,6 +10,8 @@ Without a network a name that is in no cache fails within a second, in one sente
 from __future__ import annotations
 
 import os
+import urllib.error
+import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,10 +25,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from showtell.errors import WeightsError, first_line, summarise
-from showtell.hub import network_obstacle
 from showtell.torch_weights import StandIn, is_plain, module_tensors, read_torch_file
 
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # what a repository of weights holds, the safer one first
+CONNECT_TIMEOUT = 0.8  # seconds that a host has to answer before it counts as out of reach
 
 _NESTED = ("state_dict", "model")  # where training scripts keep the weights within a file
 _MAX_NESTING = 8
@@ -48,7 +50,7 @@ def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
         cached = try_to_load_from_cache(name, file, revision=revision or None)
         if isinstance(cached, str):
             return Path(cached)
-    obstacle = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else network_obstacle(hf_hub_url(name, files[0]))
+    obstacle = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else _network_obstacle(hf_hub_url(name, files[0]))
     try:
         for file in () if obstacle else files:
             with suppress(RemoteEntryNotFoundError):
@@ -61,6 +63,19 @@ def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
         f"The weights {name} are not in the cache and cannot be fetched ({obstacle}); where there is a network: "
         f"hf download {name}{chosen} --local-dir FOLDER; then give encoder.weights=FOLDER/{files[0]}."
     )
+
+
+def _network_obstacle(address: str) -> str | None:
+    """Why the host of an address cannot be reached, or None if it answers at all."""
+    parts = urlsplit(address)
+    request = urllib.request.Request(f"{parts.scheme}://{parts.netloc}/", method="HEAD")
+    try:
+        urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT).close()
+    except urllib.error.HTTPError:
+        pass  # it answered
+    except OSError as error:
+        return f"{parts.hostname}: {first_line(getattr(error, 'reason', error))}"
+    return None
 
 
 def weights_path(setting: str) -> Path:
@@ -78,7 +93,7 @@ def from_url(address: str) -> Path:
     file = folder / Path(urlsplit(address).path).name
     if file.is_file():
         return file
-    obstacle = network_obstacle(address)
+    obstacle = _network_obstacle(address)
     if obstacle is None:
         digest = torch.hub.HASH_REGEX.search(file.name)
         try:

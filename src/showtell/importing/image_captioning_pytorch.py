@@ -119,13 +119,7 @@ def is_infos(content: object) -> bool:
 
 
 def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, object], file: str) -> Converted:
-    """A model of the project as one of ours.
-
-    Args:
-        tensors: of the file of weights.
-        architecture: from `architecture_of`.
-        infos: the content of the other file.
-        file: what messages call it.
+    """A model of the project as one of ours; `infos` is the content of the other file, of that name.
 
     Raises:
         CheckpointError: a tensor is missing, has a shape that does not fit, or is one too many.

@@ -67,13 +67,7 @@ def is_checkpoint(content: Mapping[Any, object]) -> bool:
 
 
 def convert(content: Mapping[Any, object], tensors: SourceTensors, wordmap: object, words_file: str) -> Converted:
-    """A checkpoint of the tutorial as one of ours.
-
-    Args:
-        content: of the checkpoint.
-        tensors: from `tensors_of`.
-        wordmap: ids of words.
-        words_file: what messages call the word map.
+    """A checkpoint of the tutorial as one of ours; `wordmap` has the ids of words, and its file is named in messages.
 
     Raises:
         CheckpointError: a tensor is missing, has a shape that does not fit, or is one too many.
@@ -149,11 +143,7 @@ def _encoder(name: str, grid: int, weights: Mapping[str, Tensor], file: str) -> 
 
 
 def _word_ids(wordmap: object, file: str) -> dict[str, int]:
-    """The word map, if it is one.
-
-    Raises:
-        DataError: it is none, or has an id that is no number or that of two words.
-    """
+    """The word map, if it is one with distinct whole numbers; else a `DataError`."""
     if not isinstance(wordmap, dict) or not wordmap.keys() >= set(_MARKS.values()):
         marks = ", ".join(_MARKS.values())
         raise DataError(f"{file} is no word map: it should hold an id for each word, {marks} among them.")

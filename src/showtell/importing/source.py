@@ -52,14 +52,8 @@ class Converted:
 
 
 def find_file(folder: Path, patterns: Sequence[str], what: str, how: str, *, best: bool = True) -> Path:
-    """The only file in a folder whose name fits one of the patterns; of several the only one of a run's best weights.
-
-    Args:
-        folder: of a run.
-        patterns: of names.
-        what: it is, for messages.
-        how: to name it instead, for messages.
-        best: whether to prefer the file of the best weights or that of the last.
+    """The only file in the folder of a run whose name fits one of the patterns; of several the one of the best weights,
+    or of the last. Messages say what it is and how to name it instead.
 
     Raises:
         UsageError: there is none, or several that may be it.
@@ -74,12 +68,7 @@ def find_file(folder: Path, patterns: Sequence[str], what: str, how: str, *, bes
 
 
 class SourceTensors:
-    """The tensors of a file by their names.
-
-    Args:
-        tensors: of the file.
-        file: that they are in, for messages.
-    """
+    """The tensors of a file by their names."""
 
     def __init__(self, tensors: Mapping[str, Tensor], file: Path) -> None:
         wrapped = all(name.startswith(_WRAPPER) for name in tensors)
@@ -95,11 +84,7 @@ class SourceTensors:
         return next(number for number in itertools.count() if not self.has(f"{prefix}.{number}."))
 
     def shape(self, name: str, dimensions: int = 2) -> tuple[int, ...]:
-        """The shape of a tensor.
-
-        Raises:
-            CheckpointError: it is missing, is empty or has another number of dimensions.
-        """
+        """The shape of a tensor; a `CheckpointError` if it is missing, empty or has another number of dimensions."""
         tensor = self.named.get(name)
         if tensor is None:
             raise CheckpointError(
@@ -113,11 +98,7 @@ class SourceTensors:
         return tuple(tensor.shape)
 
     def count_words(self, embedding: str, output: str) -> int:
-        """For how many words embeddings and output layer, modules of these names, have rows.
-
-        Raises:
-            CheckpointError: a tensor is missing, or the two are for different numbers.
-        """
+        """For how many words embedding and output layer, modules of these names, have rows, if they agree."""
         rows = self.shape(f"{embedding}.weight")[0]
         for own in (self.shape(f"{output}.weight")[0], self.shape(f"{output}.bias", 1)[0]):
             if own != rows:
@@ -182,12 +163,7 @@ class SourceTensors:
 class SourceOptions:
     """What a run was told, by the names that its project uses, with what the tensors contradict.
 
-    Args:
-        values: of the run: an argparse.Namespace or any kind of dict.
-        file: what messages call the file that they are in.
-
-    Raises:
-        DataError: the values are of another kind.
+    The values are an argparse.Namespace or any kind of dict, else a `DataError` is raised; messages name the file.
     """
 
     def __init__(self, values: object, file: str) -> None:
@@ -201,11 +177,7 @@ class SourceOptions:
         self.contradictions: list[str] = []
 
     def whole(self, name: str, default: int, *, at_least: int = 0, at_most: int = 65_536) -> int:
-        """A whole number; booleans count as 0 and 1.
-
-        Raises:
-            DataError: it is none, or out of range.
-        """
+        """A whole number, where booleans count as 0 and 1; a `DataError` if it is out of range or no number."""
         value = self.values.get(name, default)
         if not isinstance(value, int | float) or not at_least <= value <= at_most or value != int(value):
             raise DataError(

@@ -68,10 +68,9 @@ class Encoder:
             raise MissingDependencyError(
                 f'{name} is a model of transformers, which is not installed: pip install "showtell[transformers]".'
             )
-        needed = {"with_processor": self.auto_class == "CLIPModel", "or_pickle": True}
         is_folder = Path(name).is_dir()
-        self.folder = Path(name) if is_folder else repository_folder(name, **needed)
-        if missing := missing_files(self.folder, **needed):
+        self.folder = Path(name) if is_folder else repository_folder(name, or_pickle=True)
+        if missing := missing_files(self.folder):
             raise CheckpointError(f"The model {name} is incomplete: {self.folder} lacks {', '.join(missing)}.")
         self.name = Path(name).resolve().name if is_folder else name
         self.batch_size = batch_size

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -125,7 +125,7 @@ def describe_captioners(engine: Engine) -> list[dict[str, Any]]:
         {
             "name": name,
             "about": {key: getattr(one.about, key) for key in _SHOWN},
-            "abilities": one.abilities.to_json(),
+            "abilities": asdict(one.abilities),
             "decoding": one.decoding.model_dump(mode="json"),
             "is_calibrated": one.calibration is not None,
         }

@@ -84,7 +84,7 @@ def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | 
     if before is None:
         return Start(vocabulary, encoder, decoder)
     _take_weights(decoder, before.decoder)
-    return Start(vocabulary, encoder, decoder, unknown, len(vocabulary) - len(before.vocabulary), before.about)
+    return Start(vocabulary, encoder, decoder, unknown, len(vocabulary) - len(before.vocabulary), before.origin)
 
 
 def _require_same_settings(recipe: Recipe, before: Checkpoint, checkpoint: Path | str | None) -> None:
