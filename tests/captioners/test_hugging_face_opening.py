@@ -178,11 +178,10 @@ def test_a_chat_model_without_a_template(tmp_path: Path) -> None:
 def test_shards(folder: Path) -> None:
     expected = Captioner.from_pretrained(folder, "cpu").caption(photo(0), max_length=5)
     tensors = load_file(folder / "model.safetensors")
-    names = sorted(tensors)
-    parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
-    for file, own in parts.items():
-        save_file({name: tensors[name] for name in own}, folder / file, {"format": "pt"})
-    weight_map = {name: file for file, own in parts.items() for name in own}
+    weight_map = {name: f"{'ab'[number % 2]}.safetensors" for number, name in enumerate(sorted(tensors))}
+    for file in ("a.safetensors", "b.safetensors"):
+        own = {name: tensor for name, tensor in tensors.items() if weight_map[name] == file}
+        save_file(own, folder / file, {"format": "pt"})
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     (folder / "model.safetensors").unlink()
