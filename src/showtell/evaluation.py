@@ -108,7 +108,7 @@ def evaluate(
     known = {
         record.image_id: ImageFacts(record.captions) if facts is None else facts[record.image_id] for record in records
     }
-    bare = [image for image, one in known.items() if not one.references]
+    bare = [image for image, own in known.items() if not own.references]
     if bare:
         raise DataError(f"{len(bare)} images have no reference caption to be scored against: {summarise(bare)}.")
     captions = caption_records(captioner, records, settings, store=store, batch_size=batch_size, progress=progress)

@@ -217,7 +217,7 @@ def _named_tensors(module: StandIn, prefix: str) -> Iterator[tuple[str, Tensor]]
     )
     transient = own.get("_non_persistent_buffers_set") or ()
     kept = {name: value for name, value in buffers.items() if name not in transient}
-    yield from ((f"{prefix}{name}", one) for name, one in (parameters | kept).items() if isinstance(one, Tensor))
+    yield from ((f"{prefix}{name}", x) for name, x in (parameters | kept).items() if isinstance(x, Tensor))
     for name, child in modules.items():
         if isinstance(child, StandIn):
             yield from _named_tensors(child, f"{prefix}{name}.")

@@ -44,7 +44,7 @@ def test_what_is_not_there_and_folders_without_captions(tmp_path: Path) -> None:
 def test_a_table_of_something_else(tmp_path: Path) -> None:
     file = write_table(tmp_path, "image;label\na.jpg;dog\n")
     expected = (
-        "a table with the columns image, label, of which none is for images or none for captions; "
+        "a table with the columns image, label, which lacks one for images or one for captions; "
         "call one column image and one caption."
     )
     assert refusal(file) == f"… is not a dataset: it is {expected}"

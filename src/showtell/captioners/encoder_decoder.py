@@ -217,7 +217,7 @@ class EncoderDecoderCaptioner(Captioner):
                 f"trained on {' or, with those of boxes, '.join(f'{size:,}' for size in sorted(sizes))}."
             )
         dtype = next(self.decoder.parameters()).dtype
-        return map_tensors(features, lambda one: one.to(self.device, dtype if one.is_floating_point() else one.dtype))
+        return map_tensors(features, lambda x: x.to(self.device, dtype if x.is_floating_point() else x.dtype))
 
     def read_captions(self, result: Captions, count: int | None = None) -> list[list[Caption]]:
         """The tensors of a search as words: the best `count` captions of each image, or all of them."""

@@ -240,7 +240,7 @@ class TransformersCaptioner(Captioner):
         generate: Callable[[Inputs, slice], list[list[Generated]]],
     ) -> list[list[Generated]]:
         """Results for as many photos at a time as fit into memory, each with a size of (steps, rows) of logits."""
-        count = self.generator.photos_of_call(*size)
+        count = self.generator.photos_per_call(*size)
         results: list[list[Generated]] = []
         for start in range(0, len(photos), count):
             with self.errors():

@@ -47,10 +47,10 @@ def explain_batch(
         maps = [row.weights for (row,) in rows]
         note = (
             f"The cross-attention of the text decoder over the {side} x {side} patches of the photo: the mean over all "
-            "layers and heads, and over the tokens of a word; what goes to no patch is left out."
+            "layers and heads, and over the tokens of a word; attention to no patch is left out."
         )
     cells = len(cell_edges(captioner)) - 1
-    explained = [_explain(captioner, *one) for one in zip(best, drops, maps, strict=True)]
+    explained = [_explain(captioner, *parts) for parts in zip(best, drops, maps, strict=True)]
     return [
         ModelExplanation("", (caption,), cell_boxes(captioner, image.size), (cells, cells), attention_note=note)
         for caption, image in zip(explained, photos, strict=True)

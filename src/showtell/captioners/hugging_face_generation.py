@@ -1,8 +1,8 @@
 """Captions and log-probabilities by the `generate` of transformers.
 
-Captions are searched for by it, with our settings under its names. The log-probabilities of given texts come from it as
-well: it is made to choose their tokens, one after the other. So a model is only ever run as its own library runs it,
-whatever it does with positions, masks and caches, and what a search reports is what `logprobs` gives.
+Our settings are passed to it under its own names. The log-probabilities of given texts come from it as well: a logits
+processor forces their tokens, one after the other. So a model runs only as its own library runs it, whatever it does
+with positions, masks and caches, and the log-probabilities of a search are those of `logprobs`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from showtell.decoding.sampling import inverse_cdf
 from showtell.decoding_config import DecodingConfig
 
 LOGITS_MEMORY = 2 * 2**30  # bytes of logits that a call of generate may keep
-# Sampling, with the choice taken out of its hands: its own rules before the choice change nothing.
+# Sampling without its own rules: our logits processor chooses the token.
 _SAMPLE: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1}
 
 
@@ -52,7 +52,7 @@ class Generator:
 
     @property
     def end_ids(self) -> list[int]:
-        """The tokens that end a caption; it may be any of them."""
+        """The tokens, any of which ends a caption."""
         end = self.part.generation_config.eos_token_id
         return list(end) if isinstance(end, list | tuple) else [int(end)]
 
@@ -62,8 +62,8 @@ class Generator:
         begin = getattr(self.part.generation_config, "forced_bos_token_id", None)
         return [] if begin is None else [begin]
 
-    def photos_of_call(self, steps: int, rows: int) -> int:
-        """How many photos with so many rows each a call may have, so that logits and scores fit into their memory."""
+    def photos_per_call(self, steps: int, rows: int) -> int:
+        """Maximum number of photos per call with this number of rows each, so that logits fit into `LOGITS_MEMORY`."""
         vocabulary: int = self.part.config.get_text_config(decoder=True).vocab_size
         return max(1, LOGITS_MEMORY // (2 * 4 * vocabulary * steps * rows))
 
@@ -168,9 +168,9 @@ def _distinct(rows: Sequence[Generated]) -> list[Generated]:
 
 
 def _draw(settings: DecodingConfig, uniform: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """A processor that leaves the token possible that is drawn at each step, by uniform numbers (rows, steps).
+    """A logits processor that draws the token of each step by uniform numbers (rows, steps) and masks all others.
 
-    They depend on seed, image, sample and step alone; a draw of torch's own would on the other photos of the batch.
+    The numbers depend on seed, image, sample and step alone; draws by torch would depend on the rest of the batch.
     """
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
@@ -180,14 +180,14 @@ def _draw(settings: DecodingConfig, uniform: Tensor) -> Callable[[Tensor, Tensor
     following = iter(uniform.unbind(1))
 
     def draw(input_ids: Tensor, scores: Tensor) -> Tensor:
-        weighed = scores
+        warped = scores
         for warper in warpers:
-            weighed = warper(input_ids, weighed)
-        return _only(inverse_cdf(weighed.softmax(-1), next(following)), scores)
+            warped = warper(input_ids, warped)
+        return _only(inverse_cdf(warped.softmax(-1), next(following)), scores)
 
     return draw
 
 
 def _only(tokens: Tensor, scores: Tensor) -> Tensor:
-    """Scores (rows, V) that leave one token (rows,) possible."""
+    """Scores (rows, V) that mask all tokens but one per row, (rows,)."""
     return torch.full_like(scores, -math.inf).scatter_(1, tokens.unsqueeze(1), 0.0)

@@ -113,7 +113,7 @@ def _open_processor(folder: Path) -> Processor:
         both = None
         images = library.AutoImageProcessor.from_pretrained(folder, **LOCAL)
         tokenizer = library.AutoTokenizer.from_pretrained(folder, **LOCAL)
-    tokenizer.padding_side = "left"  # generation goes on at the right
+    tokenizer.padding_side = "left"  # generation continues on the right
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return Processor(images, tokenizer, both)
 

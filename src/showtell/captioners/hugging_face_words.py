@@ -23,7 +23,7 @@ def read_tokens(
     sums = [0.0] * len(words)
     for index, logprob in zip(word_indices(tokenizer, tokens, text), logprobs, strict=True):
         sums[index] += logprob
-    pieces = (Token(token, tokenizer.decode([token]), one) for token, one in zip(tokens, logprobs, strict=True))
+    pieces = (Token(token, tokenizer.decode([token]), logprob) for token, logprob in zip(tokens, logprobs, strict=True))
     return text, tuple(map(Word, words, sums)), tuple(pieces)
 
 

@@ -104,8 +104,8 @@ def rank_correlation(first: Tensor, second: Tensor) -> Tensor:
 
     (...) float64 from -1 to 1; nan where a map is constant, so that it has no ranks.
     """
-    one, other = ((ranks := _ranks(x)) - ranks.mean(-1, keepdim=True) for x in (first, second))
-    return (one * other).sum(-1) / (one.square().sum(-1) * other.square().sum(-1)).sqrt()
+    x, y = ((ranks := _ranks(values)) - ranks.mean(-1, keepdim=True) for values in (first, second))
+    return (x * y).sum(-1) / (x.square().sum(-1) * y.square().sum(-1)).sqrt()
 
 
 def _ranks(values: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ def calibrate(
     opened = open_dataset(dataset, with_photos=features is None)
     records = opened.limited(limit).split(split)
     facts = image_facts(opened, records)
-    if good_cider is not None and all(one.scene is not None for one in facts.values()):
+    if good_cider is not None and all(image.scene is not None for image in facts.values()):
         raise UsageError(f"{dataset} has scenes, where a good caption is a wholly true one; leave --good-cider out.")
     captioner = open_captioner(checkpoint, dtype=dtype)
     settings = captioner.settings(**decoding, num_return_sequences=1)

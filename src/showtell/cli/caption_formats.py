@@ -1,4 +1,4 @@
-"""How captions are written to one file, or to standard output.
+"""The formats in which captions are written to one file or to standard output.
 
 A format is a function from all results (`captions.caption_result`) to pieces of text, each as soon as its result is
 there, and a line in `WRITERS`.
@@ -20,11 +20,11 @@ from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 @dataclass(frozen=True)
 class FormatOptions:
-    """What a person chose about the output."""
+    """Options of the output."""
 
     out: Path | None = None  # where the file will be; None: standard output
     calibrated: bool = False  # text has a column for the confidence; other formats have it anyway
-    accept_above: float | None = None  # least confidence of captions to train on unseen
+    accept_above: float | None = None  # minimum confidence of captions that are trained on unchecked
 
 
 def _text(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
@@ -57,7 +57,7 @@ def _csv(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[s
 
 
 def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
-    """A table that a person corrects, the least sure captions first, and `showtell train` takes as a dataset.
+    """A table to correct, the least sure captions first, which `showtell train` reads as a dataset.
 
     Images are named from the table's folder, and the split says "unchecked" until a person writes "train". With
     `accept_above`, photos whose first caption has at least this confidence are in train or, a tenth of them by their
@@ -101,10 +101,10 @@ WRITERS: dict[str, Callable[[Iterable[CaptionResult], FormatOptions], Iterator[s
 
 
 def require_inside(photos: Iterable[Path], table: Path) -> None:
-    """Make sure that a table of corrections can name its photos, which is from its own folder downwards.
+    """Make sure that all photos of a table of corrections are in its folder or below: it names them by relative paths.
 
     Raises:
-        UsageError: one lies elsewhere.
+        UsageError: a photo is elsewhere.
     """
     folder = os.path.abspath(table.parent)  # noqa: PTH100 (resolve() would follow links)
     above = os.path.commonpath([os.path.dirname(os.path.abspath(photo)) for photo in photos])  # noqa: PTH100, PTH120
@@ -122,7 +122,7 @@ def has_unknown(caption: dict[str, object]) -> bool:
 
 
 def _without_controls(result: CaptionResult) -> CaptionResult:
-    """A result whose names and words fill no second line or cell, and do nothing to a terminal."""
+    """A result whose names and captions have no control characters: one line each, and harmless in a terminal."""
     captions = [{**caption, "text": escaped(caption["text"])} for caption in result.get("captions", ())]
     return {**result, "image": escaped(result["image"]), "captions": captions}
 

@@ -50,7 +50,7 @@ class Reliability:
 
     @classmethod
     def of(cls, confidences: Sequence[float], is_good: Sequence[bool], bins: int = BINS) -> Self:
-        """Measure some confidences, each 0 to 1, over at most so many bins that hold equally many captions."""
+        """Measure some confidences, each 0 to 1, over at most this number of bins of equally many captions."""
         chances, good = np.asarray(confidences, np.float64), np.asarray(is_good, np.float64)
         parts = [part for part in np.array_split(np.argsort(chances, kind="stable"), bins) if len(part)]
         binned = tuple(Bin(float(chances[part].mean()), float(good[part].mean()), len(part)) for part in parts)

@@ -120,8 +120,8 @@ def _describe(path: Path) -> str:
         return "a device, a pipe or a socket; name a file or a folder."
     if columns := table.columns_of(path):
         return (
-            f"a table with the columns {summarise(map(shorten, columns), limit=10)}, of which none is for images or "
-            "none for captions; call one column image and one caption."
+            f"a table with the columns {summarise(map(shorten, columns), limit=10)}, which lacks one for images or "
+            "one for captions; call one column image and one caption."
         )
     if path.suffix.lower() != ".json":
         return f"a file of another kind{formats}"

@@ -8,7 +8,7 @@ Where we differ from the release:
 1. A photo is resized by Pillow, in whole numbers and smoothed where it shrinks, before the mean is subtracted; the
    release subtracts first and does not smooth. Photos of COCO grow, for which both are the same up to rounding.
 2. Regions come best first. A region's class is that to which suppression left it, as its score is; the release's demo
-   names the likeliest class, whatever suppression said.
+   names the most likely class, whatever suppression said.
 3. Proposals are ranked by the difference of their two scores, not by its softmax, which rounds great ones to 1.
 """
 
@@ -104,8 +104,10 @@ class BottomUp(RegionEncoder):
         on_photo = cover_pixels(boxes_on_photo(proposals, window, size))  # where the release measures overlaps
         by_class = on_photo.unsqueeze(1).expand(-1, scores.shape[-1], -1)
         chosen, best, labels = choose_regions(by_class, scores, self.config)
-        likeliest, attributes = self.detector.attribute_probabilities(vectors[chosen], logits[chosen])[:, 1:].max(-1)
-        attributes = torch.where(likeliest >= self.config.attribute_threshold, attributes, -1)
+        probabilities, attributes = self.detector.attribute_probabilities(vectors[chosen], logits[chosen])[:, 1:].max(
+            -1
+        )
+        attributes = torch.where(probabilities >= self.config.attribute_threshold, attributes, -1)
         return ImageRegions(vectors[chosen], proposals[chosen], best, labels, attributes)
 
 

@@ -10,8 +10,8 @@ have there.
                 left out, the 6,000 best suppressed above an overlap of 0.7, and the first 300 kept
     vectors     RoI max pooling to 14 x 14, res5 with stride 1 and dilation 2, the mean of its 2,048 channels
     classes     a linear layer to 1,601 logits, background first (the one that would move boxes again is left out)
-    attributes  the vector and an embedding of the likeliest class (256), a linear layer to 512, ReLU, and one to 401
-                logits, "no attribute" first
+    attributes  the vector and an embedding of the most likely class (256), a linear layer to 512, ReLU, and one to
+                401 logits, "no attribute" first
 
 Boxes count pixels as Caffe does: corners lie on pixels, and a box from 3 to 5 is 3 wide.
 

@@ -1,4 +1,4 @@
-"""Extraction: the features of many photos into a store, resumed where it was stopped or killed.
+"""Extraction: the features of many photos into a store; a run that was stopped or killed resumes.
 
 The list of photos is cut into batches before anything is looked up, and a batch is encoded as a whole and kept as a
 whole. What an image's features are, to the last bit, is then a function of the list and the batch size alone (a

@@ -8,9 +8,9 @@ vector and a probability of each class, and regions are chosen by these (feature
 
 Where we differ:
 1. The release keeps the proposals' own boxes; ours are refined by the detector for the class found (`refine: false` is
-   the release). Two proposals of one object then fall together before regions are chosen, and overlays show the
+   the release). Two proposals of one object then coincide before regions are chosen, and overlays show the
    object's outline.
-2. A vector is the box head's output (1,024 numbers, what the detector itself decides by) where theirs is the mean of a
+2. A vector is the output of the box head (1,024 numbers, from which the detector classifies); theirs is the mean of a
    convolution's 2,048 channels over the region.
 3. Vectors are pooled at the very boxes that are reported, so that each vector saw what its box shows.
 """
@@ -70,7 +70,7 @@ class FasterRcnnConfig(DetectorConfig):
 
 
 class FasterRcnn(RegionEncoder):
-    """The box head's vectors of what a detector finds. Each photo goes through it alone, padded to whole cells."""
+    """The box head's vectors of detected regions. Each photo passes alone, padded to whole cells."""
 
     config: FasterRcnnConfig
 
@@ -136,7 +136,7 @@ def _build_detector(config: FasterRcnnConfig, classes: int) -> Any:
         weights_backbone=None,
         num_classes=classes,
         rpn_post_nms_top_n_test=config.proposals,
-        rpn_score_thresh=0.0,  # a photo without anything to see still needs its least number of regions
+        rpn_score_thresh=0.0,  # an empty photo still needs the minimum number of regions
     )
     if config.detector == "fasterrcnn_resnet50_fpn":  # trained elsewhere with this; torchvision does the same
         for module in detector.backbone.body.modules():

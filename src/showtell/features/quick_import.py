@@ -1,7 +1,7 @@
 """timm and torchvision, imported without torch's compiler, which would be half of the time.
 
 torchvision's `ops/roi_align.py` imports `torch._dynamo` for a function that it calls under deterministic algorithms,
-and timm marks a generator that the compiler shall leave alone. While they are imported a stand-in is in its place.
+and timm marks a generator that the compiler shall leave alone. A stand-in replaces the compiler during the import.
 """
 
 from __future__ import annotations

@@ -64,13 +64,15 @@ def judge(
     """
     facts = {display_name(photo.source): photo.facts for photo in photo_set.photos}
     judged = [
-        mark_hallucinations(replace(one, references=facts[one.image].references), facts[one.image])
-        for one in explanations
+        mark_hallucinations(
+            replace(explanation, references=facts[explanation.image].references), facts[explanation.image]
+        )
+        for explanation in explanations
     ]
     for model in range(len(judged[0].models) if judged else 0):
         scores = _scores(judged, model, facts, photo_set, score_models)
-        judged = [_with_scores(one, model, scores.get(one.image, {})) for one in judged]
-    return sorted(judged, key=lambda one: next(iter(one.models[0].scores.values()), math.inf))
+        judged = [_with_scores(photo, model, scores.get(photo.image, {})) for photo in judged]
+    return sorted(judged, key=lambda photo: next(iter(photo.models[0].scores.values()), math.inf))
 
 
 def _scores(
@@ -81,7 +83,7 @@ def _scores(
     score_models: ScoreModels | None,
 ) -> dict[str, dict[str, float]]:
     """The numbers of each image that has references, in the order in which they are shown."""
-    texts = {one.image: one.models[model].caption.text for one in explanations if one.references}
+    texts = {photo.image: photo.models[model].caption.text for photo in explanations if photo.references}
     if not texts:
         return {}
     frequency = DocumentFrequency.of(

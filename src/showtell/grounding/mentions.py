@@ -51,9 +51,9 @@ def annotated_phrases(record: CaptionRecord, caption: int) -> list[NamedBoxes]:
     starts = np.cumsum([0, *map(len, pieces)]).tolist()
     corners_of = {box.id: own for box, own in zip(record.boxes, corners(record.boxes), strict=True)}
     return [
-        NamedBoxes(starts[one.first], starts[one.end], torch.stack([corners_of[box] for box in one.boxes]))
-        for one in record.groundings[caption]
-        if one.boxes
+        NamedBoxes(starts[phrase.first], starts[phrase.end], torch.stack([corners_of[box] for box in phrase.boxes]))
+        for phrase in record.groundings[caption]
+        if phrase.boxes
     ]
 
 
@@ -73,7 +73,9 @@ def category_mentions(record: CaptionRecord, words: Sequence[str], phrases: Phra
     for box, own in zip(record.boxes or (), corners(record.boxes), strict=True):
         boxes.setdefault(box.category, []).append(own)
     named = mentions(words, phrases)
-    nouns = [NamedBoxes(one.first, one.end, torch.stack(boxes[one.category])) for one in named if one.category in boxes]
+    nouns = [
+        NamedBoxes(noun.first, noun.end, torch.stack(boxes[noun.category])) for noun in named if noun.category in boxes
+    ]
     return nouns, len(named) - len(nouns)
 
 

@@ -120,7 +120,7 @@ def to_photo(source: PhotoSource, min_size: SizeFunction | None = None) -> Decod
             1 of 255 levels on average, and less than 3 for any photo of coco-mini.
 
     Raises:
-        ImageError: it is none of these, or cannot be read; see `open_photo`.
+        ImageError: it has another form, or cannot be read; see `open_photo`.
     """
     if isinstance(source, str | Path):
         with _open(Path(source)) as stream:

@@ -91,7 +91,9 @@ def convert(content: Mapping[Any, object], tensors: SourceTensors, wordmap: obje
     name = _resnet_name(tensors)
     state = tensors.rename(_TABLE, f"a checkpoint of {PROJECT.name}")
     layers = {key: state.pop(key) for key in list(state) if key.startswith("encoder.")}
-    backbone = _encoder(name, grid, {key.removeprefix("encoder."): one for key, one in layers.items()}, tensors.file)
+    backbone = _encoder(
+        name, grid, {key.removeprefix("encoder."): tensor for key, tensor in layers.items()}, tensors.file
+    )
     words.reorder(state)
     described = (
         f"its own {name}, {grid} x {grid} cells of {backbone.feature_size:,} numbers over the photo at {_IMAGE_SIZE} x "
@@ -112,10 +114,10 @@ def tensors_of(content: Mapping[Any, object]) -> dict[str, Tensor]:
 
 
 def _tensors_of(module: object) -> dict[str, Tensor]:
-    """The tensors of a module, or of a state dict in its place."""
+    """The tensors of a pickled module or of a state dict."""
     if isinstance(module, StandIn):
         return module_tensors(module)
-    return {name: one for name, one in module.items() if isinstance(one, Tensor)} if isinstance(module, dict) else {}
+    return {name: x for name, x in module.items() if isinstance(x, Tensor)} if isinstance(module, dict) else {}
 
 
 def _resnet_name(tensors: SourceTensors) -> str:

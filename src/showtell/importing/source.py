@@ -72,7 +72,7 @@ class SourceTensors:
 
     def __init__(self, tensors: Mapping[str, Tensor], file: Path) -> None:
         wrapped = all(name.startswith(_WRAPPER) for name in tensors)
-        self.named = {name.removeprefix(_WRAPPER) if wrapped else name: one for name, one in tensors.items()}
+        self.named = {name.removeprefix(_WRAPPER) if wrapped else name: tensor for name, tensor in tensors.items()}
         self.file = str(file)
 
     def has(self, prefix: str) -> bool:

@@ -12,7 +12,7 @@ the gradient is the mean over them, and b may be the mean of the others instead 
 a beam search of the current model, the baseline is their mean reward. papers/002 names beam search inside training as
 future work; it works for each stage of `coarse_to_fine` too. Captions of a beam are chosen, not drawn, each once
 whatever its probability, so this is no estimate of the gradient of eq. 10, with any baseline: it moves probability
-among the likeliest captions, towards those with more reward than their mean.
+among the most likely captions, towards those with more reward than their mean.
 
     dL/dtheta = -(1/N) sum_n (r(w_n) - b) grad log p_theta(w_n),   w_1 .. w_N the beam, b = sum_n r(w_n) / N
 

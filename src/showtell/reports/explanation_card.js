@@ -266,7 +266,7 @@ const explanations = (() => {
         line.append(name, bar, element("b", percent(p)));
         list.append(line);
       }
-      const offer = this.onRunnerUp ? "alternatives, from which the caption can go on" : "alternatives";
+      const offer = this.onRunnerUp ? "alternatives, with which the caption can continue" : "alternatives";
       this.details.append(element("p", `The word, and the most likely ${offer}:`, "small"), list);
       for (const sentence of word.sentences) this.details.append(element("p", sentence));
       if (word.hallucinated)

@@ -59,7 +59,7 @@ def render_explanations(
         style: CSS after that of explanations.
         values: for the template.
     """
-    scores = list(dict.fromkeys(name for one in explanations for model in one.models for name in model.scores))
+    scores = list(dict.fromkeys(name for photo in explanations for model in photo.models for name in model.scores))
     names = _short_names(explanations)
     photos = [view_photo(number, *pair) for number, pair in enumerate(zip(explanations, names, strict=True), start=1)]
     return render_page(
@@ -68,7 +68,7 @@ def render_explanations(
         styles=[resource("explanation_card.css"), resource("explanation_page.css"), style],
         script=resource("explanation_card.js") + resource("explanation_page.js"),
         photos=photos,
-        models=list(dict.fromkeys(model.model for one in explanations for model in one.models)),
+        models=list(dict.fromkeys(model.model for photo in explanations for model in photo.models)),
         scores=scores,
         sorted_by=scores[0] if scores else None,
         repeated_captions=_repeated_captions(photos),
@@ -101,5 +101,5 @@ def _collapsed(photos: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:
 
 def _short_names(explanations: Sequence[Explanation]) -> list[str]:
     """The file names of photos without folders, unless two of them are equal."""
-    short = [Path(one.image).name or one.image for one in explanations]
-    return short if len(set(short)) == len(short) else [one.image for one in explanations]
+    short = [Path(explanation.image).name or explanation.image for explanation in explanations]
+    return short if len(set(short)) == len(short) else [explanation.image for explanation in explanations]

@@ -44,7 +44,10 @@ def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, An
         for model in explanation.models
     ]
     data = [
-        {**_regions(model, size), "captions": [[word["data"] for word in one["words"]] for one in view["captions"]]}
+        {
+            **_regions(model, size),
+            "captions": [[word["data"] for word in caption["words"]] for caption in view["captions"]],
+        }
         for model, view in zip(explanation.models, models, strict=True)
     ]
     return {
@@ -79,8 +82,8 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
         data["sentences"] = [
             *_sentences(model, word, location, data["named"]),
             *(
-                f"{one.title.capitalize()}: {', '.join(f'{value:.2f}' for value in one.values[index].tolist())}."
-                for one in caption.word_values
+                f"{plot.title.capitalize()}: {', '.join(f'{value:.2f}' for value in plot.values[index].tolist())}."
+                for plot in caption.word_values
             ),
         ]
         words.append(
@@ -94,7 +97,7 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
         "has_occlusion": model.boxes is not None and any(word.logprob_drop is not None for word in caption.words),
         "hint": _hint(model, caption),
         "words": words,
-        "word_values": [_view_values(one, caption) for one in caption.word_values],
+        "word_values": [_view_values(plot, caption) for plot in caption.word_values],
     }
 
 

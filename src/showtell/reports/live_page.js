@@ -359,7 +359,7 @@
     const isOwn = chosen && field.value.trim() === proposed(chosen);
     $(".editor [type='submit']").textContent = isOwn ? "Accept" : "Save";
     $("[data-action='uncheck']").hidden = !chosen || ["unchecked", "waiting", "failed"].includes(stateOf(chosen));
-    $("#caption-help").textContent = isTyped() ? "Enter saves it and goes on; Escape leaves it." : "";
+    $("#caption-help").textContent = isTyped() ? "Enter saves it and moves on; Escape discards it." : "";
   }
 
   function showPosition() {

@@ -82,8 +82,8 @@ def _fields() -> Iterator[dict[str, Any]]:
     for name, schema in DecodingConfig.model_json_schema()["properties"].items():
         if name in NOT_SET_HERE:
             continue
-        # one that may be left out is a choice between its type and null
-        kind = next((one for one in schema.get("anyOf", ()) if one["type"] != "null"), schema)
+        # an optional setting is a choice between its type and null
+        kind = next((choice for choice in schema.get("anyOf", ()) if choice["type"] != "null"), schema)
         searches = [search for search, entry in SEARCHES.items() if name in entry.settings]
         used_by = f" With search {', '.join(searches)}." if searches else ""
         yield {

@@ -57,7 +57,7 @@ _Group = tuple[int, ...]  # indices into Scene.items
 def _phrase_statements(phrase: NounPhrase, group: _Group, scene: Scene) -> list[Statement]:
     """The statements of a phrase about the items it is assigned to; none of them holds without items.
 
-    A count is exact, and one of shapes: it holds if so many items share the shape and the attributes that hold.
+    A count is exact: it holds if this number of items share the shape and the attributes that hold.
     """
     items = [scene.items[index] for index in group]
     has_shape = bool(group) and all(item.shape == phrase.shape for item in items)

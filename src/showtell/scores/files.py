@@ -120,7 +120,7 @@ def read_prediction_file(path: Path, images: ScoredImages) -> tuple[dict[str, st
             failed.append(name)
         elif name not in captions:
             captions[name] = text
-        elif path.suffix.lower() not in _DELIMITERS:  # a table has a row for each caption, the likeliest first
+        elif path.suffix.lower() not in _DELIMITERS:  # a table has a row for each caption, the most likely first
             raise DataError(f"{path} has captions of {name} twice; keep one of them.")
     matched, notes = _match(captions, images, path)
     if failed:
@@ -149,7 +149,7 @@ def _read_entries(path: Path) -> Any:
 
 
 def _read_entry(entry: Any, where: str) -> tuple[str, str | None]:
-    """The name of a photo and its first caption; None where there is an error in its place."""
+    """The name of a photo and its first caption; None if the entry has an error instead."""
     try:
         captions = entry.get("captions") or ()
         text = entry["caption"] if "caption" in entry else captions[0]["text"] if captions else None

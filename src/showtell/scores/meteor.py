@@ -264,7 +264,7 @@ _Path = tuple[int, int, int, int, _History]  # rank, words used, end of the open
 
 
 def best_alignment(options: Options, words: int) -> tuple[int, list[_Match]]:
-    """The number of chunks and the matches of the best alignment with a prediction of so many words."""
+    """The number of chunks and the matches of the best alignment with a prediction of this number of words."""
     unrivalled = _unrivalled(options, words)
     paths: list[_Path] = [(0, 0, -1, 0, None)]
     settled = True  # no path has a chunk to end or words to skip, so a word without matches changes nothing

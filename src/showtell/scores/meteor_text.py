@@ -1,8 +1,8 @@
-r"""METEOR's own preparation of a caption (`-norm`): quotes and dashes unified, hyphens split, signs parted from words.
+r"""METEOR's own preparation of a caption (`-norm`): quotes and dashes unified, hyphens split, punctuation separated.
 
-Written from what the reference puts out for some 700,000 short strings over the characters that its rules are made
-of (METEOR 1.5, `-norm -writeAlignments`), with which it agrees. Its letters are Latin, Cyrillic and phonetic; those
-of other scripts are parted one by one.
+Reconstructed from the output of the reference (METEOR 1.5, `-norm -writeAlignments`) for some 700,000 short strings
+over the characters of its rules, with which it agrees. Its letters are Latin, Cyrillic and phonetic; those of other
+scripts are separated one by one.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def normalise(text: str) -> list[str]:
     for pattern, replacement in _STEPS:
         text = pattern.sub(replacement, text)
     words = [word for word in _SPACES.split(text) if word]
-    behind = [*words[1:], ""]
-    text = " ".join(_full_stop(word, after) for word, after in zip(words, behind, strict=True))
+    following = [*words[1:], ""]
+    text = " ".join(_full_stop(word, after) for word, after in zip(words, following, strict=True))
     return text.replace(_HIDDEN, ".").replace("–", "-").split()
 
 
 def _full_stop(word: str, after: str) -> str:
-    """Part a full stop from its word, unless it belongs to it; "u.s." loses its dots."""
+    """Separate a full stop from its word, unless it belongs to the word; "u.s." loses its dots."""
     before = word[:-1]
     if not before or word[-1] != ".":
         return word

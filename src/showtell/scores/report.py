@@ -1,4 +1,4 @@
-"""What comes out of scoring: numbers of the corpus and of each image, signatures, what was skipped and why."""
+"""The result of scoring: numbers of the corpus and of each image, signatures, skipped metrics with the reason."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ScoreReport:
     skipped: dict[str, str]  # number's name: why it could not be made
     images: int
     per_image: dict[str, dict[str, float | None]]  # image id: number's name: value; None where undefined
-    warnings: tuple[str, ...] = ()  # sentences: numbers that say less than they seem to
+    warnings: tuple[str, ...] = ()  # sentences about numbers that mislead
     statistics: dict[str, ScoreStatistics] = field(repr=False, default_factory=dict)  # metric: its statistics
     ids: tuple[str, ...] = field(repr=False, default=())  # the order of the statistics' rows
 
@@ -63,7 +63,7 @@ class ScoreReport:
 
 
 def measure(corpus: Corpus, chosen: dict[str, Score]) -> ScoreReport:
-    """Run each metric, by its name, on a corpus. One that cannot run is skipped and costs the others nothing."""
+    """Compute each metric, by its name, on a corpus. Metrics that cannot be computed are skipped with the reason."""
     scores: dict[str, float | None] = {}
     signatures: dict[str, str] = {}
     skipped: dict[str, str] = {}

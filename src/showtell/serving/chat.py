@@ -72,7 +72,7 @@ class ChatRequest(BaseModel):
         None, max_length=MAX_FIELD, description="Name of a captioner of /v1/models (default: the first)."
     )
     messages: list[Message] = Field(description="With exactly one photo in them.", min_length=1, max_length=1000)
-    max_tokens: int | None = Field(None, ge=1, le=10**9, description="The caption is cut off at so many tokens.")
+    max_tokens: int | None = Field(None, ge=1, le=10**9, description="Maximum number of tokens of a caption.")
     max_completion_tokens: int | None = Field(None, ge=1, le=10**9, description="The same.")
     temperature: float | None = Field(None, ge=0, le=2, description="Above 0 the caption is sampled.")
     top_p: float | None = Field(None, gt=0, le=1, description="Of sampling.")
@@ -156,7 +156,7 @@ def _photo_of_url(url: str) -> bytes:
 
 def _settings(asked: ChatRequest, own: DecodingConfig, text: str) -> dict[str, Any]:
     """The decoding settings of a request."""
-    limits = [one for one in (asked.max_tokens, asked.max_completion_tokens) if one is not None]
+    limits = [limit for limit in (asked.max_tokens, asked.max_completion_tokens) if limit is not None]
     settings: dict[str, Any] = {"max_length": min([own.max_length, *limits])}
     settings["min_length"] = min(own.min_length, settings["max_length"])
     if text and own.prompt is not None:
@@ -172,7 +172,7 @@ def _settings(asked: ChatRequest, own: DecodingConfig, text: str) -> dict[str, A
 def _completion(model: str, captions: Sequence[Caption], asked: ChatRequest) -> Response:
     """Captions as a completion, whole or as server-sent events, one for each caption; the last has the usage too."""
     about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
-    tokens = sum(len(one.tokens or one.words) for one in captions)
+    tokens = sum(len(caption.tokens or caption.words) for caption in captions)
     usage = {"prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens}
     choices = [
         {

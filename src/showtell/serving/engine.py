@@ -66,7 +66,7 @@ class Question:
 
     @property
     def words(self) -> int:
-        """Words that the model is asked for, at most: those of all beams or samples."""
+        """The maximum number of words that the model computes: those of all beams or samples."""
         settings = self.settings
         given = (settings.prompt or "", settings.prefix or "", *settings.bad_words, *settings.force_words)
         beams = settings.num_beams * (1 + sum(len(phrase.split()) for phrase in settings.force_words))
@@ -237,7 +237,7 @@ class Engine:
                     prepared.setdefault(pending.shared, []).append(pending)
             on_the_way = {pending.shared for pending in self.waiting if not pending.prepared}
             until = time.monotonic() - self._settings.max_wait
-            left = {shared: min(one.prepared for one in some) - until for shared, some in prepared.items()}
+            left = {shared: min(pending.prepared for pending in some) - until for shared, some in prepared.items()}
             for shared, some in prepared.items():
                 is_full = len(some) >= self._settings.max_batch or self._room.locked()
                 if is_full or shared not in on_the_way or left[shared] <= 0:

@@ -89,7 +89,7 @@ class Guard:
         name = (match[1] or match[2]).lower() if match else ""
         if self._digest is None and name.removesuffix(".") not in self._names and not _is_address(name):
             raise HTTPException(
-                421, f'The host "{host}" is none of this server\'s; open it as localhost or by its address.'
+                421, f'The host "{host}" is not a name of this server; open it as localhost or by its address.'
             )
 
     def _check_token(self, request: Request, wanted: str) -> RedirectResponse | None:
@@ -98,7 +98,7 @@ class Guard:
         if scheme.lower() == "bearer" and hmac.compare_digest(_digest(token.strip()), wanted):
             return None
         tokens = request.query_params.getlist("token")
-        if request.url.path == "/" and any(hmac.compare_digest(_digest(one), wanted) for one in tokens):
+        if request.url.path == "/" and any(hmac.compare_digest(_digest(token), wanted) for token in tokens):
             answer = RedirectResponse("/", 303)
             is_secure = request.url.scheme == "https"
             answer.set_cookie(self._cookie, wanted, httponly=True, samesite="lax", secure=is_secure)

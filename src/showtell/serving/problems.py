@@ -40,7 +40,7 @@ MEANINGS = {
     409: "Somebody else changed it in the meantime; `row` is what it is now.",
     413: "The body is larger than the server takes.",
     415: "The body is a form, which is not read.",
-    421: "The host name is none of the server's.",
+    421: "The host is not a name of the server.",
     422: "The photo cannot be read, or the captioner cannot honour a setting.",
     429: "Too many photos wait; Retry-After says when to come again.",
     500: "A defect of the server.",

@@ -124,17 +124,17 @@ def describe_captioners(engine: Engine) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "about": {key: getattr(one.about, key) for key in _SHOWN},
-            "abilities": asdict(one.abilities),
-            "decoding": one.decoding.model_dump(mode="json"),
-            "is_calibrated": one.calibration is not None,
+            "about": {key: getattr(captioner.about, key) for key in _SHOWN},
+            "abilities": asdict(captioner.abilities),
+            "decoding": captioner.decoding.model_dump(mode="json"),
+            "is_calibrated": captioner.calibration is not None,
         }
-        for name, one in engine.captioners.items()
+        for name, captioner in engine.captioners.items()
     ]
 
 
 def captioner_named(engine: Engine, name: str | None) -> tuple[str, Captioner]:
-    """The captioner of a name, with the name; None is the first. An HTTPException if there is none."""
+    """A captioner by its name, with the name; None is the first. Raises an HTTPException if the name is unknown."""
     captioners = engine.captioners
     if name is None:
         return next(iter(captioners.items()))
@@ -160,8 +160,8 @@ async def explain(request: Request, engine: Engine, asked: PhotoRequest, names: 
     occlusion = asked.take("occlusion", str)
     given = {**asked.settings(), "num_return_sequences": 1}
     questions = [
-        Question("explanation", name, asked.photo, settings_of(one, given), occlusion)
-        for name, one in captioners.items()
+        Question("explanation", name, asked.photo, settings_of(captioner, given), occlusion)
+        for name, captioner in captioners.items()
     ]
     answers = await asyncio.gather(*(ask(request, engine, question, asked.name) for question in questions))
     async with engine.turns.of(asked.photo):

@@ -96,4 +96,4 @@ def addresses(settings: ServeSettings, listener: socket.socket) -> list[str]:
             probe.connect(("192.0.2.1" if host == "0.0.0.0" else "2001:db8::1", 9))
             hosts.append(probe.getsockname()[0])
     token = "" if settings.token is None else f"?token={quote(settings.token, safe='')}"
-    return [f"http://{f'[{one}]' if ':' in one else one}:{port}/{token}" for one in hosts]
+    return [f"http://{f'[{host}]' if ':' in host else host}:{port}/{token}" for host in hosts]

@@ -46,7 +46,7 @@ class ServeSettings(Config):
 
     @property
     def photo_bytes(self) -> int:
-        """Bytes of photos that may come in or wait at a time: of the queue's, so many each on average."""
+        """Maximum number of bytes of photos that are received or wait: `MEAN_PHOTO` for each place of the queue."""
         return max(self.max_body, self.queue * MEAN_PHOTO)
 
     @property

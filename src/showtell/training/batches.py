@@ -1,6 +1,6 @@
-"""Training batches: an image once, its captions together, so that it is read, moved and encoded once for all of them.
+"""Training batches: each image once with all its chosen captions, so that it is read and encoded once for all of them.
 
-An image is a photo that the encoder will look at, or what it saw, read from a store while the last batch is worked on.
+An image is a photo for the encoder, or its features, read from a store while the previous batch is trained on.
 Which images share a batch and which captions are chosen is a function of (seed, epoch, image id) alone.
 """
 
@@ -28,7 +28,7 @@ from showtell.training.mentions import ImageMentions, collate_mentions, find_men
 from showtell.types import Batch, NamingWords
 
 AHEAD = 2  # batches that are read from a store before they are asked for
-STUCK = 600  # seconds after which processes that read photos are given up
+STUCK = 600  # seconds without an answer, after which reading photos is an error
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Example:
     """One image as it is trained on."""
 
     image_id: str
-    image: torch.Tensor | ImageFeatures  # the photo, or what a store has of it
+    image: torch.Tensor | ImageFeatures  # the photo, or its features from a store
     words: list[torch.Tensor]  # of each caption, as ids
     mentions: ImageMentions | None = None  # of these captions
     window: tuple[float, float, float, float] = (0, 0, 0, 0)  # the part of the photo that is seen; of mentions alone
@@ -49,13 +49,13 @@ class TrainingSet(Dataset[Example]):
         records: the images.
         images: their photos, in the same order, or a store that has their features.
         vocabulary: of the captions.
-        captions_per_image: of an image that has more, another choice each epoch.
-        max_length: words; longer captions are cut.
+        captions_per_image: maximum number; if an image has more, another choice each epoch.
+        max_length: maximum number of words; longer captions are truncated.
         seed: of the run.
-        naming: which words name objects, to be marked; None marks none.
+        naming: which words name objects, for attention supervision; None: no mentions.
 
     Raises:
-        DataError: words are to be marked, and the records have no boxes or no caption names one.
+        DataError: mentions are needed, and the records have no boxes or no caption names an object.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class TrainingSet(Dataset[Example]):
 
     @property
     def in_memory(self) -> bool:
-        """Whether the photos are kept ready."""
+        """Whether the photos are kept in memory."""
         return isinstance(self.images, PreparedPhotos) and self.images.in_memory
 
     def contents(self) -> Iterator[tuple[str, list[list[int]]]]:

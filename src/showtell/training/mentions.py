@@ -1,4 +1,4 @@
-"""Which words of the training captions name which objects, and which regions those are: for supervised attention.
+"""Which words of the training captions name which objects, and which regions those are: for attention supervision.
 
 `find_mentions` looks once at each record, `collate_mentions` puts those of a batch together, and `locate` adds, when
 the features are known, how much of each region is the object:

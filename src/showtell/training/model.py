@@ -22,16 +22,16 @@ class TrainingModel(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
         self.objective = objective
-        self.encoder_learns = True  # false: as if it were frozen
+        self.encoder_learns = True  # false: the encoder is frozen for now
 
     def train(self, mode: bool = True) -> TrainingModel:
-        """An encoder that does not learn yet stays in eval mode, batch norm included."""
+        """Set the mode; an encoder that does not learn yet stays in eval mode, batch norm included."""
         super().train(mode)
         self.encoder.train(mode and self.encoder_learns)
         return self
 
     def forward(self, batch: Batch) -> Terms:
-        """The terms of one batch: of its photos, or of the features that a store has of them."""
+        """The terms of one batch, from its photos or from their stored features."""
         if batch.features is None:
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.encoder_learns):
                 features = self.encoder(batch.prepared)
