@@ -172,9 +172,7 @@ def test_an_ensemble_is_averaged_and_shares_a_vocabulary(capsys, tiny_checkpoint
     stranger = blind(tmp_path / "stranger", tiny_checkpoint, ["red", "circle"])
     status, out, err = run(capsys, "caption", tiny_checkpoint, photo, *options, "--ensemble", stranger)
     assert (status, out) == (2, "")
-    assert err.startswith(
-        f"showtell: {stranger} and {tiny_checkpoint} cannot be averaged: their vocabularies differ (6 words,"
-    )
+    assert err.startswith(f"showtell: {stranger} and {tiny_checkpoint} cannot be averaged: their vocabularies differ (")
 
 
 WRONG = {  # DecodingConfig's own tests have the others

@@ -177,7 +177,7 @@ def test_a_captioner_that_reads_no_features_is_compared_by_its_photos(
     status, out, err = run(capsys, "evaluate", *both)
     assert status == 0 and "blip does not read the features" in err
     status, _, err = run(capsys, "caption", blip, "7", "--features", store)
-    assert status == 2 and "looks at photos itself and reads no features from a store; give it the photos." in err
+    assert status == 2 and "looks at photos itself and reads no features from a store; give it photos." in err
 
 
 def test_a_run_over_features_from_training_to_its_report(made: Path, tmp_path: Path, capsys: Any) -> None:
