@@ -92,16 +92,18 @@ def test_everything_that_a_package_adds_is_found_and_used(
     (world / "predictions.json").write_text('{"1": "a red dog", "2": "a cat"}')
     (world / "references.json").write_text('{"1": ["a dog", "the dog is red"], "2": ["a cat sleeps"]}')
     photo = (world / "captions.tsv").read_text().partition("\t")[0]
-    checked, trained, captioned, evaluated, scored = run(
+    checked, extracted, trained, captioned, evaluated, scored = run(
         site,
         world,
         ["data", "check", "captions.tsv", "--json"],
+        ["features", "captions.tsv", "--encoder", "colours", "cells=3", "--out", "store", "--json"],
         ["train", "gru.yaml", "--out", "run", "--json"],
         ["caption", "run/best", photo, "--format", "json"],
         ["evaluate", "run/best", "captions.tsv", "--split", "test", "--metrics", "length_ratio", "--json"],
         ["score", "predictions.json", "--references", "references.json", "--metrics", "bleu,length_ratio", "--json"],
     )
     assert json.loads(checked)["format"] == "tsv"
+    assert json.loads(extracted)["images"] > 0
     assert json.loads(trained)["epochs"] == 3
     (row,) = json.loads(captioned)
     assert len(row["captions"]) == 1

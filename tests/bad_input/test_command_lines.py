@@ -56,6 +56,7 @@ ROWS: list[Row] = [
     # --- wrong use
     ("verb", "capton x", "No such command 'capton'. Did you mean 'caption'? See showtell --help.", None),
     ("verb of data", "data chek x", "No such command 'chek'. Did you mean 'check'? See showtell data --help.", None),
+    ("key", "train r.yaml --epochs 3", "--epochs; keys are given without dashes, as KEY=VALUE. See showtell", None),
     ("argument", "train", "Missing argument 'RECIPE': YAML file, name of a recipe", None),
     ("lost photos", "explain run/best lost.jpg --out a.html", "There is no photo to explain: lost.jpg", None),
     # --- names of files

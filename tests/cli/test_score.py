@@ -167,12 +167,13 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     ((), "Missing argument 'PREDICTIONS...'"),
     (("predictions.json",), "--references: showtell score predictions.json --references REFERENCES."),
     (("a.json", "b.json", "references.json"), "showtell score a.json b.json --references references.json."),
+    (("partial.json", "--references", "results.json"), "results.json is a list of predictions; references are JSON of"),
     (("none.json", *ONE[1:]), "There is no file none.json."),
     (("predictions.json", "--references", "none.json"), "There is no file or folder none.json."),
     ((*ONE, "--metrics", "bleuu"), 'There is no metric "bleuu": did you mean "bleu"'),
     ((*ONE, "--per-image", "."), ". is a folder; --per-image needs the name of a"),
     ((*ONE, "--per-image", "predictions.json"), "would replace what is read"),
-    ((*ONE, "--document-frequency", "nan.json"), "nan.json is not a dataset: it is JSON without"),
+    ((*ONE, "--document-frequency", "nan.json"), "nan.json is a list of predictions; references are JSON of"),
     (("predictions.json", *ONE), "A file of predictions is named twice; each system is a file of its own."),
     (("predictions.json", "partial.json", *ONE[1:], "--bootstrap", "0"), "give --bootstrap at least 1 draw"),
     (("partial.json", *ONE[1:]), "1 image(s) have no prediction: 2"),
@@ -188,6 +189,7 @@ def test_mistakes_are_sentences(capsys):
     Path("partial.json").write_text(json.dumps({"1": "a dog"}))
     Path("surrogate.json").write_text('{"1": "a \\ud800", "2": "b"}')
     Path("bytes.json").write_bytes(b'{"1": "\xff"}')
+    Path("results.json").write_text('[{"image_id": 1, "caption": "a dog"}]')
     Path("nan.json").write_text('[{"image_id": NaN, "caption": "a"}]')
     Path("twice.json").write_text('{"1": "a", "1": "b", "2": "c"}')
     Path("twice_in_list.json").write_text('[{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}]')

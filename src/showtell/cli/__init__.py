@@ -94,5 +94,8 @@ def _describe_usage_error(error: Exception) -> str:
         return ""
     if help and message.startswith("Missing argument"):
         message = f"{message.rstrip('.')}: {help}".replace("\\[", "[")  # as rich prints it
+    usage = " ".join(context.command.collect_usage_pieces(context)) if context else ""
+    if "KEY=VALUE" in usage and message.startswith("No such option") and "Possible option" not in message:
+        message = f"{message.rstrip('.')}; keys are given without dashes, as KEY=VALUE."
     command = context.command_path if context else "showtell"
     return f"{message}{'' if message[-1] in '.?' else '.'} See {command} --help."

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -126,7 +127,8 @@ def _encode(encoder: Encoder, photos: Sequence[tuple[CaptionRecord, PreparedPhot
     """One batch, in eval mode, on the encoder's device."""
     was_training = encoder.training
     encoder.eval()
-    features = encoder(stack_photos([photo for _, photo in photos]).to(next(encoder.parameters()).device))
+    held = next(chain(encoder.parameters(), encoder.buffers()), torch.empty(0))  # an encoder may have no weights
+    features = encoder(stack_photos([photo for _, photo in photos]).to(held.device))
     encoder.train(was_training)
     entries = split(features, [photo.size for _, photo in photos])
     return {record.image_id: entry for (record, _), entry in zip(photos, entries, strict=True)}

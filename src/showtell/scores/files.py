@@ -21,6 +21,7 @@ from showtell.scores.facts import ImageFacts, image_facts
 from showtell.scores.ngrams import DocumentFrequency
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_RESULT = {"image_id", "caption"}  # the keys of an entry of COCO results
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,10 @@ def read_document_frequency(path: Path) -> DocumentFrequency:
 def _read_captions(path: Path) -> dict[str, Any] | None:
     """The content of a JSON file that holds references and nothing else; None for a dataset."""
     content = read_json(path) if path.suffix == ".json" and path.is_file() else None
+    if isinstance(content, list) and any(isinstance(one, dict) and one.keys() == _RESULT for one in content[:1]):
+        raise DataError(
+            f"{path} is a list of predictions; references are JSON of {{id: [texts]}}, COCO captions JSON or a dataset."
+        )
     if not isinstance(content, dict):
         return None
     is_dataset = isinstance(content.get("images"), list) and not isinstance(content.get("annotations"), list)
