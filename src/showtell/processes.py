@@ -1,4 +1,4 @@
-"""Working beside other processes: who may write to a folder, who speaks for a run, and worker processes."""
+"""Several processes: locks of folders, the process that prints for a run, and worker processes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Registries: what people choose by name, from a visible dict and from the entry points of installed packages.
+"""Registries: choices by name, from a visible dict and from the entry points of installed packages.
 
-A package of one's own adds a decoder by an entry point in its pyproject.toml; nothing here needs an edit:
+Another package adds a decoder by an entry point in its pyproject.toml; nothing here needs an edit:
 
     [project.entry-points."showtell.models"]
     gru = "my_package.gru:ENTRY"

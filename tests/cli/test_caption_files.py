@@ -75,7 +75,7 @@ def test_what_is_there_is_replaced_on_request_alone(capsys, tiny_checkpoint, pho
         assert run(capsys, *given, *style) == (
             2,
             "",
-            f"showtell: {file} is there already; choose another name for --out, or replace it with --overwrite.\n",
+            f"showtell: {file} exists already; choose another name for --out, or replace it with --overwrite.\n",
         )
     assert file.read_text() == "image,caption\na.jpg,a dog\n"
     assert run(capsys, *given, "--overwrite")[0] == 0

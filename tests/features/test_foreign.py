@@ -87,7 +87,7 @@ def test_what_is_damaged_is_named(tmp_path):
         (good[:-30] + "\n", r"line 2 is damaged or no row of features"),
         (
             good.replace("\t3\t", "\t3 "),
-            r"line 1 has 5 columns; bottom-up-attention writes 6, parted by tabs: image_id",
+            r"line 1 has 5 columns; bottom-up-attention writes 6, separated by tabs: image_id",
         ),
         ("", r"holds no features"),
     ):

@@ -172,7 +172,7 @@ def _check_out(
         return
     refuse_overwriting(out, "--out", inputs)
     if out.is_file() and out.stat().st_size and not overwrite:
-        raise UsageError(f"{out} is there already; choose another name for --out, or replace it with --overwrite.")
+        raise UsageError(f"{out} exists already; choose another name for --out, or replace it with --overwrite.")
     if style == "corrections":
         require_inside(photos, out)
 

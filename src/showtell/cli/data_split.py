@@ -34,6 +34,6 @@ def split(
     for file, count in images.items():
         typer.echo(f"{file}: {count:,} images")
     typer.echo(
-        "A checkpoint trained before this may have seen some of the new test images: train anew before scoring.",
+        "A checkpoint trained before this may have seen some of the new test images: train again before scoring.",
         err=True,
     )

@@ -34,7 +34,7 @@ def open_captioner(checkpoint: str, ensemble: Sequence[str] | None = None, dtype
 
 
 def looks_at_photos(captioner: Captioner, title: str, store: FeatureStore | None) -> bool:
-    """Whether a captioner does not read a store that others read; then it looks at the photos, and that is said."""
+    """Whether a captioner cannot read the given store and uses the photos instead, of which a notice is printed."""
     if store is None or captioner.reads(store):
         return False
     notify(f"{title} does not read the features in {store.path}; it looks at the photos.")
@@ -42,7 +42,7 @@ def looks_at_photos(captioner: Captioner, title: str, store: FeatureStore | None
 
 
 def short_names(checkpoints: Sequence[str]) -> list[str]:
-    """Titles of checkpoints: the name of the run or folder, or all that was given where that is not enough.
+    """Titles of checkpoints: the name of the run or folder, or the whole paths if two names are equal.
 
     >>> short_names(["runs/soft/best", "runs/hard/best"])
     ['soft', 'hard']

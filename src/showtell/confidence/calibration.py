@@ -2,11 +2,11 @@
 
 A model's probabilities rank captions but do not say how often it is right. The map is Platt's (1999) over four
 features of a caption: with m the mean log-probability of its words, l the lowest, n their number and f whether it
-ended by itself,
+reached the end token,
 
     p(good) = sigmoid(w . standardised(m, l, log(1 + n), f) + b)
 
-fitted by Newton's method to penalised log-likelihood. What "good" means is the caller's to say and is kept with the
+fitted by Newton's method to penalised log-likelihood. The caller defines "good"; the definition is kept with the
 map. Its figures, measured on captions that were not fitted on (each fold by a map of the other folds), are the Brier
 score and the expected calibration error over bins of equal size.
 """
@@ -166,7 +166,7 @@ def describe(calibration: Calibration) -> str:
 
 
 def _features(captions: Sequence[Caption]) -> Floats:
-    """(captions, 4): mean and lowest log-probability, log(1 + words), whether it ended by itself."""
+    """(captions, 4): mean and lowest log-probability, log(1 + words), whether it reached the end token."""
     rows = []
     for caption in captions:
         steps = len(caption.words) + caption.finished

@@ -121,7 +121,7 @@ def download_dataset(
     notify: Callable[[str], None] = lambda message: None,
     timeout: float = TIMEOUT,
 ) -> list[str]:
-    """Download a dataset, or one part of it, into a folder; what is there already is skipped.
+    """Download a dataset, or one part of it, into a folder; existing files are skipped.
 
     Args:
         source: the dataset.

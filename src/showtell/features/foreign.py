@@ -97,7 +97,7 @@ def _from_tsv(path: Path) -> Iterator[tuple[str, ImageFeatures]]:
                 continue
             if len(cells) != len(_COLUMNS):
                 raise DataError(
-                    f"{where} has {len(cells)} columns; bottom-up-attention writes {len(_COLUMNS)}, parted by tabs: "
+                    f"{where} has {len(cells)} columns; bottom-up-attention writes {len(_COLUMNS)}, separated by tabs: "
                     f"{', '.join(_COLUMNS)}."
                 )
             row = dict(zip(_COLUMNS, cells, strict=True))

@@ -1,4 +1,4 @@
-"""The encoder `precomputed`: stands for a program that we do not have, whose features are on disk."""
+"""The encoder `precomputed`: a placeholder for another program, whose features are on disk."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ METADATA = b"\0showtell"  # no file name and no number begins with a null byte
 LONGEST_KEY = 511  # bytes, LMDB's limit
 _LOCK = "writing.lock"
 _FIRST_MAP = 64 * 2**20  # bytes of address space; doubled whenever it is full
-_CHECKSUM = 8  # bytes in front of an entry: the CRC-32 of all that follows
+_CHECKSUM = 8  # bytes before an entry: the CRC-32 of the rest
 
 Precision = Literal["fp16", "fp32"]
 _DTYPES = {"fp16": "<f2", "fp32": "<f4"}
@@ -307,7 +307,7 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
 
     Args:
         path: the folder of the store; made if it is not there.
-        info: what the features are; a store that is there must hold the same.
+        info: what the features are; an existing store must hold the same.
 
     Raises:
         DataError: the store is damaged or has features of another encoder or precision, another program writes to it,

@@ -79,7 +79,7 @@ def _network_obstacle(address: str) -> str | None:
 
 
 def weights_path(setting: str) -> Path:
-    """The file that a setting names, with ~ for a person's home."""
+    """The file that a setting names, with ~ for the home folder."""
     return Path(os.path.expanduser(setting))  # noqa: PTH111 (Path.expanduser fails without a home)
 
 

@@ -23,10 +23,10 @@ def find_photos(arguments: Sequence[str], stdin: BinaryIO | None = None) -> list
     """The photos that arguments name, each once, in the order of the arguments.
 
     An argument is a file, taken as it is; a folder, searched with its subfolders; a pattern with `*`, `?`, `[...]` or
-    `**`; or `-`, the files and folders that `stdin` names, one on each line or parted by null bytes (`find -print0`).
+    `**`; or `-`, the files and folders that `stdin` names, separated by line breaks or null bytes (`find -print0`).
     Of folders and patterns come the files with an image suffix, hidden ones left out, photo2 before photo10; links to
-    folders are not followed. A file that does not exist and a folder that cannot be searched are handed on, so that a
-    batch can skip them: `open_photo` says what is wrong.
+    folders are not followed. Files that do not exist and folders that cannot be searched are returned too, so that a
+    batch can skip them: `open_photo` raises their error.
 
     Raises:
         ImageError: a folder or a pattern without any image, or standard input without any path.

@@ -99,8 +99,8 @@ def available_metrics(
 ) -> tuple[str, ...]:
     """Those of some metrics whose needs all images meet, in the order of `SCORES`.
 
-    Learned ones are among them where a person named their weights, whatever else is missing: it was asked for. Metrics
-    that need document frequencies are left out where some from too few images are given.
+    Learned metrics are included if their weights are named, even if something else is missing. Metrics that need
+    document frequencies are left out if the given ones are of too few images.
     """
     names, images = set(metrics), tuple(facts)
     missing = {need for need in get_args(Need) if any(image.lacks(need) for image in images)}

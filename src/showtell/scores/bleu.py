@@ -63,8 +63,8 @@ class Bleu(Score):
 class BleuNoBp(Bleu):
     """BLEU-1 to 4 without the brevity penalty: (product of precisions)^(1/n).
 
-    Nothing in it asks for long captions, and the commonest words alone ("a a a") score high. So it stands beside a
-    paper's numbers and selects no weights.
+    Nothing in it asks for long captions, and the most frequent words alone ("a a a") score high. So it is only
+    compared with the numbers of a paper and selects no weights.
     """
 
     numbers = tuple(ScoreNumber(f"bleu_no_bp_{n}", f"BLEU-{n}, no brevity penalty") for n in range(1, ORDERS + 1))

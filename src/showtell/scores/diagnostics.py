@@ -1,4 +1,4 @@
-"""What is wrong with captions that a score does not say: too few words, repetition, bad endings, one caption for all.
+"""Faults of captions that scores do not show: too few words, repetition, bad endings, one caption for all.
 
 All counts are of words as the tokenizer makes them, all rates are shares between 0 and 1.
 """

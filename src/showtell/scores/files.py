@@ -1,4 +1,4 @@
-"""Predictions, references, objects and document frequencies from files and datasets, as the verbs are given them."""
+"""Predictions, references, objects and document frequencies from files and datasets, for the verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models that learned scores compare with: what a person names, and where they are opened when a score asks."""
+"""The models of learned scores: their settings, and the record that opens them when a score needs them."""
 
 from __future__ import annotations
 

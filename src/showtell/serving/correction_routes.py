@@ -78,7 +78,7 @@ def correction_router(store: CorrectionStore, turns: PhotoTurns) -> APIRouter:
         caption: Annotated[str, Query(description="The caption that is proposed.")] = "",
         confidence: Annotated[float | None, Query(description="Of the caption, 0 to 1.")] = None,
     ) -> Response:
-        """Keep a photo and the caption that is proposed for it; a photo that is there already keeps its row."""
+        """Keep a photo and the caption that is proposed for it; a photo that is stored already keeps its row."""
         photo = await read_photo(request)
         add = partial(store.add, photo, name=name, captioner=captioner, caption=caption, confidence=confidence)
         async with turns.of(photo):

@@ -76,7 +76,7 @@ class Correction(Config):
     proposed: str = Field(description="The caption that was proposed.")
     confidence: float | None = Field(description="Of the caption that was proposed, 0 to 1.")
     caption: str = Field(description="The caption as it is now.")
-    status: Status = Field(description="What a person said about it.")
+    status: Status = Field(description="Verdict of a person.")
     revision: int = Field(description="One more after each change; the next change has to name it.")
     created: str = Field(description="ISO 8601, UTC.")
     changed: str = Field(description="ISO 8601, UTC.")
@@ -166,7 +166,7 @@ class CorrectionStore:
         """Keep a photo, the content of an image file, with the caption that a captioner proposes.
 
         Returns:
-            The row, and whether it is new: a photo that is there already keeps its row.
+            The row, and whether it is new: a photo that is stored already keeps its row.
 
         Raises:
             ImageError: the photo cannot be read.

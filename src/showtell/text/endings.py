@@ -1,4 +1,4 @@
-"""Words that no caption ends on: one that does was cut off or went astray."""
+"""Words that no caption should end with: such a caption was cut off or is malformed."""
 
 BAD_ENDINGS = frozenset(
     (

@@ -1,4 +1,4 @@
-"""What a person sees while a model trains: a live bar on a terminal, plain lines in a log. All on stderr."""
+"""The progress of training on stderr: a live bar on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run starts: with fresh weights and the words of its captions, or where a checkpoint ended.
+"""The start of a run: new weights and the words of its captions, or the weights and words of a checkpoint.
 
 With `training.start_from` the encoder, the decoder and the vocabulary come from a checkpoint, to be trained on with
 other captions, such as those that a person corrected. The recipe's encoder and model have to be the checkpoint's, as

@@ -1,4 +1,4 @@
-"""Operations that take torch several passes over megabytes, as one loop of C++ each, with their gradients.
+"""Fused operations: a C++ loop each, with gradients, in place of several passes of torch over megabytes.
 
 The loops are in `compiled/` and compute with float32 on a CPU. Everything else runs the plain form: other precisions,
 GPUs, and machines without a compiler.
