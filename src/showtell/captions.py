@@ -22,7 +22,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of a text, as a model has it whose vocabulary is not made of words."""
+    """A token of a model whose vocabulary is not made of words."""
 
     id: int  # in the model's vocabulary
     token: str
@@ -31,7 +31,7 @@ class Token:
 
 @dataclass(frozen=True)
 class TextLogprobs:
-    """How likely a given text is as a caption of a photo."""
+    """The log-probabilities of a given text as a caption of a photo."""
 
     text: str
     words: tuple[Word, ...]  # of the text; one that the model does not know has the log-probability of `<unknown>`
@@ -43,7 +43,7 @@ class TextLogprobs:
 
     @property
     def logprob(self) -> float:
-        """Of the whole text, its end included."""
+        """The log-probability of the whole text, its end included."""
         return sum(word.logprob for word in self.words) + self.end
 
     def to_json(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def open_file(path: Path, max_bytes: int | None = None) -> BinaryIO:
 
 
 def unreadable(path: Path | str, error: OSError) -> DataError:
-    """What to raise where the disk or its permissions keep a file from being read."""
+    """The error of a file that the disk or its permissions keep from being read."""
     return DataError(f"Cannot read {path}: {(error.strerror or str(error)).rstrip('.')}.")
 
 
@@ -261,7 +261,7 @@ def recover_folder(folder: Path) -> None:
 
 
 def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
-    """Make sure that the file of an option is none of the files and folders that are read, nor inside one.
+    """Make sure that the file of an option is not one of the files and folders that are read, nor inside one.
 
     Raises:
         UsageError: it is; nothing was written yet.

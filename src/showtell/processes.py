@@ -21,7 +21,7 @@ LOCK_NAME = ".writing.lock"  # the file in a folder that its writer holds locked
 
 
 def is_first_process() -> bool:
-    """Of those that `torchrun` or `accelerate launch` started; true where nobody did."""
+    """Whether this is the first process of `torchrun` or `accelerate launch`; true without them."""
     return os.environ.get("RANK", "0") == "0"
 
 

@@ -60,7 +60,7 @@ def counting(text: str, total: int | None = None, quiet: bool = False) -> Iterat
 
 
 def bar_columns(console: Console) -> list[ProgressColumn]:
-    """How much is done and the time left, with a bar if the terminal has room for it."""
+    """Columns for the number of items done and the time left, with a bar if the terminal is wide enough."""
     return [*([BarColumn()] if console.width >= 70 else []), MofNCompleteColumn(), TimeRemainingColumn(compact=True)]
 
 

@@ -80,7 +80,7 @@ class TransformersCaptioner(Captioner):
 
     @property
     def name(self) -> str:
-        """Of the model, for people: that of its repository or folder."""
+        """The model's name in messages: that of its repository or folder."""
         return self.source.name.partition("@")[0] if self.source.revision else self.source.folder.resolve().name
 
     @property
@@ -166,7 +166,7 @@ class TransformersCaptioner(Captioner):
 
     @property
     def position_limit(self) -> int | None:
-        """How many tokens the model can read, where it has a limit."""
+        """The maximum number of tokens that the model can read; None if it has no limit."""
         config = self.generator.part.config.get_text_config(decoder=True)
         limits = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
         return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)

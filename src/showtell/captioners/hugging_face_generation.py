@@ -39,7 +39,7 @@ class Generated:
 
     @property
     def logprob(self) -> float:
-        """Of the caption, with its end if it has one."""
+        """The log-probability of the caption, with its end if it has one."""
         return sum(self.logprobs) + (self.end if self.finished else 0.0)
 
 

@@ -45,7 +45,7 @@ def word_indices(tokenizer: Any, tokens: Sequence[int], text: str) -> list[int]:
 
 
 def _common_length(first: str, second: str) -> int:
-    """How many characters two texts begin with in common."""
+    """The length of the common prefix of two texts."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((index for index, (a, b) in pairs if a != b), min(len(first), len(second)))
 

@@ -41,7 +41,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Reliability:
-    """How far stated chances can be believed."""
+    """How reliable stated probabilities are."""
 
     expected_calibration_error: float  # mean over captions of the distance between confidence and share of good, 0 to 1
     brier: float  # mean squared distance between chance and what came true; lower is better

@@ -30,7 +30,7 @@ _NO_PART_OF_FEATURES = {"trained", "start_epoch", "learning_rate", "weights", "s
 
 
 class EncoderConfig(Config):
-    """What every encoder has: whether it learns, and how fast."""
+    """Settings of every encoder: whether it learns, and how fast."""
 
     trained: bool = Field(True, description="Train the encoder; if false, it is frozen and in eval mode.")
     start_epoch: int = Field(
@@ -104,7 +104,7 @@ class Encoder(nn.Module, abc.ABC):
 
     @property
     def precision(self) -> str:
-        """Of its matrix products, as its settings have it."""
+        """The precision of the matrix products, from the settings."""
         return str(getattr(self.config, "precision", "fp32"))
 
     def compute_in(self, precision: str) -> None:

@@ -68,7 +68,7 @@ class StoreInfo(Config):
 
     @classmethod
     def of(cls, encoder: Encoder, dtype: Precision) -> StoreInfo:
-        """Of features that an encoder makes."""
+        """The description of features that an encoder computes."""
         return cls(
             encoder=encoder.config.feature_settings(),
             fingerprint=encoder.fingerprint(),
@@ -101,7 +101,7 @@ class StoreInfo(Config):
 
 @dataclass(frozen=True, eq=False)
 class ImageFeatures:
-    """What an encoder saw in one image."""
+    """The features of one image."""
 
     vectors: np.ndarray  # (R, D) float16 or float32
     size: tuple[int, int] = (0, 0)  # (width, height) of the upright photo in pixels; zeros where nobody knows

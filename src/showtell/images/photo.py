@@ -94,7 +94,7 @@ def photo_suffix(content: bytes, name: str) -> str:
 
 
 def photo_pixels(content: bytes) -> int:
-    """How many pixels the header of an image file has; 0 if it cannot be read."""
+    """The number of pixels by the header of an image file; 0 if it cannot be read."""
     try:
         image = _identify(BytesIO(content), IN_MEMORY)
     except ImageError:

@@ -25,7 +25,7 @@ _COUNTER = "num_batches_tracked"  # of batch norm; files of before torch 0.4.1 l
 
 @dataclass(frozen=True)
 class Project:
-    """Whose weights they are."""
+    """The project whose weights are imported."""
 
     name: str
     address: str
@@ -80,7 +80,7 @@ class SourceTensors:
         return any(name.startswith(prefix) for name in self.named)
 
     def count_layers(self, prefix: str) -> int:
-        """How many modules with the numbers 0, 1, 2, ... there are below a name, without a gap."""
+        """The number of modules 0, 1, 2, ... below a name, up to the first gap."""
         return next(number for number in itertools.count() if not self.has(f"{prefix}.{number}."))
 
     def shape(self, name: str, dimensions: int = 2) -> tuple[int, ...]:

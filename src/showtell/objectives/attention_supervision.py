@@ -26,7 +26,7 @@ from showtell.types import Mentions, NamingWords
 
 
 class AttentionSupervisionConfig(Config):
-    """What is asked of the attention of words that name an object with a box."""
+    """Settings of attention supervision: a loss on the attention of words that name an object with a box."""
 
     weight: float = Field(
         0.0, ge=0, description="nu, weight of the loss of a named word's attention; needs a dataset with boxes."

@@ -47,7 +47,7 @@ def _contact(a: Item, b: Item) -> tuple[float, bool, bool]:
 
 
 def distance(a: Item, b: Item) -> float:
-    """How far apart two outlines are, in units; 0 where they cross. Beyond 4 it is a lower bound."""
+    """The distance between two outlines, in units; 0 where they cross. Beyond 4 it is a lower bound."""
     return _contact(a, b)[0]
 
 

@@ -26,7 +26,7 @@ COMPOSITIONAL = sorted(HELD_OUT)
 
 
 class _NoRoomError(Exception):
-    """There is no room for an item; the scene is started again."""
+    """Raised if an item does not fit; the scene is then drawn again."""
 
 
 def _at(item: Item, x: float, y: float) -> Item:

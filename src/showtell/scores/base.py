@@ -103,14 +103,14 @@ class Aggregation(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the numbers."""
+        """The names of the numbers."""
 
     def from_sums(self, sums: Floats, images: int) -> Floats:
         """(..., statistics) to the numbers in `names`: (..., names)."""
 
 
 class Score(Aggregation):
-    """One metric of captions, which may have several numbers (BLEU-1 to 4), as far as it declares everywhere."""
+    """One metric of captions, which may have several numbers (BLEU-1 to 4)."""
 
     numbers: ClassVar[tuple[ScoreNumber, ...]]
     summary: ClassVar[str]  # what it is, in a clause, for the table of the documentation
@@ -120,7 +120,7 @@ class Score(Aggregation):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its numbers."""
+        """The names of its numbers."""
         return tuple(number.name for number in self.numbers)
 
     @abstractmethod

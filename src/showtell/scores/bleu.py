@@ -76,7 +76,7 @@ class BleuNoBp(Bleu):
         return np.where(sums[..., :1] > 0, mean_precisions(sums), 0.0)
 
     def signature(self, corpus: Corpus) -> str:
-        """That of BLEU, with the penalty's absence in the place of the length that it compares."""
+        """The signature of BLEU, which says that there is no penalty instead of which length is compared."""
         return super().signature(corpus).replace("length:closest", "bp:no")
 
     def warning(self, corpus: Corpus) -> str | None:

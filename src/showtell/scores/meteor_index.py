@@ -150,7 +150,7 @@ def _stemmer() -> Any:
 
 
 def _fingerprint(source: Path) -> str:
-    """Of the table: its checksum and length, the last eight bytes of a gzip."""
+    """The fingerprint of the table: its checksum and length, the last eight bytes of a gzip."""
     with (source / _TABLE).open("rb") as stream:
         stream.seek(-8, os.SEEK_END)
         return stream.read().hex()

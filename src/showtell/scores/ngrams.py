@@ -94,7 +94,7 @@ class NgramIndex:
 
     @property
     def images(self) -> int:
-        """How many images the corpus has."""
+        """The number of images of the corpus."""
         return int(self.is_prediction.sum())
 
     @cached_property

@@ -55,7 +55,7 @@ _BELOW = re.compile(r"(?!(.*/)?\.\.?(/|$))[^/\\:]+(/[^/\\:]+)*")  # names of fil
 
 
 class UnknownCorrectionError(ShowtellError):
-    """There is no row of this id."""
+    """No row has this id."""
 
 
 class ConflictError(ShowtellError):

@@ -125,7 +125,7 @@ class Vocabulary:
 
 
 def word_fault(word: str) -> str | None:
-    """What keeps a text from being a word of a vocabulary, as the end of a sentence; None where it is one."""
+    """The reason why a text cannot be a word of a vocabulary, as the end of a sentence; None if it can."""
     if not word:
         return "is empty"
     if len(word) > MAX_WORD_LENGTH:

@@ -64,7 +64,7 @@ MAX_LOSS = 1e6  # losses lie between -10 and 100; above this, training has diver
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a run ended."""
+    """The result of a run."""
 
     folder: Path
     epochs: int  # finished
@@ -199,7 +199,7 @@ class Trainer:
         self.steps = self.steps_per_epoch * training.epochs
 
     def _prepare_validation(self) -> None:
-        """What validates the weights, and what supervises a run under a reward by its validations."""
+        """Set up the validation, and the reward watchdog of a run under a reward."""
         training, records = self.recipe.training, self.validation_records
         self.validation_data: TrainingSet | None = None
         self.watchdog: RewardWatchdog | None = None

@@ -33,7 +33,7 @@ class ImageMentions:
     indices: tuple[Tensor, ...]  # of each caption, (its tokens + 1 for the end) int64: which set, or -1
 
     def chosen(self, captions: Sequence[int]) -> ImageMentions:
-        """Those of some captions, in this order."""
+        """The mentions of some of the captions, in this order."""
         return replace(self, indices=tuple(self.indices[caption] for caption in captions))
 
 

@@ -121,7 +121,7 @@ def _selection_metric(name: str) -> str:
 
 
 class TrainingConfig(Config):
-    """How the weights are trained."""
+    """Settings of training."""
 
     epochs: int = Field(ge=1, description="Passes over the training images.")
     batch_size: int = Field(

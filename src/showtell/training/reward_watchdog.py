@@ -36,7 +36,7 @@ _HARMFUL_RATES = {  # rates of captions of which an increase is harm, with what 
 
 @dataclass(frozen=True)
 class Decision:
-    """What follows from a validation."""
+    """The decision after a validation."""
 
     messages: tuple[tuple[str, str], ...] = ()  # kind ("warning", "harm", "rollback", "stop") and sentence
     is_harmful: bool = False  # such weights are never kept as the best

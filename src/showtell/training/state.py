@@ -35,7 +35,7 @@ class WatchdogState:
 
 @dataclass
 class Progress:
-    """How far a run is: what it remembers between steps beside weights and optimiser."""
+    """The progress of a run: its state between steps beside weights and optimiser."""
 
     step: int = 0  # of the optimiser, finished
     epochs: int = 0  # finished, with their validation
