@@ -37,7 +37,7 @@ def _rows(path: Path, indent: str = "") -> Iterator[tuple[str, str]]:
     elif (path / "__init__.py").is_file():
         yield f"{indent}{path.name}/", first_line(path / "__init__.py")
         for inner in sorted(path.iterdir()):
-            if inner.name != "__init__.py" and inner.suffix != ".md":
+            if inner.name != "__init__.py" and inner.suffix not in (".json", ".md"):
                 yield from _rows(inner, indent + "  ")
 
 

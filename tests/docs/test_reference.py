@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import reference
 from commands_page import commands_page
+from tree_page import SOURCE, tree_page
 
 from showtell import Captioner
 from showtell.cli.app import VERBS
@@ -121,3 +122,10 @@ def test_the_page_of_commands_has_every_option_of_every_verb():
     assert (
         "| `--batch-size` | whole number ≥ 1, ≤ 100000 | `32` | Number of photos in a batch. |" in sections["caption"]
     )
+
+
+def test_the_page_of_every_file_has_a_line_for_each():
+    page = tree_page()
+    for file in SOURCE.rglob("*.py"):
+        name = f"{file.parent.name}/" if file.name == "__init__.py" else file.name
+        assert f" {name} " in page or f"{name}\n" in page, file
