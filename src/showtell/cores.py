@@ -48,5 +48,6 @@ def keep_freed_memory() -> None:
     layer: half of an encoder's time on a CPU (docs/lab_notes.md, 2026-11-25).
     """
     if platform.libc_ver()[0] == "glibc" and not any(name.startswith("MALLOC_") for name in os.environ):
+        libc = ctypes.CDLL(None)
         for setting, value in _KEEP_MEMORY.items():
-            ctypes.CDLL(None).mallopt(setting, value)
+            libc.mallopt(setting, value)

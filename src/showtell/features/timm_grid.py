@@ -84,9 +84,8 @@ class TimmGrid(GridEncoder):
         tensors, source = _read(config, self.backbone) if load_weights and config.weights != "random" else (None, "")
         self.backbone.prune_intermediate_layers([self.stage], prune_norm=not self.with_norm, prune_head=True)
         if tensors is not None:
-            heads = (
-                self.backbone.pretrained_cfg.get("classifier") or ()
-            )  # timm's names of classifiers, and torchvision's
+            # timm's names of classifiers, and torchvision's
+            heads = self.backbone.pretrained_cfg.get("classifier") or ()
             heads = [*([heads] if isinstance(heads, str) else heads), "classifier", "fc", "head"]
             unused = [*whole, *(f"{head}." for head in heads)]
             fit_weights(self.backbone, tensors, source=source, name=config.name, unused=unused)
