@@ -58,7 +58,7 @@ def is_known(command: str) -> bool:
         return True  # an option, VERB or {a value}
     verb = " ".join(words[:length])
     named = {option for word in words for option in re.findall(r"^--[a-z][a-z-]*", word)}
-    recipes = re.findall(r"^(?:train|sweep) ((?!runs/)[\w-]+/\w+)(?= |$)", command)
+    recipes = re.findall(r"^train ((?!runs/)[\w-]+/\w+)(?= |$)", command)
     known = verb in EXAMPLES or (verb in VERBS and named <= options_of(verb) | {"--help"} | EXAMPLES)
     return known and set(recipes) <= {*recipe_names(), *EXAMPLES}
 

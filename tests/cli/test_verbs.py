@@ -21,7 +21,7 @@ from showtell.errors import one_line, printable, shorten
 from tests.cli.test_caption import run
 
 FILES = {"caption", "evaluate", "explain", "grounding", "report"}  # whose --out is a file
-FOLDERS = {"quickstart", "features", "train", "sweep", "import"}
+FOLDERS = {"quickstart", "features", "train", "import"}
 
 
 def command_of(verb: str) -> Any:

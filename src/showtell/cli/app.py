@@ -25,7 +25,7 @@ from showtell.errors import UsageError, notify
 # Each is the function of its name in the module of its name, such as `check` in `data_check`.
 VERBS = (
     "quickstart", "caption", "explain", "serve", "data get", "data check", "data split", "data scenes", "features",
-    "train", "sweep", "evaluate", "score", "report", "grounding", "calibrate", "import", "doctor",
+    "train", "evaluate", "score", "report", "grounding", "calibrate", "import", "doctor",
 )  # fmt: skip
 GROUPS = {"data": "Fetch, check, split and draw datasets."}
 # The message after an interrupt, unless its module has an `IF_INTERRUPTED` of its own.
