@@ -50,16 +50,16 @@ class Ingredient:
         )
 
 
-PENALTY = "papers/003 §4.2.1: with it the model looks at every part of the image; a higher BLEU, richer captions"
+PENALTY = "Xu et al. 2015, §4.2.1: with it the model looks at every part of the image; a higher BLEU, richer captions"
 PENALTIES = (  # of which base, with which weights, and what the papers say
     ("sat_soft", ("0.1", "0.33", "1", "12"), PENALTY),
     ("sat_hard", ("0.1", "0.33", "1", "12"), PENALTY),
-    ("updown", ("0.33", "12"), "papers/003's alone; papers/001 has none"),
+    ("updown", ("0.33", "12"), "Xu et al.'s alone; El Baz 2020 has none"),
     ("sat_soft_joint", ("0.1", "1.2"), PENALTY),
 )
-SUPERVISED = "papers/000 §7, future work"
+SUPERVISED = "HACap §7, future work"
 ALIGNED = ("objective.attention_supervision.weight=1",)
-STAGES = "papers/002 has 3 stages; their number is not studied"
+STAGES = "Gu et al. 2018 have 3 stages; their number is not studied"
 INGREDIENTS = (
     *(
         Ingredient(
@@ -71,23 +71,23 @@ INGREDIENTS = (
     ),
     Ingredient(
         "sat_soft_no_gate", "without the gate beta", "sat_soft", ("model.gate=false",),
-        "papers/003 §4.2.1: it lets the model weigh image against language; more weight on objects",
+        "Xu et al. 2015, §4.2.1: it lets the model weigh image against language; more weight on objects",
     ),
     Ingredient(
         "sat_soft_readout_hidden", "output layer over h alone, not deep", "sat_soft", ("model.readout=hidden",),
-        "papers/003 §3.1.2 has a deep output layer, papers/004 §2.2 one over h; neither compares",
+        "Xu et al. 2015, §3.1.2 has a deep output layer, Boustany and Sarfati, §2.2 one over h; neither compares",
     ),
     Ingredient(
         "sat_soft_no_tanh", "readout without tanh", "sat_soft", ("model.readout_tanh=false",),
-        "the equation of papers/003 §3.1.2 has none, its release has one",
+        "the equation of Xu et al. 2015, §3.1.2 has none, its release has one",
     ),
     Ingredient(
         "sat_soft_init_zeros", "first state of zeros", "sat_soft", ("model.init_state=zeros",),
-        "papers/003 §3.1.2: the first state is predicted from the mean of the annotation vectors",
+        "Xu et al. 2015, §3.1.2: the first state is predicted from the mean of the annotation vectors",
     ),
     Ingredient(
         "sat_soft_projected", "features through a linear layer with ReLU", "sat_soft", ("model.project_features=128",),
-        "the release of papers/002 has it; not compared",
+        "the release of Gu et al. 2018 has it; not compared",
     ),
     Ingredient(
         "sat_soft_smoothing", "label smoothing 0.1", "sat_soft", ("objective.label_smoothing=0.1",),
@@ -96,7 +96,7 @@ INGREDIENTS = (
     Ingredient(
         "sat_soft_scheduled", "scheduled sampling, 0.05 more each epoch", "sat_soft",
         ("objective.scheduled_sampling.max_probability=0.25", "objective.scheduled_sampling.increment_epochs=1"),
-        "papers/001's source trains with it before the rewards; not compared",
+        "El Baz's source trains with it before the rewards; not compared",
     ),
     Ingredient(
         "sat_soft_aligned", "supervised alignment: the words of a phrase look at its box", "sat_soft", ALIGNED,
@@ -111,81 +111,81 @@ INGREDIENTS = (
     ),
     Ingredient(
         "sat_hard_no_entropy", "without the entropy term", "sat_hard", ("objective.entropy=0",),
-        "papers/003 §4.1: entropy and moving baseline reduce the variance of the estimate",
+        "Xu et al. 2015, §4.1: entropy and moving baseline reduce the variance of the estimate",
     ),
     Ingredient(
         "sat_hard_no_baseline", "without the moving baseline", "sat_hard", ("objective.baseline=none",),
-        "papers/003 §4.1: entropy and moving baseline reduce the variance of the estimate",
+        "Xu et al. 2015, §4.1: entropy and moving baseline reduce the variance of the estimate",
     ),
     Ingredient(
         "sat_hard_no_reinforce", "without the REINFORCE term", "sat_hard", ("objective.reinforce=0",),
-        "papers/003 §4.1: the gradient of the choice of regions",
+        "Xu et al. 2015, §4.1: the gradient of the choice of regions",
     ),
     Ingredient(
         "sat_hard_no_expectation", "always a sample, never the expectation", "sat_hard",
         ("model.expectation_probability=0",),
-        "the published §4.1 of papers/003 (our copy lacks it): with it training is more robust",
+        "the published §4.1 of Xu et al. 2015 (our copy lacks it): with it training is more robust",
     ),
     Ingredient("stack_1", "1 stage in place of 3, the coarse one", "stack", ("model.fine_stages=0",), STAGES),
     Ingredient("stack_2", "2 stages in place of 3", "stack", ("model.fine_stages=1",), STAGES),
     Ingredient("stack_4", "4 stages in place of 3", "stack", ("model.fine_stages=3",), STAGES),
     Ingredient(
         "stack_last_loss", "a loss of the last stage alone", "stack", ("objective.earlier_stage_weight=0",),
-        "papers/002: intermediate supervision keeps the gradients of early stages from vanishing",
+        "Gu et al. 2018: intermediate supervision keeps the gradients of early stages from vanishing",
     ),
     Ingredient(
         "stack_independent", "independent attention in place of stacked", "stack", (),
-        "papers/002 Table 1: stacked is 1 point of CIDEr better (109.1 and 108.0)",
+        "Gu et al. 2018, Table 1: stacked is 1 point of CIDEr better (109.1 and 108.0)",
     ),
     Ingredient(
         "sat_soft_sc", "rewards", "sat_soft", (),
-        "papers/001 Table 1: about 7 points of CIDEr",
+        "El Baz 2020, Table 1: about 7 points of CIDEr",
     ),
     Ingredient(
         "sat_soft_sc_leave_one_out", "leave-one-out baseline in place of the greedy caption", "sat_soft_sc",
-        ("objective.baseline=leave_one_out",), "papers/001 eq. 11 has the greedy caption; not compared",
+        ("objective.baseline=leave_one_out",), "Anderson et al. 2018, eq. 11 has the greedy caption; not compared",
     ),
     Ingredient(
         "sat_soft_sc_beam", "captions of a beam, their mean as baseline", "sat_soft_sc",
         ("objective.sampling=beam", "objective.baseline=mean"),
-        "the release of papers/001 has it; papers/002, future work: beam search in training",
+        "the release of El Baz 2020 has it; Gu et al. 2018, future work: beam search in training",
     ),
     Ingredient(
         "stack_sc", "rewards, self-critical on the last stage alone", "stack", (),
-        "papers/001 eq. 10-11; not in papers/002",
+        "Anderson et al. 2018, eq. 10-11; not in Gu et al. 2018",
     ),
     Ingredient(
         "stack_c2f", "rewards of every fine stage", "stack", (),
-        "papers/002 Table 2: 11 points of CIDEr (120.4 and 109.1)",
+        "Gu et al. 2018, Table 2: 11 points of CIDEr (120.4 and 109.1)",
     ),
     Ingredient(
         "stack_c2f_no_previous", "without the reward relative to the stage before", "stack_c2f",
         ("objective.baseline_weight=2", "objective.previous_stage_weight=0"),  # the same gradient in expectation
-        "papers/002 eq. 15: its second term asks each stage to beat the one before",
+        "Gu et al. 2018, eq. 15: its second term asks each stage to beat the one before",
     ),
     Ingredient(
         "hacap_worker", "worker alone, no goals", "hacap", (),
-        "papers/000 §5: subgoals make captions more diverse and follow segments",
+        "HACap §5: subgoals make captions more diverse and follow segments",
     ),
     Ingredient(
         "hacap_no_manager", "the leaked feature in place of the manager's goals", "hacap", ("model.manager=false",),
-        "papers/000 §4.3: the manager sets subgoals from the leaked feature",
+        "HACap §4.3: the manager sets subgoals from the leaked feature",
     ),
     Ingredient(
         "hacap_no_highway", "without highway", "hacap", (),
-        "papers/000 §5.4: the highway makes attention follow segments",
+        "HACap §5.4: the highway makes attention follow segments",
     ),
     Ingredient(
         "hacap_unnormalised", "goals of any length", "hacap", (),
-        "papers/000 §5.4: goals collapsed; normalisation is future work",
+        "HACap §5.4: goals collapsed; normalisation is future work",
     ),
     Ingredient(
         "hacap_image", "the discriminator sees the image", "hacap", (),
-        "papers/000 §3.4 gives it the image, §7 has text alone",
+        "HACap §3.4 gives it the image, §7 has text alone",
     ),
     Ingredient(
         "hacap_attention_gradient", "gradients of attention flow into the language model", "hacap",
-        ("model.attention_gradient=true",), "papers/000 §4.2: none is sent back",
+        ("model.attention_gradient=true",), "HACap §4.2: none is sent back",
     ),
     Ingredient(
         "sat_soft_joint_aligned", "encoder learns too, supervised alignment", "sat_soft_joint", ALIGNED, SUPERVISED

@@ -1,4 +1,4 @@
-"""Decoders and objectives of papers/001 to 004 on scenes, on the features of one encoder, for docs/results_models.md.
+"""The papers' decoders and objectives on scenes, on the features of one encoder, for docs/results_models.md.
 
     python benchmarks/old_papers.py --out runs/old-papers [--rows A,B] [--docs docs/results_models.md] [--json]
         [KEY=VALUE ...]
@@ -39,8 +39,11 @@ BARE = ("objective.interleave=0", "objective.worker_weight=0.3", "training.rewar
 GOALS_ALONE = ("objective.intrinsic_weight=1", "objective.external_weight=0")
 GRU = ("model.cell=gru", "model.image=state")
 ROWS = (
-    Row("nic_gru", "nic, GRU, image as first state (papers/004)", "nic_ensae"),
-    Row("nic_rnn", "nic, plain RNN, image as first state (papers/004)", "nic_ensae", changes=("model.cell=rnn",)),
+    Row("nic_gru", "nic, GRU, image as first state (Boustany and Sarfati)", "nic_ensae"),
+    Row(
+        "nic_rnn", "nic, plain RNN, image as first state (Boustany and Sarfati)", "nic_ensae",
+        changes=("model.cell=rnn",),
+    ),
     Row("nic_lstm", "nic, LSTM, image as first input", "nic_lstm"),
     Row("nic_lstm3", "nic, LSTM of 3 layers", "nic_lstm3"),
     Row("sat_soft", "sat, soft attention", "sat_soft"),

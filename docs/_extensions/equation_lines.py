@@ -1,9 +1,9 @@
 """Links from the pages of the papers to the lines of code of their equations.
 
-A link whose title names an equation leads to the line with that mark, a comment `# papers/003 §4.2.1: beta_t` at its
-end or on a line of its own above it (several marks are parted by semicolons):
+A link whose title names an equation leads to the line with that mark, a comment `# Xu et al. 2015, §4.2.1: beta_t`
+at its end or on lines of their own above it (several marks are parted by semicolons):
 
-    [sat.py](../src/showtell/models/sat.py "papers/003 §4.2.1: beta_t")
+    [sat.py](../src/showtell/models/sat.py "Xu et al. 2015, §4.2.1: beta_t")
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MARK = re.compile(r'papers/\d{3} (?:§(?:[IVX]+|[\d.]*\d)|eq\. \d+|LeakGAN): [^;"\n]+')
+PAPERS = ("HACap", "Anderson et al. 2018", "El Baz 2020", "Gu et al. 2018", "Xu et al. 2015", "Boustany and Sarfati")
+PAPER = "|".join(map(re.escape, PAPERS))
+MARK = re.compile(rf'(?:{PAPER}),? (?:§(?:[IVX]+|[\d.]*\d)|eq\. \d+|LeakGAN): [^;"\n]+')
 COMMENT = re.compile(rf"# ({MARK.pattern}(?:; {MARK.pattern})*)$")
 LINK = re.compile(rf'\[[^\[\]]*\]\(\.\./(src/showtell/[\w/]+\.py) "({MARK.pattern})"\)')
 
@@ -25,12 +27,15 @@ def marked_lines(root: Path = ROOT) -> Mapping[tuple[str, str], int]:
     lines: dict[tuple[str, str], int] = {}
     for file in sorted((root / "src" / "showtell").rglob("*.py")):
         path = file.relative_to(root).as_posix()
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        code = file.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(code, 1):
             if not (comment := COMMENT.search(line)):
                 continue
             for mark in comment[1].split("; "):
                 assert (path, mark) not in lines, f'{path} has the mark "{mark}" twice'
-                lines[path, mark] = number + (not line[: comment.start()].strip())
+                lines[path, mark] = next(
+                    at for at in range(number, len(code) + 1) if not code[at - 1].lstrip().startswith("#")
+                )
     return lines
 
 

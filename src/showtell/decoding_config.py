@@ -46,7 +46,7 @@ class DecodingConfig(Config):
     no_repeat_words: bool = Field(
         False,
         description='Forbid repeated words, except "a", "of", "with" and other listed function words (the rule of the '
-        "release of papers/001).",
+        "release of El Baz 2020).",
     )
     bad_words: tuple[str, ...] = Field((), description="Words and phrases that captions must not contain.")
     no_bad_endings: bool = Field(

@@ -56,6 +56,6 @@ def test_tables_say_what_the_summary_says():
     written = tables([line, other])
     assert "| soft attention | " + "25.0 ± 1.2 | " * 8 + "2 | 10 |" in written
     row = "| 67 | 44.8 | 29.9 | 19.5 | – | 18.93 | – | – |  |  |"
-    assert f"| flickr8k/sat_soft_xu2015, as published in papers/003, Table 1 {row}" in written
+    assert f"| flickr8k/sat_soft_xu2015, as published in Xu et al. 2015, Table 1 {row}" in written
     assert "| soft attention | GRU | +0.100 [+0.050, +0.150], p 0.010 |" in written
     assert "| soft attention | 0.001 | 4.0 |" in written

@@ -8,18 +8,21 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from equation_lines import LINK, ROOT, marked_lines, with_lines
+from equation_lines import LINK, PAPER, PAPERS, ROOT, marked_lines, with_lines
 
 DOCS, SOURCE = ROOT / "docs", ROOT / "src" / "showtell"
 PAGES = {file.name: file.read_text(encoding="utf-8") for file in sorted(DOCS.glob("*.md"))}
-COUNTS = {"000": 7, "001": 11, "002": 15, "003": 22, "004": 10}  # equations that a paper displays, or numbers
+COUNTS = {  # equations that a paper displays, or numbers
+    "HACap": 7, "Anderson et al. 2018": 11, "Gu et al. 2018": 15, "Xu et al. 2015": 22, "Boustany and Sarfati": 10
+}  # fmt: skip
+PAPER_OF_MARK = {name: name for name in PAPERS} | {"El Baz 2020": "Anderson et al. 2018"}  # one list for both
 WHERE = re.compile(r"§(?:[IVX]+|[\d.]*\d)|eq\. \d+|LeakGAN")
 
 
 @cache
 def rows(paper: str) -> list[list[str]]:
     """The list of docs/equations.md of a paper: number, section, equation and where."""
-    (part,) = re.findall(rf"(?ms)^## papers/{paper}: .*?(?=^## |\Z)", PAGES["equations.md"])
+    (part,) = re.findall(rf"(?ms)^## {re.escape(paper)}\b.*?(?=^## |\Z)", PAGES["equations.md"])
     return [line.strip("| ").split(" | ") for line in re.findall(r"^\| (?:\d+|–) \|.*$", part, re.MULTILINE)]
 
 
@@ -36,14 +39,20 @@ def section(link: str) -> str:
     return dict(zip(slugs, parts[2::2], strict=True))[anchor]
 
 
+def papers_in(text: str) -> list[str]:
+    """The papers that a text names, with or without their venue: "Xu et al., ICML 2015" is "Xu et al. 2015"."""
+    text = re.sub(r"(et al\.), [A-Z]+ (20\d\d)", r"\1 \2", text)
+    return [PAPER_OF_MARK[name] for name in re.findall(PAPER, text)]
+
+
 def cited(head: str) -> set[tuple[str, str]]:
     """The equations that the formulas of a head cite: (paper, section or number)."""
-    first, *_ = re.findall(r"papers/(\d{3})", head.split("\n\n")[0]) or [None]
+    first, *_ = papers_in("\n".join(head.split("\n\n")[:2])) or [None]
     known = set()
     for line in head.split("Where this differs")[0].splitlines():
         for inner in re.findall(r"\(([^()]*)\)", line) if line.startswith("    ") else []:
-            paper = (re.findall(r"papers/(\d{3})", inner) or [first])[0]
-            if paper is None or not re.match(r"papers/|§\d|eq\. ", inner):
+            paper = (papers_in(inner) or [first])[0]
+            if paper is None or not re.match(rf"{PAPER}|§\d|eq\. ", inner):
                 continue
             known |= {(paper, one) for one in re.findall(r"§[\d.]*\d", inner)}
             for numbers in re.findall(r"eq\. ([\d, and-]*\d)", inner):
@@ -55,19 +64,28 @@ def cited(head: str) -> set[tuple[str, str]]:
 def test_a_link_follows_its_line_and_is_refused_without_it(tmp_path: Path):
     file = tmp_path / "src" / "showtell" / "a.py"
     file.parent.mkdir(parents=True)
-    file.write_text("# papers/002 eq. 8: q_i; papers/003 §4.2: z_t\nx = 1\ny = 2  # papers/002 eq. 9: L\n")
-    for mark, line in {"papers/002 eq. 8: q_i": 2, "papers/003 §4.2: z_t": 2, "papers/002 eq. 9: L": 3}.items():
+    file.write_text(
+        "# Gu et al. 2018, eq. 8: q_i; Xu et al. 2015, §4.2: z_t\n# HACap §5.4: b\nx = 1\n"
+        "y = 2  # Gu et al. 2018, eq. 9: L\n"
+    )
+    lines = {
+        "Gu et al. 2018, eq. 8: q_i": 3,
+        "Xu et al. 2015, §4.2: z_t": 3,
+        "HACap §5.4: b": 3,
+        "Gu et al. 2018, eq. 9: L": 4,
+    }
+    for mark, line in lines.items():
         link = f'[a.py, line {line}](../src/showtell/a.py#L{line} "{mark}")'
         assert with_lines(f'[x](../src/showtell/a.py "{mark}")', tmp_path) == link
-    with pytest.raises(AssertionError, match=r'No line of .*a\.py bears the comment "# papers/003 §9\.9: omega"'):
-        with_lines('[x](../src/showtell/a.py "papers/003 §9.9: omega")', tmp_path)
+    with pytest.raises(AssertionError, match=r'No line of .*a\.py bears the comment "# HACap §9\.9: omega"'):
+        with_lines('[x](../src/showtell/a.py "HACap §9.9: omega")', tmp_path)
 
 
 def test_marks_and_links_are_the_same_and_of_an_equation_of_the_list():
     linked = {match for text in PAGES.values() for match in LINK.findall(text)}
     assert set(marked_lines()) == linked
     known = {(paper, name) for paper in COUNTS for row in rows(paper) for name in names_of(row)}
-    assert [mark for _, mark in marked_lines() if (mark[7:10], WHERE.findall(mark)[0]) not in known] == []
+    assert [mark for _, mark in marked_lines() if (papers_in(mark)[0], WHERE.findall(mark)[0]) not in known] == []
 
 
 def test_each_equation_of_a_paper_is_linked_to_a_line_or_says_why_not():
@@ -77,7 +95,7 @@ def test_each_equation_of_a_paper_is_linked_to_a_line_or_says_why_not():
         assert numbers == [str(number + 1) for number in range(count)]
         for row in rows(paper):
             if ".md#" in row[3] and row[3].startswith("["):
-                marks = [mark for _, mark in LINK.findall(section(row[3])) if mark.startswith(f"papers/{paper} ")]
+                marks = [mark for _, mark in LINK.findall(section(row[3])) if papers_in(mark)[0] == paper]
                 is_told = bool(names_of(row) & {WHERE.findall(mark)[0] for mark in marks})
             else:
                 is_told = len(row[3].split()) > 3  # the reason
@@ -91,12 +109,13 @@ def test_each_equation_that_a_head_cites_is_in_the_list():
     wrong = [(file, paper, name) for file, equations in heads.items() for paper, name in equations
              if not any(name in names_of(row) for row in rows(paper))]  # fmt: skip
     assert wrong == []
-    assert ("003", "§4.2.1") in heads["sat"] and ("004", "§1.3") in heads["nic"] and ("000", "§3.5") in heads["hacap"]
-    assert {("002", f"eq. {number}") for number in range(1, 9)} <= heads["stack"]
+    assert ("Xu et al. 2015", "§4.2.1") in heads["sat"] and ("HACap", "§3.5") in heads["hacap"]
+    assert ("Boustany and Sarfati", "§1.3") in heads["nic"]
+    assert {("Gu et al. 2018", f"eq. {number}") for number in range(1, 9)} <= heads["stack"]
 
 
 @pytest.mark.shared
 def test_papers_without_numbers_have_as_many_equations(shared_data: Path):
-    for paper in ("000", "003", "004"):
-        (file,) = (shared_data.parent / "papers").glob(f"{paper}_*.txt")
+    for paper, number in {"HACap": "000", "Xu et al. 2015": "003", "Boustany and Sarfati": "004"}.items():
+        (file,) = (shared_data.parent / "papers").glob(f"{number}_*.txt")
         assert COUNTS[paper] == len(re.findall(r"(?s)\$\$.*?\$\$", file.read_text(encoding="utf-8")))

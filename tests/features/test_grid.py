@@ -116,9 +116,9 @@ def test_resnet_is_that_of_torchvision_cut_behind_its_stage(tmp_path):
     enliven(model.state_dict())
     torch.save(model.state_dict(), tmp_path / "resnet18-00000000.pth")
     for settings, layers, shape in (
-        ({"stage": 3}, 3, (2, 16, 256)),  # papers/000: 14x14x1024 of ResNet-101 at 224 pixels
-        ({"grid": 14}, 4, (2, 196, 512)),  # papers/002 and 004: 14x14x2048 at any size
-        ({"grid": 1}, 4, (2, 1, 512)),  # papers/004: the mean
+        ({"stage": 3}, 3, (2, 16, 256)),  # HACap: 14x14x1024 of ResNet-101 at 224 pixels
+        ({"grid": 14}, 4, (2, 196, 512)),  # Gu et al. 2018 and Boustany and Sarfati: 14x14x2048 at any size
+        ({"grid": 1}, 4, (2, 1, 512)),  # Boustany and Sarfati: the mean
     ):
         encoder = resnet(weights=str(tmp_path / "resnet18-00000000.pth"), trained=False, **settings)
         stages = (model.layer1, model.layer2, model.layer3, model.layer4)[:layers]
@@ -136,7 +136,7 @@ def test_resnet_is_that_of_torchvision_cut_behind_its_stage(tmp_path):
 
 
 def test_vgg19_is_that_of_torchvision_up_to_the_relu_of_conv5_4(tmp_path):
-    """papers/003: 14x14x512 at 224 pixels, "before max pooling"; its release takes it after the ReLU."""
+    """Xu et al. 2015: 14x14x512 at 224 pixels, "before max pooling"; its release takes it after the ReLU."""
     torch.manual_seed(0)
     features = torchvision.models.vgg.make_layers(torchvision.models.vgg.cfgs["E"])
     tensors = {f"features.{name}": value for name, value in features.state_dict().items()}

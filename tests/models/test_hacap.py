@@ -50,7 +50,7 @@ WORDS = torch.tensor([[[1, 5, 6, 7, 8, 2], [1, 8, 4, 4, 2, 0]], [[1, 4, 2, 0, 0,
 
 
 def sru(weight: Tensor, bias: Tensor, x: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """One layer for one row, as papers/000 §3.4 writes it."""
+    """One layer for one row, as HACap §3.4 writes it."""
     size = len(cell)
     matrices = weight.split(size)
     forget = torch.sigmoid(matrices[0] @ x + bias[:size])

@@ -21,7 +21,7 @@ def sigmoid(x: float) -> float:
 
 
 def test_the_reset_gate_acts_in_front_of_the_product():
-    """The formula of papers/004 §2.1, one number at a time."""
+    """The formula of Boustany and Sarfati, §2.1, one number at a time."""
     torch.manual_seed(0)
     cell = GruCell(2, 3)
     x, a = [0.5, -1.0], [0.2, -0.7, 0.9]

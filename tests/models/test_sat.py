@@ -29,7 +29,7 @@ def features(images: int = 2, regions: int = 3) -> Features:
 def paper(
     decoder: SatDecoder, a: Tensor, words: list[int], tanh: bool, gated: bool, from_mean: bool
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Logits and attention for one image (L, D) and one caption, in the symbols of papers/003 §3.1.2."""
+    """Logits and attention for one image (L, D) and one caption, in the symbols of Xu et al. 2015, §3.1.2."""
     w = dict(decoder.named_parameters())
     mean = a.mean(0)
     h = c = a.new_zeros(decoder.config.hidden_size)

@@ -1,4 +1,4 @@
-"""The whole loss of a caption by papers/003 §4.2.1, added up word by word and cell by cell, against the total.
+"""The whole loss of a caption by Xu et al. 2015, §4.2.1, added up word by word and cell by cell, against the total.
 
 L_d = - sum_t log p(y_t) + lambda sum_i (1 - sum_t alpha_ti)^2, both sums over one caption; a batch has the sum of its
 captions' L_d over the number of their words.

@@ -195,7 +195,7 @@ PENALISED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # objective and
 
 
 def test_the_total_of_a_step_is_that_of_its_captions_by_hand(tiny_recipe, tmp_path):
-    """papers/003 §4.2.1 word by word and cell by cell, in one step of six images: accumulated, and of two processes."""
+    """Xu et al. 2015, §4.2.1, word by word and cell by cell, in one step: accumulated, and in two processes."""
     jobs, expected = [], {}
     for name, (settings, model) in PENALISED.items():
         recipe = copy.deepcopy(tiny_recipe)

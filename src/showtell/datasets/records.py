@@ -95,7 +95,7 @@ class CaptionDataset:
 
         Args:
             images: at most this many of each split, drawn by a hash of their ids, in the dataset's order; None: all.
-            captions: at most this many of each image, the first ones, as papers/003 keeps 5; None: all.
+            captions: at most this many of each image, the first ones, as Xu et al. 2015 keep 5; None: all.
         """
         records = self.records
         if images is not None:

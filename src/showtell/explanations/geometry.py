@@ -8,10 +8,10 @@ encoder's `rectangles`, which account for resizing, cropping and orientation), s
 A pixel on the edge of a cell belongs to it by the share of its area that lies inside. What a convolution sees beyond
 its cell is not counted.
 
-`nearest` is that map. `smooth` is the picture of the papers: papers/002 upsamples the weights by 16 and applies a
-Gaussian; the authors' release of papers/003 does the same with a deviation of 20 of those samples, that is 1.25 cells,
-and so do we, over the part of the photo that was seen, mirrored at its edges, so that no weight is lost there; then
-samples are laid onto pixels as cells are above. Boxes have no neighbours: both maps of them are the same.
+`nearest` is that map. `smooth` is the picture of the papers: Gu et al. 2018 upsample the weights by 16 and apply a
+Gaussian; the authors' release of Xu et al. 2015 does the same with a deviation of 20 of those samples, that is 1.25
+cells, and so do we, over the part of the photo that was seen, mirrored at its edges, so that no weight is lost there;
+then samples are laid onto pixels as cells are above. Boxes have no neighbours: both maps of them are the same.
 """
 
 from __future__ import annotations

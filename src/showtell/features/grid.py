@@ -31,7 +31,7 @@ class GridEncoder(Encoder, abc.ABC):
         assert isinstance(batch.images, Tensor), "squares are of one size"
         pixels = self.preprocessing.normalise(batch.images.contiguous(memory_format=torch.channels_last))
         with torch.set_grad_enabled(torch.is_grad_enabled() and bool(self.config.trained)):
-            vectors = self.maps(pixels).flatten(2).transpose(1, 2).contiguous()  # papers/003 §3.1.1: a
+            vectors = self.maps(pixels).flatten(2).transpose(1, 2).contiguous()  # Xu et al. 2015, §3.1.1: a
         return Features(vectors, vectors.new_ones(vectors.shape[:2], dtype=torch.bool))
 
     def rectangles(self, features: Features, windows: Tensor) -> Tensor:

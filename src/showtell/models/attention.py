@@ -13,7 +13,7 @@ from showtell.models.layers import Linear
 
 def masked_softmax(scores: Tensor, is_region: Tensor) -> Tensor:
     """Softmax over regions, padding masked: (B, N, R) and (B, R) bool to (B, N, R), 0 for padding."""
-    # papers/003 §3.1.2: alpha_ti; papers/004 §2.2: alpha
+    # Xu et al. 2015, §3.1.2: alpha_ti; Boustany and Sarfati, §2.2: alpha
     return scores.masked_fill(~is_region.unsqueeze(1), float("-inf")).softmax(-1)
 
 
@@ -24,10 +24,10 @@ def masked_mean(vectors: Tensor, is_region: Tensor) -> Tensor:
 
 
 class AdditiveAttention(nn.Module):
-    """e_i = w . f(W_a a_i + W_h h + b), alpha = softmax(e) (papers/003 §3.1.2, f_att as one hidden layer).
+    """e_i = w . f(W_a a_i + W_h h + b), alpha = softmax(e) (Xu et al. 2015, §3.1.2, f_att as one hidden layer).
 
     W_a a_i + b does not depend on the words: `project` computes it once per image. f is tanh, or ReLU as in
-    papers/000 §3.5.
+    HACap §3.5.
     """
 
     if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class AdditiveAttention(nn.Module):
 
     def scores(self, query: Tensor, projected: Tensor) -> Tensor:
         """e: (B, N, H) and (B, R, A) to (B, N, R)."""
-        # papers/003 §3.1.2: e_ti; papers/004 §2.2: e; papers/001 eq. 3: a_t; papers/002 eq. 7: A^i
+        # Xu et al. 2015, §3.1.2: e_ti; Boustany and Sarfati, §2.2: e
+        # Anderson et al. 2018, eq. 3: a_t; Gu et al. 2018, eq. 7: A^i
         return additive_scores(projected, self.of_query(query), self.score.weight, self.activation)
 
     def forward(self, query: Tensor, projected: Tensor, is_region: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""HACap's discriminator, which leaks a feature of the prefix to the manager (papers/000 §3.4, §4.3; LeakGAN, 2018).
+"""HACap's discriminator, which leaks a feature of the prefix to the manager (HACap §3.4, §4.3; LeakGAN, 2018).
 
     x_t = E_d y_t                            or, with an image input,      [x_t ; x_t * s_t]
     h_t = SRU(x_t)                           three layers over the words, begin included                    (§4.3)
@@ -88,7 +88,7 @@ class Discriminator(nn.Module):
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Read one more word, (B, N, E) from `embed`, to f_t, (B, N, G), and the new cells of `sru`."""
         hidden, cells = self.sru.step(self._products(embedded, image), cells)
-        return self.leak(hidden), cells  # papers/000 §4.3: f_t
+        return self.leak(hidden), cells  # HACap §4.3: f_t
 
     def leaked_features(self, words: Tensor, image: DiscriminatorImage | None = None) -> Tensor:
         """f_t of every prefix of given captions in one pass: (B, N, T) int64, begin first, to (B, N, T, G)."""
@@ -96,7 +96,7 @@ class Discriminator(nn.Module):
 
     def logits(self, leaked: Tensor) -> Tensor:
         """w . f + b, before the sigmoid: (..., G) to (...)."""
-        return torch.squeeze(self.verdict(leaked), -1)  # papers/000 §3.4: D
+        return torch.squeeze(self.verdict(leaked), -1)  # HACap §3.4: D
 
     def _products(self, embedded: Tensor, image: DiscriminatorImage | None) -> Tensor:
         """The first layer's products of words (B, ..., E) and of the image: (B, ..., 4 H)."""

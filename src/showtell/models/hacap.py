@@ -1,4 +1,4 @@
-"""HACap: hierarchical adversarial captioning (papers/000), with LeakGAN (Guo et al., 2018) where the paper is silent.
+"""HACap, hierarchical adversarial captioning, with LeakGAN (Guo et al., 2018) where the paper is silent.
 
     a = {a_1 .. a_L}                                            the annotation vectors                       (§3.3)
     e_ti = W_e ReLU(L_img a_i + L_lang h_{t-1} + b_a),  alpha_t = softmax(e_t)                               (§3.5)
@@ -18,21 +18,21 @@ Where this differs from the paper, or the paper is silent:
  1. The paper calls three things f_t: the forget gate, the worker's features and the discriminator's leaked feature.
     Attention and gate at step t use the worker's features of the step before, h_{t-1}, because z_t goes into h_t.
  2. No gradient flows from attention and gate back into h_{t-1} (§4.2: "no gradient sent back to the language model");
-    `attention_gradient: true` lets it flow, as in papers/003. None flows from the words into the subgoals, and none
+    `attention_gradient: true` lets it flow, as in Xu et al. 2015. None flows from the words into the subgoals, and none
     from the subgoals into the leaked feature: each part has an objective of its own.
  3. The sum over t of alpha that §3.5 sets to 1 is the sum over regions; its doubly stochastic penalty is an option of
     the objective. At the first step alpha is the same for all regions and beta 1, which makes z_1 the mean (§4.4).
  4. O_t has V x k numbers. LeakGAN computes them by a layer of H x V k weights, 20 million for V = 5,000; ours have rank
     M: the same A for each of the k columns. The logits cost one product of M x V; O_t itself is never computed.
- 5. `normalise_goals`: LeakGAN divides g_t by its length, papers/000 does not mention it and reports collapsed goals
+ 5. `normalise_goals`: LeakGAN divides g_t by its length, HACap does not mention it and reports collapsed goals
     (§5.4). Both are implemented; on is the default.
- 6. LeakGAN divides the logits by a temperature, higher in training; papers/000 has none. Samples of the second stage
+ 6. LeakGAN divides the logits by a temperature, higher in training; HACap has none. Samples of the second stage
     may have one (`objective.sampling_temperature`).
  7. Initialised as in §4.4: SRUs orthogonal, Xavier elsewhere; embeddings, which it does not mention, normal with
     deviation 0.1.
  8. Dropout acts on h_t in front of U; the paper has none.
- 9. Features may first go through a linear layer with ReLU (`project_features`), as papers/002 does; off by default. The
-    discriminator reads them unprojected.
+ 9. Features may first go through a linear layer with ReLU (`project_features`), as Gu et al. 2018 do; off by default.
+    The     discriminator reads them unprojected.
 10. `highway: false` removes the highway of the worker's SRU, which §5.4 holds responsible for segments.
 11. `manager: false` leaves the manager out: the leaked feature, normalised as a subgoal is, takes its place. Horizon,
     W_psi, O_t and the discriminator stay, so the difference is what the manager adds. A constant instead of a subgoal
@@ -85,7 +85,7 @@ class HacapConfig(DecoderConfig):
     attention_size: Size = Field(512, description="Size of the hidden layer of the attention.")
     attention_gradient: bool = Field(
         False,
-        description="Let gradients of attention and gate flow back into h_{t-1} (papers/000 §4.2 and default: none).",
+        description="Let gradients of attention and gate flow back into h_{t-1} (HACap §4.2 and default: none).",
     )
     project_features: Size | None = Field(
         None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
@@ -196,7 +196,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         self.initialise()
 
     def initialise(self) -> None:
-        """Set the weights before training (papers/000 §4.4); SRUs have set their own."""
+        """Set the weights before training (HACap §4.4); SRUs have set their own."""
         for module in self.modules():
             if isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=0.1)
@@ -231,7 +231,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, HacapInputs) else self.embed(words)
         alpha, beta = self._attend(image, rows)
-        context = beta.unsqueeze(-1) * (alpha @ image.vectors)  # papers/000 §3.5: z_t
+        context = beta.unsqueeze(-1) * (alpha @ image.vectors)  # HACap §3.5: z_t
         products = inputs.worker + self.worker.first.project_input(context, offset=self.config.embedding_size)
         hidden, worker = self.worker.step(products, rows.worker)
         new = HacapRows(torch.zeros_like(rows.is_first), hidden, worker, (), (), None)
@@ -248,10 +248,10 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
     def _attend(self, image: HacapImage, rows: HacapRows) -> tuple[Tensor, Tensor]:
         """alpha_t, (B, N, R), and beta_t, (B, N)."""
         query = rows.hidden if self.config.attention_gradient else rows.hidden.detach()
-        scores = self.attention.scores(query, image.projected)  # papers/000 §3.5: e_t
-        scores = scores.masked_fill(rows.is_first.unsqueeze(-1), 0.0)  # papers/000 §4.4: z_1
-        beta = torch.sigmoid(self.beta(query).squeeze(-1))  # papers/000 §3.5: beta_t
-        alpha = masked_softmax(scores, image.is_region)  # papers/000 §3.5: alpha_t
+        scores = self.attention.scores(query, image.projected)  # HACap §3.5: e_t
+        scores = scores.masked_fill(rows.is_first.unsqueeze(-1), 0.0)  # HACap §4.4: z_1
+        beta = torch.sigmoid(self.beta(query).squeeze(-1))  # HACap §3.5: beta_t
+        alpha = masked_softmax(scores, image.is_region)  # HACap §3.5: alpha_t
         return alpha, beta.masked_fill(rows.is_first, 1.0)
 
     def _goal(self, leak: Tensor, cells: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -259,8 +259,8 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         goal = leak
         if self._has_manager:
             hidden, cells = self.manager.step(self.manager.first.project_input(leak), cells)
-            goal = self.to_goal(hidden)  # papers/000 §4.3: g_t
-        goal = F.normalize(goal, dim=-1) if self.config.normalise_goals else goal  # papers/000 LeakGAN: g_t
+            goal = self.to_goal(hidden)  # HACap §4.3: g_t
+        goal = F.normalize(goal, dim=-1) if self.config.normalise_goals else goal  # HACap LeakGAN: g_t
         return goal, cells
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:
@@ -268,7 +268,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         assert isinstance(output, HacapOutput)
         actions = self.actions(self.dropout(output.hidden))  # (..., M k)
         if output.guidance is not None:
-            goal_embedding = self.goal_embedding(output.guidance)  # papers/000 LeakGAN: w_t
+            goal_embedding = self.goal_embedding(output.guidance)  # HACap LeakGAN: w_t
             columns = torch.unflatten(actions, -1, (self.config.output_size, -1))
             actions = (columns @ goal_embedding.unsqueeze(-1)).squeeze(-1)
-        return self.output(actions)  # papers/000 LeakGAN: O_t w_t
+        return self.output(actions)  # HACap LeakGAN: O_t w_t

@@ -1,9 +1,9 @@
-"""Neural image captioner without attention: RNN or GRU of papers/004, or the LSTM of Vinyals et al., CVPR 2015.
+"""Captioner without attention: RNN or GRU of Boustany and Sarfati, or the LSTM of Vinyals et al., CVPR 2015.
 
-Sources: papers/004 §1.3 and §2.1, and the rows "LSTM" and "LSTM 3 layers" of papers/002, Table 1.
+Sources: Boustany and Sarfati, §1.3 and §2.1, and the rows "LSTM" and "LSTM 3 layers" of Gu et al. 2018, Table 1.
 
     v = mean_i v_i                                       the pooled feature vector of the image
-    papers/004:  a_0 = W_0 v + b_0                       the image as first hidden state                   (§2.1)
+    Boustany and Sarfati:  a_0 = W_0 v + b_0             the image as first hidden state                   (§2.1)
         a_t = f_a(W_ax x_t + W_aa a_{t-1} + b_a)         `cell: rnn`                                       (§1.3)
         r, u = sigmoid(W [a_{t-1}, x_t] + b)             `cell: gru`, reset and update gate                (§2.1)
         n = tanh(W_c [r * a_{t-1}, x_t] + b_c),  a_t = u * n + (1 - u) * a_{t-1}
@@ -15,15 +15,17 @@ Sources: papers/004 §1.3 and §2.1, and the rows "LSTM" and "LSTM 3 layers" of 
 Layers above the first read the hidden vector of the layer below.
 
 Where this differs from the papers, or the papers are silent:
- 1. `cell: gru` is the formula of papers/004, where the reset gate acts in front of the product. `cell: gru_torch` is
-    torch's, where it acts behind it: faster, and not the same function.
- 2. papers/004 does not say how a 14 x 14 x 2048 map is projected to one vector; we take the mean of its cells first.
+ 1. `cell: gru` is the formula of Boustany and Sarfati, where the reset gate acts in front of the product. `cell:
+    gru_torch` is torch's, where it acts behind it: faster, and not the same function.
+ 2. Boustany and Sarfati do not say how a 14 x 14 x 2048 map is projected to one vector; we take the mean of
+    its cells first.
  3. With the image as first state, each layer has a projection of its own, and so has an LSTM's cell vector.
- 4. Dropout acts on the output of each layer and on the top layer in front of W_o (papers/004 has the latter; the papers
-    do not mention the former), with masks from `counter_rng.py`.
+ 4. Dropout acts on the output of each layer and on the top layer in front of W_o (Boustany and Sarfati have the latter;
+    no paper mentions the former), with masks from `counter_rng.py`.
  5. `cell: lstm_maxout` with `image: input` is the FC model of Rennie et al. (self-critical training) as
     ImageCaptioning.pytorch has it under the name `newfc`, whose published weights can be imported.
- 6. papers/004 leaves f_a and the first state of its RNN open: f_a is tanh here, and a_0 is the image, as for the GRU.
+ 6. Boustany and Sarfati leave f_a and the first state of their RNN open: f_a is tanh here, and a_0 is the
+    image, as for the GRU.
     The argument of §2.1 for the GRU, d c_t / d c_{t-1} = diag(1 - u), leaves out that u, r and n depend on c_{t-1} too.
 """
 
@@ -60,7 +62,7 @@ class NicConfig(DecoderConfig):
 
     name: Literal["nic"] = "nic"
     cell: Literal["gru", "gru_torch", "lstm", "lstm_maxout", "rnn"] = Field(
-        "gru", description="Recurrent cell (`gru`: papers/004 §2.1, `gru_torch`: torch's, `rnn`: papers/004 §1.3)."
+        "gru", description="Recurrent cell (`gru`, `rnn`: Boustany and Sarfati, §2.1 and §1.3; `gru_torch`: torch's)."
     )
     layers: Annotated[Size, Field(le=64)] = Field(1, description="Number of recurrent layers.")
     image: Literal["state", "input"] = Field(
@@ -129,7 +131,7 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
         """The state after the image, which is the initial state or the first input and is not used again."""
         image = masked_mean(features.vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
         if self.config.image == "state":
-            states = self.image_to_state(image).chunk(self._states, -1)  # papers/004 §2.1: a_0
+            states = self.image_to_state(image).chunk(self._states, -1)  # Boustany and Sarfati, §2.1: a_0
             return State(None, NicRows(states[: self.config.layers], states[self.config.layers :]))
         zeros = image.new_zeros(len(image), 1, self.config.hidden_size)
         empty = NicRows((zeros,) * self.config.layers, (zeros,) * (self._states - self.config.layers))
@@ -163,4 +165,4 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """W_o a_t + b_o, with dropout."""
         assert isinstance(output, NicOutput)
-        return self.output(self.dropout(output.hidden))  # papers/004 §1.3: y_t
+        return self.output(self.dropout(output.hidden))  # Boustany and Sarfati, §1.3: y_t

@@ -31,8 +31,8 @@ class LstmCell(nn.LSTMCell):
         The gates, (B, N, 4 H), are the sum of `project_input` over all parts of the input.
         """
         i, f, g, o = (gates + linear(hidden, self.weight_hh, self.bias_hh)).chunk(4, -1)
-        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)  # papers/003 §3.1.2: c_t
-        return torch.sigmoid(o) * torch.tanh(cell), cell  # papers/003 §3.1.2: h_t
+        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)  # Xu et al. 2015, §3.1.2: c_t
+        return torch.sigmoid(o) * torch.tanh(cell), cell  # Xu et al. 2015, §3.1.2: h_t
 
 
 class MaxoutLstmCell(nn.RNNCellBase):
@@ -69,7 +69,7 @@ class MaxoutLstmCell(nn.RNNCellBase):
 
 
 class GruCell(nn.GRUCell):
-    """The GRU with its reset gate in front of the product, as papers/004 §2.1 (and Cho et al., 2014) has it.
+    """The GRU with its reset gate in front of the product, as Boustany and Sarfati, §2.1 (and Cho et al., 2014) has it.
 
     r, u = sigmoid(W x + U h + b),  n = tanh(W x + U (r * h) + b),  h' = u * n + (1 - u) * h
 
@@ -95,14 +95,14 @@ class GruCell(nn.GRUCell):
             candidate = torch.tanh(gates[..., 2 * size :] + reset * of_hidden[..., 2 * size :])
             return keep * hidden + (1 - keep) * candidate
         both = gates[..., : 2 * size] + F.linear(hidden, self.weight_hh[: 2 * size])
-        reset, update = torch.sigmoid(both).chunk(2, -1)  # papers/004 §2.1: Gamma_r, Gamma_u
-        # papers/004 §2.1: candidate
+        reset, update = torch.sigmoid(both).chunk(2, -1)  # Boustany and Sarfati, §2.1: Gamma_r, Gamma_u
+        # Boustany and Sarfati, §2.1: candidate
         candidate = torch.tanh(gates[..., 2 * size :] + F.linear(reset * hidden, self.weight_hh[2 * size :]))
-        return update * candidate + (1 - update) * hidden  # papers/004 §2.1: c_t
+        return update * candidate + (1 - update) * hidden  # Boustany and Sarfati, §2.1: c_t
 
 
 class RnnCell(nn.RNNCell):
-    """torch's RNN cell with tanh: a' = tanh(W_ax x + W_aa a + b), as papers/004 §1.3 writes it.
+    """torch's RNN cell with tanh: a' = tanh(W_ax x + W_aa a + b), as Boustany and Sarfati, §1.3 writes it.
 
     torch keeps b as the sum of two vectors.
     """
@@ -113,7 +113,7 @@ class RnnCell(nn.RNNCell):
 
     def forward(self, projected: Tensor, hidden: Tensor) -> Tensor:  # type: ignore[override]
         """One step: `project_input` of the input, (B, N, H), and (B, N, H) to the new hidden, (B, N, H)."""
-        return torch.tanh(projected + linear(hidden, self.weight_hh, self.bias_hh))  # papers/004 §1.3: a_t
+        return torch.tanh(projected + linear(hidden, self.weight_hh, self.bias_hh))  # Boustany and Sarfati, §1.3: a_t
 
 
 Cell = LstmCell | MaxoutLstmCell | GruCell | RnnCell

@@ -1,4 +1,4 @@
-"""Show, Attend and Tell, soft and hard attention: Xu et al., ICML 2015 (papers/003).
+"""Show, Attend and Tell, soft and hard attention: Xu et al., ICML 2015.
 
     a = {a_1 .. a_L}                                   the annotation vectors, from the encoder           (§3.1.1)
     c_0, h_0 = f_init,c(mean_i a_i), f_init,h(mean_i a_i)                                                 (§3.1.2)
@@ -13,7 +13,7 @@
     p(y_t | a, y_<t) ~ exp(L_o(E y_{t-1} + L_h h_t + L_z z_t))                                            (§3.1.2)
 
 The doubly stochastic penalty lambda sum_i (1 - sum_t alpha_ti)^2 (§4.2.1) is `objectives/cross_entropy.py`, the
-gradient of hard attention (§4.1) is `objectives/hard_attention.py`. papers/004 §2.2 is this model with
+gradient of hard attention (§4.1) is `objectives/hard_attention.py`. Boustany and Sarfati, §2.2 is this model with
 `gate: false, readout: hidden`.
 
 Where this differs from the paper, or the paper is silent:
@@ -28,10 +28,10 @@ Where this differs from the paper, or the paper is silent:
     work does; off by default.
  7. Hard attention replaces the sample by the expectation with probability 0.5 in training: one draw for each image,
     as in the paper, or for the minibatch (`expectation_per: batch`), as in the release. Our copy of
-    papers/003 has no word of it; the number is that of the published §4.1 and of the release.
+    Xu et al. 2015 have no word of it; the number is that of the published §4.1 and of the release.
  8. In eval mode hard attention attends to the most likely region; `eval_attention: sample` draws it, as the paper's
     figures do, and `eval_attention: expectation` is soft. The release has all three.
- 9. papers/004 reads out with one linear layer on h_t alone (`readout: hidden`).
+ 9. Boustany and Sarfati read out with one linear layer on h_t alone (`readout: hidden`).
 10. The word before the first is a learned embedding of `begin`; the release feeds zeros.
 11. a-PyTorch-Tutorial-to-Image-Captioning, which most people know this model from and whose weights
     can be imported, has a ReLU in f_att (`attention_activation: relu`), a gate for each channel, an f_init
@@ -74,7 +74,7 @@ class SatConfig(DecoderConfig):
         None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
     )
     init_state: Literal["mean", "zeros"] = Field(
-        "mean", description="First state of the LSTM: f_init of the mean feature (papers/003 §3.1.2), or zeros."
+        "mean", description="First state of the LSTM: f_init of the mean feature (Xu et al. 2015, §3.1.2), or zeros."
     )
     attention_activation: Literal["tanh", "relu"] = Field(
         "tanh", description="Activation of the hidden layer of f_att."
@@ -83,7 +83,7 @@ class SatConfig(DecoderConfig):
     init_layers: Literal[1, 2] = Field(1, description="Number of layers of f_init.")
     gate: bool = Field(True, description="Multiply the context by the gate beta_t.")
     gate_per: Literal["context", "channel"] = Field(
-        "context", description="One gate for the context (papers/003 §4.2.1), or one for each of its channels."
+        "context", description="One gate for the context (Xu et al. 2015, §4.2.1), or one for each of its channels."
     )
     attention: Literal["soft", "hard"] = Field(
         "soft", description="Context z_t: the expectation over all cells (`soft`), or one sampled cell (`hard`)."
@@ -210,7 +210,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         hidden = cell = vectors.new_zeros(len(vectors), 1, self.config.hidden_size)
         if self.config.init_state == "mean":
             mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
-            hidden, cell = self.init_hidden(mean), self.init_cell(mean)  # papers/003 §3.1.2: c_0, h_0
+            hidden, cell = self.init_hidden(mean), self.init_cell(mean)  # Xu et al. 2015, §3.1.2: c_0, h_0
         image = SatImage(vectors, self.attention.project(vectors), features.is_region)
         return State(image, SatRows(hidden, cell, self._draw_expected(vectors)))
 
@@ -234,16 +234,16 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         """Attend with h_{t-1}, then one step of the LSTM over (E y_{t-1}, z_t)."""
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, SatInputs) else self.embed(words)
-        # papers/003 §3.1.2: alpha_t
+        # Xu et al. 2015, §3.1.2: alpha_t
         alpha = self.attention(rows.hidden, image.projected, image.is_region)
         context, regions = self._attend(alpha, image.vectors, rows.is_expected)
         gate = None
         if self.beta is not None:
-            gate = torch.sigmoid(self.beta(rows.hidden))  # papers/003 §4.2.1: beta_t
-            context = gate * context  # papers/003 §4.2.1: beta_t z_t
-        # papers/003 §3.1.2: gates
+            gate = torch.sigmoid(self.beta(rows.hidden))  # Xu et al. 2015, §4.2.1: beta_t
+            context = gate * context  # Xu et al. 2015, §4.2.1: beta_t z_t
+        # Xu et al. 2015, §3.1.2: gates
         gates = inputs.gates + self.lstm.project_input(context, offset=self.config.embedding_size)
-        # papers/003 §3.1.2: c_t, h_t
+        # Xu et al. 2015, §3.1.2: c_t, h_t
         hidden, cell = self.lstm(gates, rows.hidden, rows.cell)
         output = SatOutput(
             word=inputs.word,
@@ -262,13 +262,13 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         """
         config = self.config
         if config.attention == "soft" or (not self.training and config.eval_attention == "expectation"):
-            return alpha @ vectors, None  # papers/003 §4.2: E[z_t]; papers/004 §2.2: v
+            return alpha @ vectors, None  # Xu et al. 2015, §4.2: E[z_t]; Boustany and Sarfati, §2.2: v
         scores = alpha.detach()
         if self.samples_attention:
-            # papers/003 §4.1: s_t
+            # Xu et al. 2015, §4.1: s_t
             scores = scores.log() - counter_rng.uniform(alpha.shape, alpha.device).clamp(min=1e-30).log().neg().log()
         regions = scores.argmax(-1)
-        context = gather_rows(vectors, regions)  # papers/003 §4.1: z_t
+        context = gather_rows(vectors, regions)  # Xu et al. 2015, §4.1: z_t
         if is_expected is not None:
             context = torch.where(is_expected.unsqueeze(-1), alpha @ vectors, context)
             regions = regions.masked_fill(is_expected, -1)
@@ -278,8 +278,8 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         """L_o(E y_{t-1} + L_h h_t + L_z z_t), with dropout and the release's tanh; or one layer over h_t."""
         assert isinstance(output, SatOutput)
         if self.config.readout == "hidden":
-            return self.output(self.dropout(output.hidden))  # papers/004 §2.2: y_t
-        total = (  # papers/003 §3.1.2: p(y_t)
+            return self.output(self.dropout(output.hidden))  # Boustany and Sarfati, §2.2: y_t
+        total = (  # Xu et al. 2015, §3.1.2: p(y_t)
             output.word + self.hidden_to_output(self.dropout(output.hidden)) + self.context_to_output(output.context)
         )
         if self.config.readout_tanh:

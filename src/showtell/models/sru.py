@@ -1,4 +1,4 @@
-"""The Simple Recurrent Unit: Lei, Zhang and Artzi, 2017, as in papers/000 §3.4; one step or all in parallel.
+"""The Simple Recurrent Unit: Lei, Zhang and Artzi, 2017, as in HACap §3.4; one step or all in parallel.
 
     x~_t = W x_t
     f_t = sigmoid(W_f x_t + b_f),  r_t = sigmoid(W_r x_t + b_r)          forget gate and reset gate
@@ -14,11 +14,11 @@ and so `forward` needs log2(T) rounds over the whole sequence where `step` needs
 and Steele, 1986).
 
 Where this differs from the papers, or they are silent:
- 1. The highway has a matrix W_h of its own in all layers, as papers/000 writes it; the SRU's authors pass x_t on
-    unchanged where the sizes agree. `highway=False` leaves the second term of h_t out (papers/000 §5.4 makes it
+ 1. The highway has a matrix W_h of its own in all layers, as HACap writes it; the SRU's authors pass x_t on
+    unchanged where the sizes agree. `highway=False` leaves the second term of h_t out (HACap §5.4 makes it
     responsible for attention that moves segment by segment).
- 2. g is tanh; papers/000 leaves it open.
- 3. Each matrix is initialised orthogonal (papers/000 §4.4), the biases with 0.
+ 2. g is tanh; HACap leaves it open.
+ 3. Each matrix is initialised orthogonal (HACap §4.4), the biases with 0.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class SruLayer(nn.Module):
     def project_input(self, part: Tensor, offset: int = 0) -> Tensor:
         """Project a part of the input, (..., P), its positions offset to offset + P: the terms of W_f x, W_r x, W x and
         W_h x, (..., 4 H), or (..., 3 H) without highway."""
-        return linear(part, self.weight, offset=offset)  # papers/000 §3.4: x~_t
+        return linear(part, self.weight, offset=offset)  # HACap §3.4: x~_t
 
     def step(self, products: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """One step: the sum of `project_input` over all parts of the input, (B, N, 4 H), and the cell, (B, N, H), to
         the new hidden and cell."""
         forget, reset, new, *highway = self._gates(products)
-        cell = forget * cell + (1 - forget) * new  # papers/000 §3.4: c_t
+        cell = forget * cell + (1 - forget) * new  # HACap §3.4: c_t
         return self._hidden(reset, cell, *highway), cell
 
     def forward(self, products: Tensor) -> Tensor:
@@ -64,14 +64,14 @@ class SruLayer(nn.Module):
 
     def _gates(self, products: Tensor) -> tuple[Tensor, ...]:
         size = self.hidden_size
-        gates = torch.sigmoid(products[..., : 2 * size] + self.bias)  # papers/000 §3.4: f_t and r_t
+        gates = torch.sigmoid(products[..., : 2 * size] + self.bias)  # HACap §3.4: f_t and r_t
         forget, reset = torch.split(gates, size, -1)
         return forget, reset, *torch.split(products[..., 2 * size :], size, -1)
 
     @staticmethod
     def _hidden(reset: Tensor, cell: Tensor, highway: Tensor | None = None) -> Tensor:
         hidden = reset * torch.tanh(cell)
-        return hidden if highway is None else hidden + (1 - reset) * highway  # papers/000 §3.4: h_t
+        return hidden if highway is None else hidden + (1 - reset) * highway  # HACap §3.4: h_t
 
 
 class Sru(nn.Module):

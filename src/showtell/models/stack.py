@@ -1,4 +1,4 @@
-"""Stack-Captioning, from coarse to fine: Gu et al., AAAI 2018 (papers/002).
+"""Stack-Captioning, from coarse to fine: Gu et al., AAAI 2018.
 
 A coarse LSTM (stage 0) sees the mean of the image, then N fine ones (stages 1 to N) attend to its regions; every stage
 has words of its own, and the last stage's are the caption. With y_{t-1} the embedding of the last word:
@@ -167,7 +167,7 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
     def start(self, features: Features) -> StackState:
         """What no word changes: the gates of f(V), and W_v V and W_va V + b_va of each stage; zeros for the LSTMs."""
         vectors = self.feature_projection(features.vectors)
-        mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # papers/002 eq. 2: f(V)
+        mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # Gu et al. 2018, eq. 2: f(V)
         image = StackImage(
             mean_gates=self.coarse_lstm.project_input(mean, offset=self.config.hidden_size),
             projected=tuple(stage.attention.project(vectors) for stage in self._fine),
@@ -189,17 +189,17 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, StackInputs) else self.embed(words)
         gates = self.coarse_lstm.project_input(rows.hidden[-1])
-        gates = gates + image.mean_gates + inputs.gates[0]  # papers/002 eq. 2: i^0_t
-        hidden, cell = self.coarse_lstm(gates, rows.hidden[0], rows.cell[0])  # papers/002 eq. 1: h^0_t
+        gates = gates + image.mean_gates + inputs.gates[0]  # Gu et al. 2018, eq. 2: i^0_t
+        hidden, cell = self.coarse_lstm(gates, rows.hidden[0], rows.cell[0])  # Gu et al. 2018, eq. 1: h^0_t
         hiddens, cells, outputs = [hidden], [cell], [StageOutput(hidden=hidden)]
         query = hidden  # q_1
         for i, stage in enumerate(self._fine):
-            alpha = stage.attention(query, image.projected[i], image.is_region)  # papers/002 eq. 6: a^i
-            attended = alpha @ image.values[i]  # papers/002 eq. 5: g_i
-            below = torch.cat([attended, hidden], -1)  # papers/002 eq. 4: i^i_t
+            alpha = stage.attention(query, image.projected[i], image.is_region)  # Gu et al. 2018, eq. 6: a^i
+            attended = alpha @ image.values[i]  # Gu et al. 2018, eq. 5: g_i
+            below = torch.cat([attended, hidden], -1)  # Gu et al. 2018, eq. 4: i^i_t
             gates = stage.lstm.project_input(below) + inputs.gates[i + 1]
-            hidden, cell = stage.lstm(gates, rows.hidden[i + 1], rows.cell[i + 1])  # papers/002 eq. 3: h^i_t
-            query = hidden + attended if self.config.attention == "stacked" else hidden  # papers/002 eq. 8: q_i
+            hidden, cell = stage.lstm(gates, rows.hidden[i + 1], rows.cell[i + 1])  # Gu et al. 2018, eq. 3: h^i_t
+            query = hidden + attended if self.config.attention == "stacked" else hidden  # Gu et al. 2018, eq. 8: q_i
             hiddens.append(hidden)
             cells.append(cell)
             outputs.append(StageOutput(hidden=hidden, attention=alpha))
@@ -210,4 +210,4 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         """W^i_o h^i_t + b^i_o, with dropout."""
         own = output.stages[stage]
         assert isinstance(own, StageOutput)
-        return cast(Linear, self.outputs[stage])(self.dropout(own.hidden))  # papers/002 eq. 9: p_i
+        return cast(Linear, self.outputs[stage])(self.dropout(own.hidden))  # Gu et al. 2018, eq. 9: p_i

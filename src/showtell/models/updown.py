@@ -1,4 +1,4 @@
-"""Bottom-Up and Top-Down attention, the captioning half: Anderson et al., CVPR 2018 (papers/001 §III).
+"""Bottom-Up and Top-Down attention, the captioning half: Anderson et al., CVPR 2018.
 
     V = {v_1 .. v_k},  vbar = mean_i v_i             the regions (or grid cells), and their mean
     x1_t = [h2_{t-1}; vbar; W_e Pi_t]                the input of the attention LSTM                       (eq. 2)
@@ -17,8 +17,8 @@ The system that the report itself trained (CIDEr 106.2) is this one with
 
 whose s is for the further loss over words of `objectives/cross_entropy.py` (`objective.multi_label`).
 
-The last two lines of the first block are missing in our copy of papers/001 and are those of the original paper. Over a
-grid instead of regions this is the "Top-Down" row of papers/002.
+The last two lines of the first block are missing in our copy of El Baz 2020 and are those of the original paper. Over a
+grid instead of regions this is the "Top-Down" row of Gu et al. 2018.
 
 The replication whose weights are published (ImageCaptioning.pytorch) is this one with
 
@@ -33,7 +33,7 @@ Where this differs from the paper, or the paper is silent:
  2. Both LSTMs begin with zeros.
  3. Dropout acts on h2_t in front of W_p (where later work has it; the paper is silent), with masks from
     `counter_rng.py`. The default is 0.5. `input_dropout` acts on projected features and word embeddings as well.
- 4. Features may first go through a linear layer with ReLU (`project_features`), as papers/002 does; off by default.
+ 4. Features may first go through a linear layer with ReLU (`project_features`), as Gu et al. 2018 do; off by default.
  5. vbar's part of the gates of the attention LSTM is computed once per image; the sum is the same.
  6. The report prints no equation of its own system; these are read from the code that it names as its source (its
     reference 6). There too the weights of attention and output layers are normalised (Salimans and Kingma, 2016) and
@@ -79,15 +79,13 @@ class UpDownConfig(RegionInputConfig):
     attention_size: Size = Field(512, description="Size of the hidden layer of the attention.")
     attention_activation: Literal["tanh", "relu"] = Field(
         "tanh",
-        description="Activation of the attention: papers/001 eq. 3, or that of the report's own system (`relu`).",
+        description="Activation of the attention: Anderson et al. 2018, eq. 3, or that of El Baz 2020 (`relu`).",
     )
     attention_bias: bool = Field(False, description="Give the hidden layer of the attention a bias.")
-    weight_norm: bool = Field(
-        False, description="Normalise the weights of attention and output layers (the report of papers/001)."
-    )
+    weight_norm: bool = Field(False, description="Normalise the weights of attention and output layers (El Baz 2020).")
     multi_label: bool = Field(
         False,
-        description="Score the words of a caption from h1_t, for `objective.multi_label` (the report of papers/001).",
+        description="Score the words of a caption from h1_t, for `objective.multi_label` (El Baz 2020).",
     )
     project_features: Size | None = Field(
         None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
@@ -158,7 +156,7 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         self.attention_lstm = LstmCell(hidden + of_image + config.embedding_size, hidden)
         self.attention = AdditiveAttention(
             feature_size=size, query_size=hidden, attention_size=config.attention_size,
-            bias=config.attention_bias, activation=config.attention_activation,  # papers/001 §IV: ReLU
+            bias=config.attention_bias, activation=config.attention_activation,  # El Baz 2020, §IV: ReLU
         )  # fmt: skip
         self.language_lstm = LstmCell(size + hidden, hidden)
         self.dropout = Dropout(config.dropout)
@@ -170,7 +168,7 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         if config.weight_norm:  # begins with the weights as they are: g is the length of each row
             attention = self.attention
             for layer in (attention.of_features, attention.of_query, attention.score, self.output):
-                weight_norm(layer)  # papers/001 §IV: weight norm
+                weight_norm(layer)  # El Baz 2020, §IV: weight norm
             if config.multi_label:
                 weight_norm(self.labels)
 
@@ -208,12 +206,13 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
             assert inputs.word is not None
             word_gates = self._word_gates(self.region_input.dropout(inputs.word))
         gates = self.attention_lstm.project_input(rows.language_hidden)
-        gates = gates + image.mean_gates + word_gates  # papers/001 eq. 2: x1_t
-        # papers/001 eq. 1: h1_t
+        gates = gates + image.mean_gates + word_gates  # Anderson et al. 2018, eq. 2: x1_t
+        # Anderson et al. 2018, eq. 1: h1_t
         attention_hidden, attention_cell = self.attention_lstm(gates, rows.attention_hidden, rows.attention_cell)
-        alpha = self.attention(attention_hidden, image.projected, image.is_region)  # papers/001 eq. 4: alpha_t
-        attended = alpha @ image.vectors  # papers/001 eq. 5: vhat_t
-        both = torch.cat([attended, attention_hidden], -1)  # papers/001 eq. 6: x2_t
+        # Anderson et al. 2018, eq. 4: alpha_t
+        alpha = self.attention(attention_hidden, image.projected, image.is_region)
+        attended = alpha @ image.vectors  # Anderson et al. 2018, eq. 5: vhat_t
+        both = torch.cat([attended, attention_hidden], -1)  # Anderson et al. 2018, eq. 6: x2_t
         gates = self.language_lstm.project_input(both)
         hidden, cell = self.language_lstm(gates, rows.language_hidden, rows.language_cell)
         new = UpDownRows(attention_hidden, attention_cell, hidden, cell)
@@ -223,9 +222,9 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """W_p h2_t + b_p, with dropout."""
         assert isinstance(output, UpDownOutput)
-        return self.output(self.dropout(output.hidden))  # papers/001 eq. 7: p
+        return self.output(self.dropout(output.hidden))  # Anderson et al. 2018, eq. 7: p
 
     def score_labels(self, output: Output) -> Tensor:
         """W_l h1_t + b_l, with dropout."""
         assert isinstance(output, UpDownOutput) and output.attention_hidden is not None
-        return self.labels(self.dropout(output.attention_hidden))  # papers/001 §IV: s
+        return self.labels(self.dropout(output.attention_hidden))  # El Baz 2020, §IV: s

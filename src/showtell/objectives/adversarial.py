@@ -1,4 +1,4 @@
-"""Losses of HACap's three networks: papers/000 §4, with LeakGAN (Guo et al., 2018) where the paper is silent.
+"""Losses of HACap's three networks: HACap §4, with LeakGAN (Guo et al., 2018) where the paper is silent.
 
 F_t is the feature that the discriminator leaks after t words (F_0: after begin), g_t the subgoal that the manager
 computes from it, y_{t+1} the next word, T the number of words of a caption, its end included.
@@ -79,7 +79,7 @@ def horizon_cosines(leaked: Tensor, goals: Tensor, lengths: Tensor, horizon: int
     ends = torch.minimum(steps + horizon, lengths.unsqueeze(-1))  # (B, N, T)
     index = ends.unsqueeze(-1).expand(*ends.shape, leaked.shape[-1])
     moved = leaked.gather(2, index) - leaked[:, :, :-1]
-    return F.cosine_similarity(moved, goals, dim=-1) * (steps < lengths.unsqueeze(-1))  # papers/000 LeakGAN: cos
+    return F.cosine_similarity(moved, goals, dim=-1) * (steps < lengths.unsqueeze(-1))  # HACap LeakGAN: cos
 
 
 def intrinsic_rewards(leaked: Tensor, goals: Tensor, horizon: int) -> Tensor:
@@ -93,7 +93,7 @@ def intrinsic_rewards(leaked: Tensor, goals: Tensor, horizon: int) -> Tensor:
         moved = leaked[:, :, back:] - leaked[:, :, :-back]  # to t + 1 from t + 1 - back
         total[:, :, back - 1 :] += F.cosine_similarity(moved, goals[:, :, : steps + 1 - back], dim=-1)
     terms = torch.arange(1, steps + 1, device=goals.device).clamp(max=horizon)
-    return total / terms  # papers/000 LeakGAN: r_t
+    return total / terms  # HACap LeakGAN: r_t
 
 
 def rank_rewards(rewards: Tensor, is_word: Tensor, delta: float) -> Tensor:
@@ -106,7 +106,7 @@ def rank_rewards(rewards: Tensor, is_word: Tensor, delta: float) -> Tensor:
     better = ((flat.unsqueeze(0) > flat.unsqueeze(1)) & both).sum(1)  # number of rows with a higher reward
     level = ((flat.unsqueeze(0) == flat.unsqueeze(1)) & both).sum(1)  # rows with an equal reward, itself included
     rank = better + (level + 1) / 2
-    quality = torch.sigmoid(delta * (0.5 - rank / real.sum(0).clamp(min=1)))  # papers/000 LeakGAN: Q_t
+    quality = torch.sigmoid(delta * (0.5 - rank / real.sum(0).clamp(min=1)))  # HACap LeakGAN: Q_t
     return (quality * real).view_as(rewards)
 
 
@@ -193,7 +193,7 @@ class AdversarialPretraining(CrossEntropy):
         for name, words, encoded, is_caption, count in (("real", batch.words, image, real, counts.captions), *fakes):
             sign, weight = (1, 1.0) if name == "real" else (-1, 1 / len(fakes))
             logits = sign * verdicts(decoder.discriminator, words, encoded)  # above 0: classified correctly
-            # papers/000 LeakGAN: discriminator
+            # HACap LeakGAN: discriminator
             total = total + weight * (F.softplus(-logits) * is_caption).sum() / count
             parts[f"{name}_known"] = ((logits > 0) & is_caption).sum() / count
         return total, parts
@@ -285,10 +285,10 @@ class Adversarial(AdversarialPretraining):
         is_ranked = is_word & (not batch.is_dummy)
         quality = over_whole_batch(partial(rank_rewards, delta=config.delta), rewards, is_ranked)
         cosines = horizon_cosines(leaked, goals, is_word.sum(-1), decoder.horizon)
-        manager = -(quality * cosines).sum() / count  # papers/000 LeakGAN: manager
+        manager = -(quality * cosines).sum() / count  # HACap LeakGAN: manager
         intrinsic = intrinsic_rewards(leaked, goals.detach(), decoder.horizon)
         advantage = self._advantage(intrinsic, is_not_end & (not batch.is_dummy))
-        # papers/000 LeakGAN: worker
+        # HACap LeakGAN: worker
         worker = -config.intrinsic_weight * (advantage * without_end).sum() / count
         if config.external_weight:
             word_logprobs = log_likelihood(logits, words).masked_fill(~is_word, 0.0)
@@ -338,7 +338,7 @@ class Adversarial(AdversarialPretraining):
         longest = int((ended != Vocabulary.pad).sum(-1).max())
         flat = F.pad(ended[..., :longest].flatten(1, 3), (1, 0), value=Vocabulary.begin)  # (B, N M T, longest + 1)
         probabilities = torch.sigmoid(verdicts(decoder.discriminator, flat, image))
-        return probabilities.view(shape[:-1]).mean(2)  # papers/000 LeakGAN: rollouts
+        return probabilities.view(shape[:-1]).mean(2)  # HACap LeakGAN: rollouts
 
 
 def _mask_words(scores: Tensor, words: Sequence[int]) -> Tensor:

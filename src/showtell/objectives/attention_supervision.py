@@ -1,6 +1,6 @@
 """Supervised attention: the words that name an object shall look at it.
 
-papers/000 §7 wishes for "supervised alignment" and gives no formula. Liu et al. (Attention correctness in neural image
+HACap §7 wishes for "supervised alignment" and gives no formula. Liu et al. (Attention correctness in neural image
 captioning, AAAI 2017) add a cross-entropy to the likelihood; with beta_t the cells of the object that word t names,
 
     l_t = - sum_i beta_ti / (sum_k beta_tk) log alpha_ti

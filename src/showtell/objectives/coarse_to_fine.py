@@ -1,4 +1,4 @@
-"""Coarse-to-fine training: each stage's reward relative to the stage before (papers/002 eq. 11-15).
+"""Coarse-to-fine training: each stage's reward relative to the stage before (Gu et al. 2018, eq. 11-15).
 
     L(theta) = - sum_{i=1..N} E_{ws_i ~ p_i} r(ws_i)                                               (eq. 11)
     grad L  ~= - sum_{i=1..N} D_i grad log p_i(ws_i)                                               (eq. 12-14)
@@ -14,8 +14,9 @@ self-critical gradient (`self_critical.py`) at the same learning rate.
 are, the expectation is their sum times grad E r(ws_i): with 1 and 0 it is the self-critical gradient of each stage.
 
 The value of `loss` is that of eq. 11. The parts are those of self-critical training for the last stage, whose words are
-the caption, and `reward_0` to `reward_N`, the mean rewards of the samples of each stage. The first step of papers/002,
-the likelihood of every stage (eq. 9 and 10), is `cross_entropy` with a model of several stages: train with it first.
+the caption, and `reward_0` to `reward_N`, the mean rewards of the samples of each stage. The first step of Gu et al.
+2018, the likelihood of every stage (eq. 9 and 10), is `cross_entropy` with a model of several stages: train with it
+first.
 
 Where this differs from the paper, or the paper is silent:
  1. Each stage is unrolled separately (`decoding/stages.py`), with its own random numbers. Sampling all stages' words
@@ -47,10 +48,10 @@ class CoarseToFineConfig(SelfCriticalConfig):
 
     name: Literal["coarse_to_fine"] = "coarse_to_fine"  # type: ignore[assignment]
     baseline_weight: float = Field(
-        1.0, ge=0, description="Weight of r(ws_i) - b_i, the first term of papers/002 eq. 15 (there: 1)."
+        1.0, ge=0, description="Weight of r(ws_i) - b_i, the first term of Gu et al. 2018, eq. 15 (there: 1)."
     )
     previous_stage_weight: float = Field(
-        1.0, ge=0, description="Weight of r(ws_i) - r(ws_{i-1}), the second term of papers/002 eq. 15 (there: 1)."
+        1.0, ge=0, description="Weight of r(ws_i) - r(ws_{i-1}), the second term of Gu et al. 2018, eq. 15 (there: 1)."
     )
 
     @model_validator(mode="after")
@@ -78,9 +79,9 @@ class CoarseToFine(SelfCritical):
             drawn, rewards = self._rewarded(batch, features, own)
             advantage = self.config.baseline_weight * self._advantage(rewards)
             over_before = rewards[:, :-1] - before
-            advantage = advantage + self.config.previous_stage_weight * over_before  # papers/002 eq. 15: D_i
-            # papers/002 eq. 13: gradient; papers/002 eq. 14: gradient
+            advantage = advantage + self.config.previous_stage_weight * over_before  # Gu et al. 2018, eq. 15: D_i
+            # Gu et al. 2018, eq. 13: gradient; Gu et al. 2018, eq. 14: gradient
             term, parts = self._terms(own, drawn, rewards, advantage, counts.images)
-            total = total + term  # papers/002 eq. 11: L; papers/002 eq. 12: gradient
+            total = total + term  # Gu et al. 2018, eq. 11: L; Gu et al. 2018, eq. 12: gradient
         of_stages[f"reward_{decoder.stages - 1}"] = parts["reward"]
         return total, parts | of_stages

@@ -1,16 +1,16 @@
 """Cross-entropy of the reference captions, with the additional terms of the papers.
 
     L = (1/words) sum over captions of L_d,
-        L_d = - sum_t log p(y_t | y_<t, a) + lambda sum_i (1 - sum_t alpha_ti)^2   doubly stochastic (papers/003 §4.2.1)
+        L_d = - sum_t log p(y_t | y_<t, a) + lambda sum_i (1 - sum_t alpha_ti)^2   penalty (Xu et al. 2015, §4.2.1)
                     + nu sum_{t names an object} l_t            supervised attention (`attention_supervision.py`)
       + mu (1/images) sum_w kappa_w^2 H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
       + nu (1/captions) sum over captions of 1/V sum_{y in caption} sum_{w not in it} max(0, 1 - s_y + s_w)
-                                                                              labels (papers/001, the report's own run)
+                                                                              labels (El Baz 2020, the report's own run)
 
 Scheduled sampling (Bengio et al., 2015) feeds the model some of its own words (`decoding/scheduled.py`); their
-probability grows with the epochs, as in the self-critical work behind papers/001: 0.05 more every 5 epochs, up to 0.25.
+probability grows with the epochs, as in the code behind El Baz 2020: 0.05 more every 5 epochs, up to 0.25.
 
-For a decoder with several stages the likelihoods of all stages are summed (papers/002, eq. 9 and 10). The parts are
+For a decoder with several stages the likelihoods of all stages are summed (Gu et al. 2018, eq. 9 and 10). The parts are
 then `words_0`, `words_1`, ... and `words`, that of the last stage, whose words are the caption; validation reports it,
 so that it can be compared with models with one stage. `earlier_stage_weight` is the weight of the stages before the
 last, 1 in the paper. At 0 they are scored without gradients: the last stage alone is supervised.
@@ -76,16 +76,16 @@ class CrossEntropyConfig(ObjectiveConfig):
     doubly_stochastic: float = Field(
         0.0,
         ge=0,
-        description="lambda, weight of the penalty that asks for equal attention to all cells (papers/003 §4.2.1).",
+        description="lambda, weight of the penalty for attention that leaves cells out (Xu et al. 2015, §4.2.1).",
     )
     earlier_stage_weight: float = Field(
-        1.0, ge=0, description="Weight of the likelihood of each stage before the last (papers/002 eq. 10: 1)."
+        1.0, ge=0, description="Weight of the likelihood of each stage before the last (Gu et al. 2018, eq. 10: 1)."
     )
     word_presence: float = Field(
         0.0, ge=0, description="mu, weight of the auxiliary loss that predicts which words occur in the captions."
     )
     multi_label: float = Field(
-        0.0, ge=0, description="nu, weight of the margin loss of a caption's words (the report of papers/001: 10)."
+        0.0, ge=0, description="nu, weight of the margin loss of a caption's words (El Baz 2020: 10)."
     )
     attention_supervision: AttentionSupervisionConfig = Field(
         AttentionSupervisionConfig(), description="Loss of the attention of words that name an object with a box."
@@ -156,12 +156,12 @@ class CrossEntropy(Objective):
             with torch.set_grad_enabled(weight > 0 and torch.is_grad_enabled()):
                 logits = [decoder.readout(forced.outputs, stage) for stage in range(decoder.stages - 1)]
                 earlier = [self._likelihood(scores, batch.targets) / counts.words for scores in logits]
-            total = torch.stack([*(weight * value for value in earlier), words]).sum()  # papers/002 eq. 10: L
+            total = torch.stack([*(weight * value for value in earlier), words]).sum()  # Gu et al. 2018, eq. 10: L
             parts |= {f"words_{stage}": value for stage, value in enumerate([*earlier, words])}
         if self.config.doubly_stochastic and forced.outputs.attention is not None:
             penalty = doubly_stochastic(forced.outputs.attention, is_word, features.is_region, batch.is_caption)
             penalty = penalty / counts.words  # as the likelihood, so that lambda weighs the two sums of a caption
-            total = total + self.config.doubly_stochastic * penalty  # papers/003 §4.2.1: L_d
+            total = total + self.config.doubly_stochastic * penalty  # Xu et al. 2015, §4.2.1: L_d
             parts["doubly_stochastic"] = penalty
         supervision = self.config.attention_supervision
         if supervision.weight and batch.mentions is not None:  # validation has none
@@ -186,18 +186,18 @@ class CrossEntropy(Objective):
 
     def _likelihood(self, logits: Tensor, targets: Tensor) -> Tensor:
         """- sum_t log p(y_t | y_<t, a), smoothed: (B, N, T, V) and (B, N, T) to ()."""
-        logprobs = log_likelihood(logits, targets, self.config.label_smoothing)  # papers/001 eq. 8: p
-        # papers/001 eq. 9: L_XE; papers/002 eq. 9: L_i; papers/004 §2.1: L; papers/000 §4.4: L_d
+        logprobs = log_likelihood(logits, targets, self.config.label_smoothing)  # Anderson et al. 2018, eq. 8: p
+        # Anderson et al. 2018, eq. 9: L_XE; Gu et al. 2018, eq. 9: L_i; Boustany and Sarfati, §2.1: L; HACap §4.4: L_d
         return -logprobs[targets != Vocabulary.pad].sum()
 
 
 def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_caption: Tensor) -> Tensor:
-    """sum_i (1 - sum_t alpha_ti)^2, summed over captions (papers/003 §4.2.1).
+    """sum_i (1 - sum_t alpha_ti)^2, summed over captions (Xu et al. 2015, §4.2.1).
 
     alpha is (B, N, T, R), is_word (B, N, T), is_region (B, R) and is_caption (B, N): padding does not count.
     """
     coverage = (attention * is_word.unsqueeze(-1)).sum(2)  # (B, N, R)
-    # papers/003 §4.2.1: penalty; papers/000 §3.5: penalty
+    # Xu et al. 2015, §4.2.1: penalty; HACap §3.5: penalty
     missing = ((1 - coverage) * is_region.unsqueeze(1)).square().sum(-1)  # (B, N)
     return (missing * is_caption).sum()
 
@@ -205,7 +205,7 @@ def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_
 def multi_label_margin(scores: Tensor, targets: Tensor) -> Tensor:
     """1/V sum_{y in caption} sum_{w not in it} max(0, 1 - s_y + s_w), summed over captions; s is the maximum over time.
 
-    The loss of the report of papers/001, in the form of the code that it names, after Yang et al. (2016): a word that
+    The loss of El Baz 2020, in the form of the code that it names, after Yang et al. (2016): a word that
     occurs twice counts twice. There the end and padding of the shorter captions of a batch are labels too, and the
     maximum includes the zeros after the end; here only the words of the caption count.
 
@@ -218,7 +218,7 @@ def multi_label_margin(scores: Tensor, targets: Tensor) -> Tensor:
     labels = torch.full_like(highest, -1, dtype=torch.long)  # torch reads each row up to its first -1
     steps = min(targets.shape[1], highest.shape[1])
     labels[:, :steps] = targets.masked_fill(~is_label, -1)[:, :steps]
-    return F.multilabel_margin_loss(highest, labels, reduction="sum")  # papers/001 §IV: margin
+    return F.multilabel_margin_loss(highest, labels, reduction="sum")  # El Baz 2020, §IV: margin
 
 
 def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Stochastic "hard" attention: REINFORCE over the attended regions (papers/003 §4.1).
+"""Stochastic "hard" attention: REINFORCE over the attended regions (Xu et al. 2015, §4.1).
 
     dL/dW ~ d log p(y | s, a) / dW  +  lambda_r (log p(y | s, a) - b) d log p(s | a) / dW  +  lambda_e dH[s] / dW
     b_k = 0.9 b_{k-1} + 0.1 log p(y | s_k, a)
@@ -50,7 +50,7 @@ class HardAttentionConfig(CrossEntropyConfig):
     reinforce: float = Field(0.1, ge=0, description="lambda_r, weight of the REINFORCE term of the sampled positions.")
     entropy: float = Field(0.002, ge=0, description="lambda_e, weight of the entropy of the attention.")
     baseline: Literal["moving_average", "none"] = Field(
-        "moving_average", description="b of papers/003 §4.1, the moving average of the reward, or none."
+        "moving_average", description="b of Xu et al. 2015, §4.1, the moving average of the reward, or none."
     )
     baseline_decay: float = Field(0.9, ge=0, lt=1, description="Decay of the moving average baseline b.")
     per_word: bool = Field(
@@ -91,16 +91,16 @@ class HardAttention(CrossEntropy):
         baseline = torch.zeros_like(self.baseline)
         if self.config.baseline == "moving_average":
             baseline = self._baseline(reward, is_caption & (not batch.is_dummy))
-        advantage = reward - baseline  # papers/003 §4.1: log p - b
+        advantage = reward - baseline  # Xu et al. 2015, §4.1: log p - b
         log_alpha = alpha.float().clamp(min=torch.finfo(torch.float32).tiny).log()
         logprob_of_region = log_alpha.gather(-1, regions.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-        # papers/003 §4.1: REINFORCE
+        # Xu et al. 2015, §4.1: REINFORCE
         reinforce = -(advantage.unsqueeze(-1) * logprob_of_region * is_sampled).sum() / counts.words
-        entropy = -((alpha * log_alpha).sum(-1) * is_sampled).sum() / counts.words  # papers/003 §4.1: H[s]
+        entropy = -((alpha * log_alpha).sum(-1) * is_sampled).sum() / counts.words  # Xu et al. 2015, §4.1: H[s]
         parts |= {"reinforce": reinforce, "entropy": entropy}
         # Parts add up over the batches of a step: this one to the mean baseline of its captions.
         parts["baseline"] = baseline * batch.is_caption.sum() / counts.captions
-        # papers/003 §4.1: dL_s/dW
+        # Xu et al. 2015, §4.1: dL_s/dW
         return total + self.config.reinforce * reinforce - self.config.entropy * entropy, parts
 
     @torch.no_grad()
@@ -109,6 +109,6 @@ class HardAttention(CrossEntropy):
         total, count = sum_over_processes(torch.stack([(reward * is_caption).sum(), is_caption.sum()])).unbind()
         mean = torch.where(count > 0, total / count.clamp(min=1), self.baseline)
         before = torch.where(self.is_first, mean, self.baseline)
-        self.baseline.copy_(torch.lerp(mean, before, self.config.baseline_decay))  # papers/003 §4.1: b_k
+        self.baseline.copy_(torch.lerp(mean, before, self.config.baseline_decay))  # Xu et al. 2015, §4.1: b_k
         self.is_first &= count == 0
         return before

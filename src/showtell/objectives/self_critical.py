@@ -1,4 +1,4 @@
-"""Self-critical training: the gradient of the captions' own score (papers/001 eq. 10-11, after Rennie et al., 2017).
+"""Self-critical training: the gradient of the captions' own score (Anderson et al. 2018, eq. 10-11).
 
     L(theta) = -E_{ws ~ p_theta} r(ws)                                                         (eq. 10)
     grad L  ~=  -(r(ws) - b) grad log p_theta(ws),    b = r(wg), the model's own greedy caption (eq. 11)
@@ -9,9 +9,9 @@ the gradient is the mean over them, and b may be the mean of the others instead 
     b_n = sum_{m != n} r(ws_m) / (N - 1)                         leave_one_out (Kool et al., 2019; Luo, 2020)
 
 `sampling: beam` with `baseline: mean` is the second stage as the authors released it: the samples are the N captions of
-a beam search of the current model, the baseline is their mean reward. papers/002 names beam search inside training as
-future work; it works for each stage of `coarse_to_fine` too. Captions of a beam are chosen, not drawn, each once
-whatever its probability, so this is no estimate of the gradient of eq. 10, with any baseline: it moves probability
+a beam search of the current model, the baseline is their mean reward. Gu et al. 2018 name beam search inside
+training as future work; it works for each stage of `coarse_to_fine` too. Captions of a beam are chosen, not drawn, each
+once whatever its probability, so this is no estimate of the gradient of eq. 10, with any baseline: it moves probability
 among the most likely captions, towards those with more reward than their mean.
 
     dL/dtheta = -(1/N) sum_n (r(w_n) - b) grad log p_theta(w_n),   w_1 .. w_N the beam, b = sum_n r(w_n) / N
@@ -187,7 +187,7 @@ class SelfCritical(Objective):
         """r(ws) - b: (B, N + 1), the greedy caption last, to (B, N)."""
         sampled, greedy = rewards[:, :-1], rewards[:, -1:]
         if self.config.baseline == "greedy":
-            return sampled - greedy  # papers/001 eq. 11: bracket
+            return sampled - greedy  # Anderson et al. 2018, eq. 11: bracket
         if self.config.baseline == "mean":
             return sampled - sampled.mean(-1, keepdim=True)
         return sampled - mean_of_others(sampled)
@@ -201,8 +201,8 @@ class SelfCritical(Objective):
         logprobs = policy_logprobs(decoder, drawn.outputs, samples)  # (B, N, T)
         rewards, advantage = rewards.to(logprobs.dtype), advantage.to(logprobs.dtype)
         mean = 1 / (images * self.config.samples)
-        reward = rewards[:, :-1].sum() * mean  # papers/001 eq. 10: E r
-        # papers/001 eq. 11: gradient; papers/002 eq. 13: gradient; papers/002 eq. 14: gradient
+        reward = rewards[:, :-1].sum() * mean  # Anderson et al. 2018, eq. 10: E r
+        # Anderson et al. 2018, eq. 11: gradient; Gu et al. 2018, eq. 13: gradient; Gu et al. 2018, eq. 14: gradient
         gradient = -(advantage.unsqueeze(-1) * logprobs).sum() * mean
         total = _value_with_gradient(gradient, -reward)
         parts = {

@@ -1,9 +1,9 @@
 """An explanation as a matplotlib figure: the photo, and beside it a panel for each word, bright where the model looked.
 
-Each caption, of a captioner or a stage, is a row, as in the figures of papers/003 and papers/002. Grids light the photo
-by their map, with a contour at half of its maximum; detected regions light their boxes by their weights, and the
-heaviest has its outline and its class. A cross marks the region that hard attention sampled. Below a caption are the
-values that its model has at each word, such as a gate or subgoals, as lines.
+Each caption, of a captioner or a stage, is a row, as in the figures of Xu et al. 2015 and Gu et al. 2018. Grids light
+the photo by their map, with a contour at half of its maximum; detected regions light their boxes by their weights, and
+the heaviest has its outline and its class. A cross marks the region that hard attention sampled. Below a caption are
+the values that its model has at each word, such as a gate or subgoals, as lines.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 K. Papineni et al., BLEU: a method for automatic evaluation of machine translation, ACL 2002. The conventions
 are those of the reference implementation: per image the closest reference length (ties go to the shorter),
 counts clipped to the maximum over references, and two tiny constants in place of smoothing, which is why an
-identical sentence of four words scores 0.9999999992. `BleuNoBp` leaves the brevity penalty out: so papers/003's own
+identical sentence of four words scores 0.9999999992. `BleuNoBp` leaves the brevity penalty out: so Xu et al.'s own
 tables were counted.
 """
 
@@ -68,7 +68,7 @@ class BleuNoBp(Bleu):
     """
 
     numbers = tuple(ScoreNumber(f"bleu_no_bp_{n}", f"BLEU-{n}, no brevity penalty") for n in range(1, ORDERS + 1))
-    summary = "corpus BLEU without brevity penalty, as papers/003 counts; only where `--metrics` names it"
+    summary = "corpus BLEU without brevity penalty, as Xu et al. 2015 count; only where `--metrics` names it"
     by_default = False
 
     def from_sums(self, sums: Floats, images: int) -> Floats:

@@ -1,4 +1,4 @@
-"""Words that a caption may repeat under `no_repeat_words`: those of the release of papers/001.
+"""Words that a caption may repeat under `no_repeat_words`: those of the release of El Baz 2020.
 
 Peter Anderson's Up-Down-Captioner lists 19 tokens (`allowed_multiple`). Without its comma and quotation marks, which
 our tokenizer drops, 16 are left. (The comment beside its numbers leaves out "is".)

@@ -136,7 +136,7 @@ def epoch_plan(lengths: Sequence[int], *, batch_size: int, bucket: int, seed: in
     """The batches of one epoch, as indices of images.
 
     The images are shuffled; each run of `bucket` batches is then sorted by length and cut into batches, so that little
-    of a batch is padding, and the batches are shuffled again (the idea of papers/003 §4.3, on groups of an image's
+    of a batch is padding, and the batches are shuffled again (the idea of Xu et al. 2015, §4.3, on groups of an image's
     captions instead of single captions). The batch that is not full comes last.
 
     Args:

@@ -39,7 +39,7 @@ class DataConfig(Config):
         None, ge=1, description="Maximum number of images of each split, always the same ones (default: all)."
     )
     max_captions: int | None = Field(
-        None, ge=1, description="Maximum number of captions per image, the first ones (default: all; papers/003: 5)."
+        None, ge=1, description="Maximum number of captions per image, the first ones (default: all; Xu et al.: 5)."
     )
     captions_per_image: int = Field(
         5, ge=1, description="Captions of an image in a batch (N); of an image with more, a random choice each epoch."

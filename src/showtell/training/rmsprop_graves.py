@@ -1,4 +1,4 @@
-"""RMSprop as Graves wrote it (2013, equations 38 to 45), which the authors of papers/003 used for Flickr8k.
+"""RMSprop as Graves wrote it (2013, equations 38 to 45), which Xu et al. 2015 used for Flickr8k.
 
     n <- rho n + (1 - rho) g^2
     m <- rho m + (1 - rho) g
