@@ -1,6 +1,6 @@
-"""Every ingredient of the papers on and off, under one protocol: for docs/results_ablations.md.
+"""Every ingredient of the papers on and off, under one protocol: for docs/notes/results_ablations.md.
 
-    python benchmarks/ablations.py --out runs/ablations [--rows A,B] [--docs docs/results_ablations.md] [--json]
+    python benchmarks/ablations.py --out runs/ablations [--rows A,B] [--docs docs/notes/results_ablations.md] [--json]
         [KEY=VALUE ...]
 
 `study.py` says how rows are trained and held against each other; its command resumes, and `--summary-only` makes the

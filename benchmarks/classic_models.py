@@ -1,6 +1,7 @@
-"""The models whose weights others publish, on scenes beside those of the papers: for docs/results_classic.md.
+"""The models whose weights others publish, on scenes beside those of the papers: for docs/notes/results_classic.md.
 
-    python benchmarks/classic_models.py --out runs/classic [--rows A,B] [--docs docs/results_classic.md] [KEY=VALUE ...]
+    python benchmarks/classic_models.py --out runs/classic [--rows A,B]
+        [--docs docs/notes/results_classic.md] [KEY=VALUE ...]
 
 `study.py` says how rows are trained and held against each other; its command resumes, and `--summary-only` makes the
 tables from the runs that are done. With the same --out the rows of `old_papers.py` are those of its own table.

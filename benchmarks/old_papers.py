@@ -1,6 +1,6 @@
-"""The papers' decoders and objectives on scenes, on the features of one encoder, for docs/results_models.md.
+"""The papers' decoders and objectives on scenes, on the features of one encoder, for docs/notes/results_models.md.
 
-    python benchmarks/old_papers.py --out runs/old-papers [--rows A,B] [--docs docs/results_models.md] [--json]
+    python benchmarks/old_papers.py --out runs/old-papers [--rows A,B] [--docs docs/notes/results_models.md] [--json]
         [KEY=VALUE ...]
 
 `study.py` says how rows are trained and held against each other; its command resumes, and `--summary-only` makes the
@@ -158,7 +158,7 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
         if REFERENCE in line["pairs"]
     ]
     heads = [f"{shown}, `{split}`" for split in SPLITS for shown in COMPARED.values()]
-    parts.append("Less sat soft, with the 95 % interval and p:\n\n" + table(["model", *heads], rows))
+    parts.append("Minus sat soft, with the 95 % interval and p:\n\n" + table(["model", *heads], rows))
     says = {line["name"]: line["says"] for line in lines}
     rows = [
         [

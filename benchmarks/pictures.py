@@ -1,4 +1,4 @@
-"""The pictures of docs/pictures.md and docs/caption_my_photos.md: what commands print, and the pages that they make.
+"""The pictures of the site: what commands print (docs/pictures.md and others), and the pages that they make.
 
     make pictures [ONLY=caption,explain]        or        PYTHONPATH=. python benchmarks/pictures.py [--only ...]
 
@@ -39,7 +39,7 @@ from tests.importing.makers import write_luo
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, WORK = ROOT / "docs", ROOT / "build" / "pictures"
-PAGES = ("pictures.md", "caption_my_photos.md")
+PAGES = ("pictures.md", "caption_my_photos.md", "correct_captions.md")
 FOLDER = "pictures"  # of DOCS
 # A block of bash with the picture below it.
 BLOCK = re.compile(r"^```bash\n((?:(?!```).*\n)+)```\n\n!\[[^\]]*\]\(" + FOLDER + r"/([\w-]+)\.svg\)", re.MULTILINE)

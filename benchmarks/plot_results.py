@@ -1,6 +1,6 @@
-"""Plots of the tables in docs/results_*.md, with 95 % intervals, for those pages and docs/results.md.
+"""Plots of the tables in docs/notes/results_*.md, with 95 % intervals, for those pages and docs/results.md.
 
-    python benchmarks/plot_results.py [--docs docs] [--folder docs/figures] [--check]
+    python benchmarks/plot_results.py [--docs docs/notes] [--folder docs/figures] [--check]
 
 Every number is read from a table between its markers and kept in the file of the plot, so that --check names the plots
 whose table has changed.
@@ -43,7 +43,7 @@ class Plot:
     """Where the rows of a plot stand, and what it says on top.
 
     Attributes:
-        page: Page of docs/ without suffix.
+        page: Page of docs/notes/ without suffix.
         table: Name of the markers around the tables.
         title: Title of the plot.
         head: First cell of the table's first row, such as "**sat, soft attention**", or the line above the table.
@@ -58,24 +58,24 @@ class Plot:
 
 
 DIFFERENCES = {score: [f"{score}, `{split}`" for split in SPLITS] for score in ("CIDEr-D", "truth")}
-LESS = "Less sat soft, with the 95 % interval and p:"
+MINUS = "Minus sat soft, with the 95 % interval and p:"
 PLOTS = {
     "ablations-soft": ("ablations", "Soft attention: difference to its base", "**sat, soft attention**"),
     "ablations-hard": ("ablations", "Hard attention: difference to its base", "**sat, hard attention**"),
     "ablations-rewards": ("ablations", "Rewards: difference to self-critical", "**sat soft, then self-critical**"),
     "ablations-stages": ("ablations", "Stages: difference to three", "**stack, stacked attention**"),
     "ablations-hacap": ("ablations", "HACap: difference to all of it", "**hacap, pre-trained**"),
-    "models": ("measured", "Difference to soft attention", LESS),
-    "classic": ("classic", "Difference to soft attention", LESS),
-    "rewards": ("rewards", "Difference to soft attention, cross-entropy", LESS),
-    "hacap": ("hacap", "Difference to soft attention", LESS),
+    "models": ("measured", "Difference to soft attention", MINUS),
+    "classic": ("classic", "Difference to soft attention", MINUS),
+    "rewards": ("rewards", "Difference to soft attention, cross-entropy", MINUS),
+    "hacap": ("hacap", "Difference to soft attention", MINUS),
 }
 PAGES = {"measured": "results_models"}
-POINTING = {"peak in the named object's box": ["pointing", "chance"], "less the centre": ["over centre"]}
+POINTING = {"peak in the named object's box": ["pointing", "chance"], "minus the centre": ["over centre"]}
 
 
 def page_of(table: str) -> str:
-    """The page of docs/, without suffix, that has a table."""
+    """The page of docs/notes/, without suffix, that has a table."""
     return PAGES.get(table, f"results_{table}")
 
 
@@ -187,7 +187,7 @@ def _panel(axis: Axes, title: str, columns: Sequence[str], rows: Sequence[Row]) 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw all plots, or check them; the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--docs", type=Path, default=Path("docs"), help="the folder of the pages with the tables")
+    parser.add_argument("--docs", type=Path, default=Path("docs/notes"), help="the folder of the pages with the tables")
     parser.add_argument("--folder", type=Path, default=Path("docs/figures"), help="the folder of the plots")
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a plot is out of date")
     given = parser.parse_args(arguments)

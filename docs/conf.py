@@ -33,7 +33,7 @@ extensions = [
     "real_pictures",
     "api",
 ]
-exclude_patterns = ["_extensions"]
+exclude_patterns = ["_extensions", "notes", "lab_notes.md"]  # notes are linked as files of the repository
 
 html_theme = "furo"
 html_title = "showtell"

@@ -1,4 +1,4 @@
-"""Every recipe is loaded, built and trained for a step; those of the papers are held against docs/recipes.md."""
+"""Every recipe is loaded, built and trained for a step; those of the papers are held against docs/notes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from showtell.types import Batch, Features
 
 RECIPES = showtell.recipes.FOLDER
 SMALL = 16  # sizes of the models that take a step
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "recipes.md"
-PUBLISHED = DOCUMENT.with_name("published.md")
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCUMENT = DOCS / "notes" / "recipe_sources.md"
+PUBLISHED = DOCS / "published.md"
 FILES = sorted(RECIPES.rglob("*.yaml"))
 NAMES = {file: recipe_name(file) or "" for file in FILES}
 NEEDED = (
@@ -99,12 +100,12 @@ def one_step(model: str, objective: str) -> tuple[float, list[str]]:
     return float(likelihood), [name for name, weight in decoder.named_parameters() if weight.grad is None]
 
 
-# ---- the papers' settings: docs/recipes.md and the files say the same
+# ---- the papers' settings: docs/notes/recipe_sources.md and the files say the same
 
 
 def table_rows(defaults: bool = False) -> list[tuple[str, str, Any, str]]:
-    """(recipes, key, value, source) of the tables of docs/recipes.md, of what recipes write or leave at its default."""
-    written, _, left = DOCUMENT.read_text().partition("### What the papers' recipes leave at its default")
+    """(recipes, key, value, source) of its tables: of what recipes write, or leave at its default."""
+    written, _, left = DOCUMENT.read_text().partition("## What the papers' recipes leave at its default")
     assert left
     line = r"^\| `([^`]+/[^`]+)` \| `([^`]+)` \| (.+?) \| (.*) \|$"
     lines = re.findall(line, left if defaults else written, flags=re.MULTILINE)
@@ -135,7 +136,9 @@ def test_the_table_of_sources_is_what_the_recipes_say():
         assert source or key == "all others", f"{names}: {key} has no source"
         for file in fitting:
             if key != "all others":
-                assert settings(file).get(key) == value, f"{NAMES[file]} has another {key} than docs/recipes.md"
+                assert settings(file).get(key) == value, (
+                    f"{NAMES[file]} has another {key} than docs/notes/recipe_sources.md"
+                )
 
 
 def test_every_setting_of_a_papers_recipe_has_a_source():
@@ -164,14 +167,16 @@ def test_the_defaults_that_papers_recipes_rely_on_are_those_that_are_stated():
         content = flat(load_recipe(file).model_dump(mode="json"))
         for (of, key), value in stated.items():
             if of == file and key in content:
-                assert content[key] == value, f"{NAMES[file]} has another {key} than docs/recipes.md"
+                assert content[key] == value, f"{NAMES[file]} has another {key} than docs/notes/recipe_sources.md"
 
 
 LIKE_OTHERS = ("nic_lstm", "updown", "stack", "stack_coarse_to_fine")  # flickr*: no paper's own
 
 
 def test_each_set_up_of_a_paper_has_a_recipe():
-    part = DOCUMENT.read_text().partition("## One recipe for each set-up of a paper")[2].partition("\n## ")[0]
+    part = (
+        (DOCS / "recipes.md").read_text().partition("## One recipe for each set-up of a paper")[2].partition("\n## ")[0]
+    )
     rows = re.findall(r"^\| ([A-Z][^|]+) \| (.+?) \| (.+?) \| (.+?) \|$", part, flags=re.MULTILINE)
     named = [name for *_, cell in rows for name in re.findall(r"`([^`]+)`", cell)]
     assert len(rows) > 15 and set(named) <= set(recipe_names())

@@ -12,7 +12,7 @@ from sphinx.util.typing import ExtensionMetadata
 
 GLOSSARY = Path(__file__).resolve().parents[1] / "glossary.md"
 # Pages that are looked up rather than read.
-REFERENCE = re.compile(r"glossary|recipe_keys|tree|lab_notes|changelog|commands|api/.*|results_.*")
+REFERENCE = re.compile(r"glossary|recipe_keys|changelog|commands|api/.*")
 OTHER_FORMS = {"cider": ["CIDEr-D"], "bleu": ["BLEU-4"], "self-critical": ["self-critical training", "SCST"]}
 # Words with another meaning on some pages: tokens of a server, stages of a ResNet, the library transformers.
 AMBIGUOUS = {"decoder", "override", "reference", "stage", "token", "transformer"}

@@ -1,6 +1,6 @@
 """What is made of the source while the site is built.
 
-Every command, every key of a recipe and every file have pages of their own, which git ignores. In the other pages
+Every command and every key of a recipe have pages of their own, which git ignores. In the other pages
 
     ```{made} scores
     ```
@@ -19,10 +19,16 @@ from settings_tables import decoding_table, error_table, recipe_keys_page, score
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util.typing import ExtensionMetadata
-from tree_page import tree_page
+from tree import tree
 
-PAGES = {"commands": commands_page, "recipe_keys": recipe_keys_page, "tree": tree_page}
-TABLES = {"decoding": decoding_table, "scores": score_table, "serving": serving_table, "errors": error_table}
+PAGES = {"commands": commands_page, "recipe_keys": recipe_keys_page}
+TABLES = {
+    "decoding": decoding_table,
+    "scores": score_table,
+    "serving": serving_table,
+    "errors": error_table,
+    "tree": tree,
+}
 DIRECTIVE = re.compile(r"^```\{made\} (\w+)\n```$", re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""Pages with the source of the project, line by line, and links to them.
+"""Pages with the source and the notes of the project, line by line, and links to them.
 
 `[a line](../src/showtell/models/sat.py#L120)`, which GitHub understands too, leads to that line of a page of the site;
 so does the name of a file between backticks (`models/sat.py`). The name of a page, such as docs/recipes.md, becomes
@@ -25,6 +25,7 @@ from sphinx.util.typing import ExtensionMetadata
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("src/showtell", "benchmarks", "scripts")
 SUFFIXES = {".py", ".cpp", ".yaml", ".j2"}
+NOTES = ("docs/notes/*.md", "docs/lab_notes.md")  # kept in the repository, not pages of the site
 ROOT_PAGES = {"contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
 SCHEME = "repository:"
 _PAGE = re.compile(r"\bdocs/(\w+)\.md\b")
@@ -36,7 +37,8 @@ def files() -> dict[str, Path]:
     """The files that have a page, by path from the root."""
     every = (file for folder in FOLDERS for file in (ROOT / folder).rglob("*"))
     kept = (file for file in every if file.suffix in SUFFIXES or (file.parent.name == "scripts" and file.is_file()))
-    return {file.relative_to(ROOT).as_posix(): file for file in sorted(kept)}
+    notes = (file for pattern in NOTES for file in ROOT.glob(pattern))
+    return {file.relative_to(ROOT).as_posix(): file for file in sorted([*kept, *notes])}
 
 
 def page_of(name: str) -> str | None:
@@ -64,7 +66,7 @@ def _read(app: Sphinx, docname: str, source: list[str]) -> None:
         if path in names:
             return f"]({relative_uri(docname, names[path])}.md{fragment})"
         if page_of(path):
-            return f"]({SCHEME}{path}{fragment})"
+            return f"]({SCHEME}{path}{fragment if target.suffix != '.md' else ''})"
         if docname in ROOT_PAGES and path.startswith("docs/"):
             return f"]({path.removeprefix('docs/')}{fragment})"
         return match[0]

@@ -4,7 +4,7 @@ var Scorer = {
   score: ([page, title, , , score, , kind]) => {
     const query = new URLSearchParams(location.search).get("q").trim();
     if (kind === "object") return /[A-Z_]/.test(query) && `.${title}`.endsWith(`.${query}`) ? 100 : score;
-    if (/^(lab_notes|changelog|contributing|design|tree$|source\/|notebooks\/)/.test(page)) return score - 100;
+    if (/^(changelog|contributing|design|source\/|notebooks\/)/.test(page)) return score - 100;
     const stemmer = new Stemmer();
     const words = splitQuery(query.toLowerCase()).map((word) => stemmer.stemWord(word));
     const share = (text) => words.filter((word) => text.toLowerCase().includes(word)).length / words.length;

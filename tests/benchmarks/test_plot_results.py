@@ -28,19 +28,19 @@ def test_the_rows_of_a_table_with_differences():
 
 
 def test_every_plot_of_the_documents_says_what_its_table_says(capsys: pytest.CaptureFixture[str]):
-    folders = ["--docs", str(ROOT / "docs"), "--folder", str(ROOT / "docs" / "figures")]
+    folders = ["--docs", str(ROOT / "docs" / "notes"), "--folder", str(ROOT / "docs" / "figures")]
     assert plot_results.main([*folders, "--check"]) == 0, capsys.readouterr().err
 
 
 def test_a_plot_whose_table_has_changed_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    for page in (ROOT / "docs").glob("results_*.md"):
+    for page in (ROOT / "docs" / "notes").glob("results_*.md"):
         (tmp_path / page.name).write_text(page.read_text(encoding="utf-8"), encoding="utf-8")
     folders = ["--docs", str(tmp_path), "--folder", str(tmp_path)]
     assert plot_results.main(folders) == 0
     assert plot_results.main([*folders, "--check"]) == 0
     page = tmp_path / "results_hacap.md"
-    _, less, after = page.read_text(encoding="utf-8").partition(plot_results.LESS)
-    page.write_text(page.read_text(encoding="utf-8").replace(less + after, less + after.replace("[-0.", "[-1.")))
+    _, minus, after = page.read_text(encoding="utf-8").partition(plot_results.MINUS)
+    page.write_text(page.read_text(encoding="utf-8").replace(minus + after, minus + after.replace("[-0.", "[-1.")))
     assert plot_results.main([*folders, "--check"]) == 1
     assert capsys.readouterr().err.startswith(f"{tmp_path / 'results-hacap.svg'} is not what {page} says")
 

@@ -1,4 +1,4 @@
-"""The program of docs/many_photos.md captions with Ray Data as the captioner does, and resumes."""
+"""The program of docs/caption_my_photos.md captions with Ray Data as the captioner does, and resumes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 
 from showtell.captioners import Captioner
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "many_photos.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "caption_my_photos.md"
 
 
 @pytest.mark.slow
 def test_the_program_on_ray_data_captions_each_photo_once(tiny_checkpoint, tiny_scenes, tmp_path):
     pytest.importorskip("ray.data", reason='Ray is not installed: pip install "ray[data]"')
-    (program,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (program,) = re.findall(r"^```python\n(import json\n.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     (tmp_path / "many.py").write_text(program)
     photos, out = tmp_path / "photos", tmp_path / "captions"
     photos.mkdir()

@@ -1,4 +1,4 @@
-"""The examples of docs/datasets.md and docs/dataset_formats.md, imitated to the letter."""
+"""The examples of docs/datasets.md, imitated to the letter."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,8 @@ from showtell.datasets import READERS, Box, read_dataset
 from tests.datasets.makers import in_folders, write_photo
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = [(DOCS / name).read_text(encoding="utf-8") for name in ("datasets.md", "dataset_formats.md")]
-EXAMPLES = [block for page in PAGES for block in re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
+PAGE = (DOCS / "datasets.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"^```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 DOG, CAT = ("A brown dog runs over the grass.", "A dog, running"), ("A cat asleep on a sofa.",)
 BOTH = [("dog.jpg", "train", DOG), ("cat.jpg", "val", CAT)]
 # How an example begins, of which format it is, its file, where its photos lie, and its records.
@@ -63,5 +63,5 @@ def test_a_text_file_for_each_image_and_a_list(tmp_path: Path) -> None:
 
 
 def test_the_table_of_formats_names_every_reader_in_order() -> None:
-    table = PAGES[0].partition("| format | is recognised by |")[2].partition("\n\n")[0]
+    table = PAGE.partition("| format | is recognised by |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(READERS)

@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
     path.relative_to(ROOT).as_posix(): commands
     for path in [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
-    if path.name not in ("lab_notes.md", "CHANGELOG.md", "commands.md", "recipe_keys.md", "tree.md")
+    if path.name not in ("lab_notes.md", "CHANGELOG.md", "commands.md", "recipe_keys.md")
+    and path.parent.name != "notes"
     and (commands := page_commands.commands_of(path.read_text(encoding="utf-8")))
 }
 RUN = {page: [one for one in commands if page_commands.reason(one) is None] for page, commands in PAGES.items()}

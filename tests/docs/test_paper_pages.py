@@ -21,8 +21,8 @@ WHERE = re.compile(r"§(?:[IVX]+|[\d.]*\d)|eq\. \d+|LeakGAN")
 
 @cache
 def rows(paper: str) -> list[list[str]]:
-    """The list of docs/equations.md of a paper: number, section, equation and where."""
-    (part,) = re.findall(rf"(?ms)^## {re.escape(paper)}\b.*?(?=^## |\Z)", PAGES["equations.md"])
+    """The list of docs/papers.md of a paper: number, section, equation and where."""
+    (part,) = re.findall(rf"(?ms)^### {re.escape(paper)}\b.*?(?=^##|\Z)", PAGES["papers.md"])
     return [line.strip("| ").split(" | ") for line in re.findall(r"^\| (?:\d+|–) \|.*$", part, re.MULTILINE)]
 
 

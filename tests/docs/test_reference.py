@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import reference
 from commands_page import commands_page
-from tree_page import SOURCE, tree_page
+from tree import SOURCE, tree
 
 from showtell import Captioner
 from showtell.cli.app import VERBS
@@ -83,9 +83,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path, tiny_chec
     return folder
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in EXAMPLES if name != "importing"]
-)  # its example is of others' weights
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_the_example_of_a_page_runs(
     name: str, world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -124,8 +122,8 @@ def test_the_page_of_commands_has_every_option_of_every_verb():
     )
 
 
-def test_the_page_of_every_file_has_a_line_for_each():
-    page = tree_page()
+def test_the_tree_has_a_line_for_each_file():
+    page = tree()
     for file in SOURCE.rglob("*.py"):
         name = f"{file.parent.name}/" if file.name == "__init__.py" else file.name
         assert f" {name} " in page or f"{name}\n" in page, file

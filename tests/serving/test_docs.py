@@ -1,4 +1,4 @@
-"""The examples of docs/serving_api.md and docs/run_a_server.md work as they stand."""
+"""The examples of docs/serving.md work as they stand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.serving.fakes import FakeEngine, photo_bytes
 from tests.serving.servers import PATIENCE, running_server
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = (DOCS / "serving_api.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "serving.md").read_text(encoding="utf-8")
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -28,7 +28,7 @@ def here(tmp_path, monkeypatch):
 
 
 def test_the_client_in_five_lines_prints_a_caption(here, capsys):
-    (block,) = PYTHON.findall(PAGE)
+    (block,) = [block for block in PYTHON.findall(PAGE) if "httpx.post(" in block]
     with running_server(FakeEngine()) as running:
         exec(block.replace("http://127.0.0.1:7860", running.url), {})
     assert capsys.readouterr().out == "a red circle\n"
@@ -53,7 +53,7 @@ def test_every_curl_is_answered(here):
 @pytest.mark.slow
 def test_the_deployment_on_ray_serve_answers_as_the_captioner_does(tiny_checkpoint, tiny_scenes, tmp_path, monkeypatch):
     serve = pytest.importorskip("ray.serve")
-    (block,) = PYTHON.findall((DOCS / "run_a_server.md").read_text(encoding="utf-8"))
+    (block,) = [block for block in PYTHON.findall(PAGE) if "serve.deployment" in block]
     (tmp_path / "captions.py").write_text(block)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("CHECKPOINT", str(tiny_checkpoint))

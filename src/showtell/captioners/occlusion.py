@@ -94,7 +94,7 @@ def agreement(attention: Tensor, logprob_drop: Tensor) -> Tensor:
     """Rank correlation (...) of attention (..., R) with the absolute drop of log-probability (..., R).
 
     Attention says how much of a region is seen, not whether that speaks for or against the word, so drops and rises
-    count alike. (Signed drops are near 0 for most regions, and their order there is noise: docs/grounding.md.)
+    count alike. (Signed drops are near 0 for most regions, and their order there is noise: docs/explaining.md.)
     """
     return rank_correlation(attention, logprob_drop.abs())
 

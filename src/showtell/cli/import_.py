@@ -23,7 +23,7 @@ def import_(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Settings of the encoder of --features-from (docs/encoders.md), such as weights=FILE.",
+            help="Settings of the encoder of --features-from (docs/features.md), such as weights=FILE.",
             show_default=False,
         ),
     ] = None,
@@ -58,7 +58,7 @@ def import_(
     """Make a checkpoint of weights that others published.
 
     They are of ImageCaptioning.pytorch or a-PyTorch-Tutorial-to-Image-Captioning. Nothing of their files is run. The
-    checkpoint opens, captions, explains and trains like any other (docs/published_checkpoints.md).
+    checkpoint opens, captions, explains and trains like any other (docs/any_captioner.md).
     """
     import json
 

@@ -52,7 +52,7 @@ class Explanation:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """As `showtell explain --out FILE.json` writes it; docs/explanation_format.md has the keys."""
+        """As `showtell explain --out FILE.json` writes it; docs/explaining.md has the keys."""
         return {
             "image": self.image,
             "size": list(self.size),

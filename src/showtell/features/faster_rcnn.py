@@ -1,7 +1,7 @@
 """The encoder `faster_rcnn`: one vector per detected object (bottom-up attention).
 
 Papers: El Baz 2020 and the work it repeats, Anderson et al. 2018 (Bottom-Up and Top-Down Attention), §3.1.
-Detector: Faster R-CNN of torchvision, trained on COCO. docs/detectors.md compares it with the papers' detector.
+Detector: Faster R-CNN of torchvision, trained on COCO. docs/features.md compares it with the papers' detector.
 
 Regions of a photo, as in the authors' release: the region proposal network gives boxes, the box head gives each a
 vector and a probability of each class, and regions are chosen by these (features/choosing.py).

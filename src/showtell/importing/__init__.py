@@ -4,7 +4,7 @@
     print(imported.describe())
     imported.save("checkpoints/newfc")
 
-What a file is of is seen from what it holds, not from its name. docs/published_checkpoints.md has where they are.
+What a file is of is seen from what it holds, not from its name. docs/any_captioner.md has where they are.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _unknown(weights: Path, content: dict[Any, object]) -> str:
     names = sorted(key for key in content if isinstance(key, str))
     return (
         f"{weights} is of no model that is imported (it has {summarise(names, 3) or 'nothing with a name'}); these are "
-        f"{', '.join(luo.MODELS)} of {luo.PROJECT.name}, and {tutorial.PROJECT.name} (docs/published_checkpoints.md)."
+        f"{', '.join(luo.MODELS)} of {luo.PROJECT.name}, and {tutorial.PROJECT.name} (docs/any_captioner.md)."
     )
 
 

@@ -1,6 +1,6 @@
 """How much of a caption is true of a scene: the share of its elementary statements that hold.
 
-`docs/truth.md` says which statements there are. A caption that is not of the language (`docs/scenes.md` has its
+`docs/scenes.md` says which statements there are. A caption that is not of the language (`docs/scenes.md` has its
 grammar) is judged false as a whole: its share is 0, of 0 statements.
 """
 

@@ -1,4 +1,4 @@
-"""The page with a line for each file of the package, in the order in which data flows (tests/test_flow.py)."""
+"""A line for each file of the package, in the order in which data flows (tests/test_flow.py)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ SOURCE = ROOT / "src" / "showtell"
 COMMENT = re.compile(r"^[^\w`]*(.*?\.)\W*$")  # a line of comment, whatever marks the kind of file puts around it
 
 
-def tree_page() -> str:
-    """The page."""
+def tree() -> str:
+    """The block of lines."""
     parts = [SOURCE / name if (SOURCE / name).is_dir() else SOURCE / f"{name}.py" for name in _order()]
     rows = [row for part in parts for row in _rows(part)]
     width = max(len(name) for name, _ in rows)
     lines = ["src/showtell/", *[f"  {name:{width}}  {text}" for name, text in rows]]
-    return "# Every file, in the order in which data flows\n\n```text\n" + "\n".join(lines) + "\n```\n"
+    return "```text\n" + "\n".join(lines) + "\n```"
 
 
 def _order() -> list[str]:
