@@ -38,8 +38,8 @@ MAY_IMPORT: dict[str, str] = {
     "images models text types",
     "scores": "config datasets errors features files hub images progress registry scenes text torch_weights",
     "importing": "checkpoint config decoding errors features files hub models text torch_weights",
-    "evaluation": "captioners captions datasets decoding errors features scores",
-    "confidence": "captions checkpoint decoding errors files scores",
+    "evaluation": "captioners captions confidence datasets decoding errors features images scores",
+    "confidence": "captions decoding_config errors files",
     # what is made of captioners and captions
     "explanations": "captioners captions datasets decoding errors features files images models scores text types",
     "grounding": "captioners captions datasets decoding errors explanations features images models scenes scores text "

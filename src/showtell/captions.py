@@ -11,6 +11,9 @@ from torch import Tensor
 
 from showtell.errors import CheckpointError, ImageError
 
+DOUBTFUL = 1 / 3  # chance of being good below which a caption is marked: likelier bad than good by two to one
+UNLIKELY, UNFAMILIAR = "probably wrong", "unlike the photos it knows"  # the two doubts
+
 
 @dataclass(frozen=True)
 class Word:
@@ -80,6 +83,7 @@ class Caption:
     words: tuple[Word, ...]
     score: float | None = None  # what a search ranked it by: logprob over the length penalty's divisor
     calibrated_confidence: float | None = None  # probability that it is good, where the captioner has a calibration
+    is_familiar: bool = True  # false where a calibration says that the photo is unlike those the captioner knows
     attention: Attention | None = field(default=None, compare=False, repr=False)  # if it was asked for
     tokens: tuple[Token, ...] = field(default=(), repr=False)  # without the end, where the model's tokens are not words
 
@@ -101,14 +105,23 @@ class Caption:
             return self.calibrated_confidence
         return math.exp(self.logprob / max(1, len(self.tokens or self.words) + self.finished))
 
+    @property
+    def doubt(self) -> str | None:
+        """Why a calibrated captioner would not rely on it, in words; None if it would, or is not calibrated."""
+        if not self.is_familiar:
+            return UNFAMILIAR
+        return UNLIKELY if self.calibrated_confidence is not None and self.calibrated_confidence < DOUBTFUL else None
+
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Caption:
         """The caption that `to_json` wrote, without attention; where `calibrated` is missing, the confidence is."""
         words = tuple(Word(word["word"], word["logprob"]) for word in content["words"])
         tokens = tuple(Token(**token) for token in content.get("tokens", ()))
         confidence = content.get("confidence") if content.get("calibrated", True) else None
-        score = content.get("score")
-        return cls(content["text"], content["logprob"], content["finished"], words, score, confidence, tokens=tokens)
+        return cls(
+            content["text"], content["logprob"], content["finished"], words, content.get("score"), confidence,
+            is_familiar=content.get("doubt") != UNFAMILIAR, tokens=tokens,
+        )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """As `showtell caption --format json` writes it."""
@@ -118,6 +131,7 @@ class Caption:
             "score": self.score,
             "confidence": self.confidence,
             "calibrated": self.calibrated_confidence is not None,
+            "doubt": self.doubt,
             "finished": self.finished,
             "words": [asdict(word) for word in self.words],
             **({"tokens": [asdict(token) for token in self.tokens]} if self.tokens else {}),
@@ -169,6 +183,7 @@ class ExplainedCaption:
     logprob: float  # of the whole caption, including its end token
     finished: bool  # False if it was cut off at the maximum length
     confidence: float  # see `captions.Caption.confidence`
+    doubt: str | None = None  # see `captions.Caption.doubt`
     title: str = ""  # such as "stage 0 of 0 to 2"
     attention: Tensor | None = field(default=None, compare=False, repr=False)  # (T, R), rows sum to one
     word_values: tuple[WordValues, ...] = ()
@@ -183,6 +198,7 @@ class ExplainedCaption:
             "text": self.text,
             "logprob": round(self.logprob, 6),
             "confidence": round(self.confidence, 6),
+            **({} if self.doubt is None else {"doubt": self.doubt}),
             "finished": self.finished,
             "words": [_word_to_json(word) for word in self.words],
             "attention": None if self.attention is None else [_rounded(row, 4) for row in self.attention],

@@ -31,7 +31,6 @@ from showtell.text.vocabulary import Vocabulary
 from showtell.torch_weights import is_plain
 
 FORMAT = 2  # increased when files change so that another showtell cannot read them
-CALIBRATION = "calibration.json"  # of the confidence, where it was calibrated
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -126,7 +125,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         lambda: build_decoder(model, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary)),
         tensors, "decoder", weights_file,
     )  # fmt: skip
-    return Checkpoint(encoder, decoder, vocabulary, decoding, settings.get("about", {}))
+    return Checkpoint(encoder, decoder, vocabulary, decoding, settings["about"])
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:
@@ -154,7 +153,8 @@ def _read_settings(folder: Path) -> dict[str, Any]:
             f"{folder} was written by showtell {settings.get('showtell')} in format {settings['format']}, and this "
             f"showtell {__version__} reads format {FORMAT}; install the version that wrote it, or train again."
         )
-    for key in ("vocabulary", "encoder", "model", "decoding", "fingerprints"):
+    settings.setdefault("about", {})
+    for key in ("vocabulary", "encoder", "model", "decoding", "fingerprints", "about"):
         if not isinstance(settings.get(key), dict):
             raise CheckpointError(f'The checkpoint is damaged: "{key}" in {file} should be an object.')
     return settings

@@ -1,4 +1,4 @@
-"""Checkpoints and models as folders: on this machine, in the cache of the Hugging Face hub, else fetched from it."""
+"""Checkpoints and models as folders: on this machine, with showtell, in the cache of the Hugging Face hub, or there."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ TOKENIZERS = (
 )  # fmt: skip
 # How transformers opens what is in a folder: without code of the repository, and without asking the hub.
 LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+IN_THE_BOX = {"small": Path(__file__).with_name("small")}  # checkpoints that come with showtell, by name
 TIMEOUT = 10  # seconds that the hub has to answer
 _PATTERNS: dict[str, Any] = {
     "allow_patterns": ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "README.md"],
@@ -26,9 +27,9 @@ _PATTERNS: dict[str, Any] = {
 
 
 def find_checkpoint(path_or_id: str | Path) -> Path:
-    """The folder of a checkpoint, named by its path or by owner/name or owner/name@revision on the hub.
+    """The folder of a checkpoint: a path, `small`, or owner/name or owner/name@revision on the hub.
 
-    An existing folder wins, then the local cache of the hub, then the hub.
+    An existing folder wins, then the captioner that comes with showtell, the local cache of the hub, and the hub.
 
     Raises:
         CheckpointError: there is no such folder, and the hub gives none of that name.
@@ -38,10 +39,13 @@ def find_checkpoint(path_or_id: str | Path) -> Path:
         return folder
     if folder.exists():
         raise CheckpointError(f"{folder} is a file; a checkpoint is a folder with {WEIGHTS} and {SETTINGS}.")
+    if name in IN_THE_BOX:
+        return IN_THE_BOX[name]
     if name.partition("@")[0].count("/") != 1 or name.startswith((".", "/", "~")):
         raise CheckpointError(
-            f"There is no checkpoint folder {name}; give a folder (a run's are RUN/best and RUN/last) or the name of a "
-            "repository on the Hugging Face hub (owner/name or owner/name@revision)."
+            f"There is no checkpoint folder {name}; give a folder (a run's are RUN/best and RUN/last), small for the "
+            "captioner that comes with showtell, or a repository on the Hugging Face hub (owner/name or "
+            "owner/name@revision)."
         )
     return repository_folder(name)
 

@@ -1,4 +1,4 @@
-"""`showtell calibrate`, and what `showtell caption --calibrated` makes of it."""
+"""`showtell calibrate`, and what `showtell caption` makes of it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from showtell.captioners import Captioner
-from showtell.checkpoint import fingerprints
-from showtell.confidence import load_calibration
 from showtell.datasets import open_dataset
 from showtell.evaluation import caption_records
 from tests.cli.test_caption import run
@@ -55,34 +53,35 @@ SEARCH = ["--search", "sample", "--min-length", 5]
 def test_it_is_fitted_kept_shown_and_used(capsys, checkpoint, dataset):
     status, out, err = run(capsys, "calibrate", checkpoint, dataset, *SEARCH)
     assert (status, err) == (0, "")
-    settings = Captioner.from_pretrained(checkpoint).settings(search="sample", min_length=5)
-    fitted = load_calibration(checkpoint, fingerprints(checkpoint)["weights"], settings)
+    fitted = Captioner.from_pretrained(checkpoint).calibration
     assert fitted.captions == 50
     lines = out.splitlines()
-    assert lines[0] == "50 captions; a good one: CIDEr-D of 1 or more"
+    assert lines[0] == "50 captions; a good one: CIDEr-D of 0.4 or more"
     before, after = (one.expected_calibration_error for one in (fitted.before, fitted.reliability))
     assert lines[3].split() == ["expected", "calibration", "error", f"{before:.3f}", f"{after:.3f}"]
     assert after < before  # word probabilities of a fresh model are near 1/V, and half of its captions are good
     assert sum(int(line.split()[0]) for line in lines[8:18]) == 50
     assert lines[-1] == str(checkpoint / "calibration.json")
     photos = sorted(dataset.glob("*.png"))[:4]
-    status, out, _ = run(capsys, "caption", checkpoint, *photos, *SEARCH, "--calibrated", "--format", "json")
+    status, out, _ = run(capsys, "caption", checkpoint, *photos, *SEARCH, "--format", "json")
     assert status == 0
     content = [row["captions"][0] for row in json.loads(out)]
     captioner = Captioner.from_pretrained(checkpoint)
     plain = [best for (best,) in captioner.caption(photos, search="sample", min_length=5)]
     assert [caption["confidence"] for caption in content] == pytest.approx(fitted.confidences(plain), abs=1e-5)
-    status, out, _ = run(capsys, "caption", checkpoint, *photos, *SEARCH, "--calibrated")
-    assert [line.split("\t")[2] for line in out.splitlines()] == [f"{one['confidence']:.3f}" for one in content]
-    status, out, _ = run(capsys, "caption", checkpoint, *photos, *SEARCH, "--calibrated", "--format", "csv")
+    status, out, _ = run(capsys, "caption", checkpoint, *photos, *SEARCH)
+    expected = [f"{one['confidence']:.0%}" + (f", {one['doubt']}" if one["doubt"] else "") for one in content]
+    assert [line.split("\t")[2] for line in out.splitlines()] == expected
+    status, out, _ = run(capsys, "caption", checkpoint, *photos, *SEARCH, "--format", "csv")
     rows = list(csv.DictReader(out.splitlines()))
     assert [row["confidence"] for row in rows] == [f"{one['confidence']:.3f}" for one in content]
+    assert [row["doubt"] for row in rows] == [one["doubt"] or "" for one in content]
 
 
 def test_the_table_of_corrections_is_sorted_by_it(capsys, checkpoint, dataset):
     assert run(capsys, "calibrate", checkpoint, dataset, *SEARCH)[0] == 0
     table = dataset / "corrections.csv"
-    options = ["--format", "corrections", "--out", table, "--calibrated"]
+    options = ["--format", "corrections", "--out", table]
     assert run(capsys, "caption", checkpoint, dataset, *SEARCH, *options)[0] == 0
     rows = list(csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines()))
     stated = {row["image"]: float(row["confidence"]) for row in rows}
@@ -90,7 +89,6 @@ def test_the_table_of_corrections_is_sorted_by_it(capsys, checkpoint, dataset):
     captioner = Captioner.from_pretrained(checkpoint)
     settings = captioner.settings(search="sample", min_length=5)
     photos = sorted(dataset.glob("*.png"))
-    captioner.load_calibration(settings)
     for photo, (best,) in captioner.caption_photos(photos, settings):
         assert stated[photo.name] == pytest.approx(best.calibrated_confidence, abs=0.0006)
 
@@ -103,17 +101,13 @@ def test_json_has_the_whole_calibration(capsys, checkpoint, dataset):
     assert (content["file"], content["split"]) == (str(checkpoint / "calibration.json"), "val")
     assert content["before"]["expected_calibration_error"] > content["reliability"]["expected_calibration_error"]
     kept = json.loads((checkpoint / "calibration.json").read_text())
-    assert kept["calibration"] == {name: content[name] for name in kept["calibration"]}
+    assert kept["calibration"] == {
+        name: content.get(name, kept["calibration"]["familiarity"]) for name in kept["calibration"]
+    }
 
 
 def test_what_does_not_fit_is_a_sentence(capsys, checkpoint, dataset, tiny_scenes):
     photo = min(dataset.glob("*.png"))
-    status, out, err = run(capsys, "caption", checkpoint, photo, "--calibrated")
-    assert (status, out) == (2, "")
-    assert err == (
-        f"showtell: {checkpoint} has no calibration.json; make one on a validation split: "
-        f"showtell calibrate {checkpoint} DATASET.\n"
-    )
     status, _, err = run(capsys, "calibrate", checkpoint, tiny_scenes)
     assert status == 2
     assert "captions of which 0 are good (every statement is true)" in err
@@ -121,16 +115,10 @@ def test_what_does_not_fit_is_a_sentence(capsys, checkpoint, dataset, tiny_scene
     status, _, err = run(capsys, "calibrate", checkpoint, tiny_scenes, "--good-cider", 2)
     assert (status, "has scenes, where a good caption is a wholly true one; leave --good-cider out" in err) == (2, True)
     assert run(capsys, "calibrate", checkpoint, dataset, *SEARCH)[0] == 0
-    status, out, err = run(capsys, "caption", checkpoint, photo, "--calibrated")
-    assert (status, out) == (2, "")
-    assert (
-        "made for another search (search=sample, not beam; min_length=5, not 0; num_beams=1, not 2); use that search"
-        in err
-    )
-    status, out, err = run(capsys, "caption", checkpoint, photo, *SEARCH, "--calibrated", "--ensemble", checkpoint)
-    assert (status, out) == (2, "")
-    assert "A calibration belongs to one checkpoint; an ensemble" in err
+    status, out, err = run(capsys, "caption", checkpoint, photo)
+    assert (status, out.count("\t")) == (0, 1)
+    assert "confidences are not calibrated: the calibration beside the weights is for another search" in err
     (checkpoint / "calibration.json").write_text('{"weights": 3}')
-    status, out, err = run(capsys, "caption", checkpoint, photo, *SEARCH, "--calibrated")
+    status, out, err = run(capsys, "caption", checkpoint, photo, *SEARCH)
     assert (status, out) == (2, "")
     assert f"{checkpoint / 'calibration.json'} is no calibration" in err

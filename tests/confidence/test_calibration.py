@@ -8,7 +8,11 @@ import pytest
 
 from showtell.captions import Caption, Word
 from showtell.confidence.calibration import FEWEST, Calibration, Reliability, _features
+from showtell.confidence.familiarity import Familiarity
+from showtell.decoding import DecodingConfig
 from showtell.errors import DataError
+
+GREEDY = DecodingConfig()
 
 
 def caption(logprob: float, finished: bool, words: tuple[float, ...]) -> Caption:
@@ -38,7 +42,7 @@ def test_the_features_of_a_caption_by_hand():
 
 def test_chances_are_found_again():
     made, good, chances = captions(4000)
-    fitted = Calibration.fit(made, good, "drawn")
+    fitted = Calibration.fit(made, good, "drawn", GREEDY)
     assert np.abs(np.array(fitted.confidences(made)) - chances).mean() < 0.02
     assert fitted.reliability.expected_calibration_error < 0.03
     assert fitted.reliability.brier < fitted.reliability.brier_of_base_rate
@@ -48,7 +52,7 @@ def test_chances_are_found_again():
 
 def test_the_optimum_has_no_gradient_but_the_prior():
     made, good, _ = captions(300)
-    fitted = Calibration.fit(made, good, "drawn")
+    fitted = Calibration.fit(made, good, "drawn", GREEDY)
     facts = (_features(made) - fitted.means) / np.array(fitted.deviations)
     missing = np.array(good, float) - fitted.confidences(made)
     assert facts.T @ missing == pytest.approx(np.array(fitted.weights), abs=1e-6)  # prior of variance 1
@@ -68,7 +72,7 @@ def test_reliability_by_hand():
 
 def test_kinds_that_can_be_told_apart_exactly_stay_finite():
     made = [caption(-0.1 * n, True, (-0.1 * n / 2,)) for n in range(40)]
-    fitted = Calibration.fit(made, [n < 20 for n in range(40)], "half")
+    fitted = Calibration.fit(made, [n < 20 for n in range(40)], "half", GREEDY)
     chances = fitted.confidences(made)
     assert chances == sorted(chances, reverse=True)
     assert 0.9 < chances[0] < 1
@@ -77,7 +81,7 @@ def test_kinds_that_can_be_told_apart_exactly_stay_finite():
 
 def test_it_is_written_and_read_again():
     made, good, _ = captions(100)
-    fitted = Calibration.fit(made, good, "CIDEr-D above 1")
+    fitted = Calibration.fit(made, good, "CIDEr-D above 1", GREEDY)
     again = Calibration.from_json(json.loads(json.dumps(fitted.to_json())), "calibration.json")
     assert again == fitted
     assert again.confidences(made) == fitted.confidences(made)
@@ -94,6 +98,35 @@ def test_too_little_to_go_by_is_refused():
         match=r"on 19 captions of which .* it takes at least 20, good ones and bad ones: .* use the confidence "
         "that captions have without it, which ranks them",
     ):
-        Calibration.fit(made[:19], good[:19], "drawn")
+        Calibration.fit(made[:19], good[:19], "drawn", GREEDY)
     with pytest.raises(DataError, match=r"on 20 captions of which 20 are good \(drawn\)"):
-        Calibration.fit(made, [True] * FEWEST, "drawn")
+        Calibration.fit(made, [True] * FEWEST, "drawn", GREEDY)
+
+
+def test_a_photo_is_unfamiliar_where_it_leaves_the_span_of_the_others():
+    generator = np.random.default_rng(0)
+    basis = np.linalg.qr(generator.normal(size=(24, 24)))[0]
+    inside = generator.normal(size=(400, 4)) @ basis[:4] + 3 + 0.1 * generator.normal(size=(400, 24))
+    fitted = Familiarity.fit(inside[:200])
+    assert len(fitted.components) == 8  # a third of the numbers of a vector
+    assert np.array(fitted.components) @ np.array(fitted.components).T == pytest.approx(np.eye(8), abs=1e-2)
+    assert np.mean(fitted.is_familiar(inside[200:])) > 0.95
+    assert np.mean(fitted.is_familiar(inside[200:] + 5 * basis[0])) > 0.95  # far out, in a known direction
+    assert not any(fitted.is_familiar(inside[200:] + basis[10]))
+
+
+def test_doubts_come_from_the_chance_and_from_the_photo():
+    made, good, _ = captions(100)
+    vectors = np.random.default_rng(0).normal(size=(100, 9))
+    fitted = Calibration.fit(made, good, "drawn", GREEDY, vectors)
+    assert Calibration.from_json(json.loads(json.dumps(fitted.to_json())), "calibration.json") == fitted
+    judged = [best for (best,) in fitted.calibrated([[one] for one in made], vectors)]
+    expected = [None if chance >= 1 / 3 else "probably wrong" for chance in fitted.confidences(made)]
+    familiar = fitted.familiarity.is_familiar(vectors)
+    assert [one.doubt for one, is_familiar in zip(judged, familiar, strict=True) if is_familiar] == [
+        doubt for doubt, is_familiar in zip(expected, familiar, strict=True) if is_familiar
+    ]
+    assert {None, "probably wrong"} == set(expected)
+    ((far,),) = fitted.calibrated([[made[0]]], vectors[:1] + 100)
+    assert far.doubt == "unlike the photos it knows"
+    assert Caption.from_json(far.to_json()) == far

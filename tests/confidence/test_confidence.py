@@ -5,15 +5,14 @@ import pytest
 from showtell import Captioner
 from showtell.captions import Caption
 from showtell.checkpoint import fingerprints
-from showtell.confidence import calibrate, load_calibration, save_calibration
 from showtell.confidence.calibration import Calibration
+from showtell.confidence.storage import save_calibration
 from showtell.datasets import open_dataset
-from showtell.errors import CheckpointError
-from showtell.evaluation import caption_records
+from showtell.evaluation import calibrate, caption_records
 from showtell.scores import ImageFacts, score
 
 
-def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_scenes, tmp_path):
+def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_scenes, tmp_path, capsys):
     captioner = Captioner.from_pretrained(tiny_checkpoint, "cpu")
     records = open_dataset(tiny_scenes).records[:40]
     settings = captioner.settings(search="sample", max_length=6)
@@ -23,30 +22,29 @@ def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_scenes, tmp
     # a threshold that splits the captions of an untrained model
     scores = sorted(numbers["cider"] for numbers in report.per_image.values())
     middle = scores[len(scores) // 2]
-    fitted = calibrate(captions, facts, good_cider=middle)
+    fitted = calibrate(captioner, records, facts, settings, good_cider=middle)
     assert fitted.meaning == f"CIDEr-D of {middle:g} or more"
     assert fitted.captions == 40
     assert sum(one.captions for one in fitted.reliability.bins) == 40
     chances = fitted.confidences(list(captions.values()))
     good = sum(score >= middle for score in scores)
     assert sum(chances) == pytest.approx(good, abs=0.01)  # as many as there are
+    assert len(fitted.familiarity.mean) == captioner.encoder.feature_size
     captioner.save_pretrained(tmp_path)
-    weights = fingerprints(tmp_path)["weights"]
-    with pytest.raises(CheckpointError, match=r"has no calibration\.json; make one on a validation split: showte"):
-        load_calibration(tmp_path, weights, settings)
-    save_calibration(tmp_path, weights, fitted, settings)
-    assert load_calibration(tmp_path, weights, settings) == fitted
-    assert load_calibration(tmp_path, weights, settings.changed(seed=3, num_return_sequences=5)) == fitted
-    with pytest.raises(
-        CheckpointError, match=r"another search \(search=sample, not beam; max_length=6, not 7\); use that search"
-    ):
-        load_calibration(tmp_path, weights, settings.changed(search="beam", max_length=7))
+    assert Captioner.from_pretrained(tmp_path).calibration is None
+    save_calibration(tmp_path, fingerprints(tmp_path)["weights"], fitted)
+    opened = Captioner.from_pretrained(tmp_path)
+    assert opened.calibration == fitted
+    photo = records[0].path
+    assert opened.caption(photo, search="sample", max_length=6, seed=3)[0].calibrated_confidence is not None
+    assert opened.explain(photo, search="sample", max_length=6).models[0].caption.confidence == pytest.approx(
+        opened.caption(photo, search="sample", max_length=6)[0].calibrated_confidence
+    )
+    assert opened.caption(photo, search="sample", max_length=7)[0].calibrated_confidence is None  # another search
     captioner.decoder.embedding.weight.data += 1
     captioner.save_pretrained(tmp_path)
-    with pytest.raises(
-        CheckpointError, match="was made for other weights than those beside it; make it again: showtell"
-    ):
-        load_calibration(tmp_path, fingerprints(tmp_path)["weights"], settings)
+    assert Captioner.from_pretrained(tmp_path).calibration is None
+    assert "was made for other weights and is not used; make it again: showtell" in capsys.readouterr().err
 
 
 def test_a_captioner_with_a_calibration_says_the_chance(tiny_checkpoint, tiny_scenes):
@@ -54,7 +52,9 @@ def test_a_captioner_with_a_calibration_says_the_chance(tiny_checkpoint, tiny_sc
     records = open_dataset(tiny_scenes).records[:30]
     plain = captioner.caption([record.path for record in records], num_return_sequences=2)
     bests = [best for best, _ in plain]
-    captioner.calibration = Calibration.fit(bests, [number % 3 == 0 for number in range(30)], "drawn")
+    captioner.calibration = Calibration.fit(
+        bests, [number % 3 == 0 for number in range(30)], "drawn", captioner.decoding
+    )
     judged = captioner.caption([record.path for record in records], num_return_sequences=2)
     for was, now in zip(plain, judged, strict=True):
         assert [caption.calibrated_confidence for caption in now] == pytest.approx(

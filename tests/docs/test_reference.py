@@ -15,7 +15,8 @@ from tree import SOURCE, tree
 
 from showtell import Captioner
 from showtell.cli.app import VERBS
-from showtell.confidence import Calibration, save_calibration
+from showtell.confidence.calibration import Calibration
+from showtell.confidence.storage import save_calibration
 from showtell.datasets import open_dataset
 from showtell.decoding import DecodingConfig
 from showtell.types import Features
@@ -77,9 +78,11 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path, tiny_chec
     (folder / "photo.jpg").symlink_to(records[0].path)
     captioner = Captioner.from_pretrained(folder / "runs" / "mine" / "best")
     captions = [captions[0] for captions in captioner.caption([record.path for record in records])]
-    calibration = Calibration.fit(captions, [index % 3 > 0 for index in range(len(captions))], "made up")
+    calibration = Calibration.fit(
+        captions, [index % 3 > 0 for index in range(len(captions))], "made up", captioner.decoding
+    )
     weights = captioner.about.fingerprints["weights"]
-    save_calibration(folder / "runs" / "mine" / "best", weights, calibration, captioner.decoding)
+    save_calibration(folder / "runs" / "mine" / "best", weights, calibration)
     return folder
 
 

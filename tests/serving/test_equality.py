@@ -144,7 +144,7 @@ def test_an_answer_does_not_depend_on_what_shares_its_batch(photos, models):
 def test_captions_of_the_calibrated_search_have_a_calibrated_confidence(photos):
     captioner = toy("sat")
     captions = [captioner.caption(photo)[0] for photo in photos] * 2
-    captioner.calibration = Calibration.fit(captions, [True, False] * len(photos), "a test")
+    captioner.calibration = Calibration.fit(captions, [True, False] * len(photos), "a test", captioner.decoding)
     own, more, other = (
         Question("captions", "toy", photos[0], settings)
         for settings in (

@@ -22,6 +22,7 @@ import torch
 from typing_extensions import TypeIs
 
 from showtell.captions import Caption, ModelExplanation, TextLogprobs
+from showtell.confidence.storage import CALIBRATION, load_calibration
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, ImageError, UsageError, nearest, or_raise, shorten
 from showtell.features.store import FeatureStore, StoredImage
@@ -29,6 +30,9 @@ from showtell.images.loading import prepare_batches
 from showtell.images.photo import PhotoSource
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from showtell.confidence.calibration import Calibration
     from showtell.explanations import Explanation
 
@@ -56,6 +60,7 @@ class About:
     library: str  # what runs it, with its version
     parameters: int  # number of weights
     preprocessing: dict[str, Any]  # how photos are prepared
+    knows: str  # what it learned from, as the end of a sentence
     source: str | None = None  # the folder or the name on the hub that it was opened from; None: made in memory
     folder: Path | None = None  # on this machine, with its files
     revision: str | None = None  # commit of the repository on the hub
@@ -77,13 +82,13 @@ class Abilities:
 class Captioner(abc.ABC):
     """Captions photos: `Captioner.from_pretrained` opens one, of showtell or of transformers.
 
-    >>> captioner = Captioner.from_pretrained("runs/scenes/best")  # doctest: +SKIP
+    >>> captioner = Captioner.from_pretrained("small")  # doctest: +SKIP
     >>> captioner.caption("photo.jpg")[0].text  # doctest: +SKIP
-    'a red circle is above a small blue star'
+    'a brown dog is running through the grass'
     """
 
     decoding: DecodingConfig  # default settings
-    calibration: Calibration | None = None  # gives captions a calibrated confidence; see `load_calibration`
+    calibration: Calibration | None = None  # gives captions their chance of being good; kept beside the weights
 
     # --- opening ---
 
@@ -94,7 +99,8 @@ class Captioner(abc.ABC):
         """Open a checkpoint of showtell, or a captioning model of transformers.
 
         Args:
-            path_or_hub_id: a folder, or owner/name or owner/name@revision on the Hugging Face hub; a folder wins.
+            path_or_hub_id: a folder; "small", the captioner that comes with showtell; or owner/name or
+                owner/name@revision on the Hugging Face hub. A folder wins.
             device: where to compute; None is a GPU if there is one.
             dtype: precision: fp32, bf16, fp16, or auto, which is bf16 where the device is faster in it. Of the weights
                 of a model of transformers (None: fp32); of the products of an encoder of timm (None: as trained).
@@ -111,6 +117,9 @@ class Captioner(abc.ABC):
                 f"{path_or_hub_id} is a captioner of {captioner.about.library}, and this needs a checkpoint of "
                 "showtell: a folder with model.safetensors and config.json that showtell train wrote."
             )
+        about = captioner.about
+        if about.folder is not None and (about.folder / CALIBRATION).is_file():
+            captioner.calibration = load_calibration(about.folder, about.fingerprints["weights"])
         return captioner
 
     @classmethod
@@ -222,23 +231,18 @@ class Captioner(abc.ABC):
 
     # --- calibration ---
 
-    def load_calibration(self, settings: DecodingConfig | None = None) -> None:
-        """From now on, give captions the calibrated confidence that `showtell calibrate` kept beside the weights.
+    def calibrated(self, captions: list[list[Caption]], settings: DecodingConfig, photos: Any) -> list[list[Caption]]:
+        """The captions that a search found of encoded photos, with their chances of being good.
 
-        Raises:
-            CheckpointError: there is no calibration, or one of other weights or of another search than the settings'.
-            UsageError: the captioner was not opened from one folder.
+        They stay as they are if the captioner was not calibrated, or was calibrated for another search.
         """
-        from showtell.confidence.storage import load_calibration
+        if self.calibration is None or not self.calibration.fits(settings):
+            return captions
+        return self.calibration.calibrated(captions, self.mean_features(photos))
 
-        about = self.about
-        if about.folder is None:
-            raise UsageError("A calibration belongs to one checkpoint; an ensemble, or a model in memory, has none.")
-        self.calibration = load_calibration(about.folder, about.fingerprints["weights"], settings or self.decoding)
-
-    def calibrated(self, captions: list[list[Caption]]) -> list[list[Caption]]:
-        """Captions with their calibrated confidence, if there is a calibration."""
-        return captions if self.calibration is None else list(map(self.calibration.calibrated, captions))
+    def mean_features(self, photos: Any) -> NDArray[np.float64] | None:
+        """The mean feature vector of each encoded photo, (B, D); None for a captioner that does not show them."""
+        return None
 
     # --- photos to captions ---
 
@@ -289,7 +293,8 @@ class Captioner(abc.ABC):
 
         def answer(encoded: Any, names: list[str]) -> list[list[Caption]]:
             ids = None if image_ids is None else names
-            return self.calibrated(self.caption_encoded(encoded, settings, image_ids=ids, attention=attention))
+            captions = self.caption_encoded(encoded, settings, image_ids=ids, attention=attention)
+            return self.calibrated(captions, settings, encoded)
 
         pairs = zip(photos, repeat("") if image_ids is None else image_ids, strict=image_ids is not None)
         batches = prepare_batches(pairs, lambda pair: self.prepare(pair[0]), batch_size, first_alone=first_alone)

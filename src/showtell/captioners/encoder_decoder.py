@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from showtell import __version__, checkpoint
@@ -27,6 +29,7 @@ from showtell.features.store import FeatureStore, StoredImage, collate_features
 from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos
 from showtell.images.photo import PhotoSource
 from showtell.models import Capability, Decoder
+from showtell.models.attention import masked_mean
 from showtell.models.contract import eval_mode
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import EncodedBatch, EnsembleFeatures, Features, PreparedBatch, map_tensors, upcast_half
@@ -65,6 +68,7 @@ class EncoderDecoderCaptioner(Captioner):
             library=f"showtell {__version__}",
             parameters=sum(weight.numel() for part in (self.encoder, self.decoder) for weight in part.parameters()),
             preprocessing=self.encoder.preprocessing.model_dump(mode="json"),
+            knows=f"has {len(self.vocabulary) - len(SPECIAL):,} words, learned from {_lessons(self.origin)}.",
             licence=self.origin.get("licence"),
             origin=self.origin,
             **opened,
@@ -191,7 +195,7 @@ class EncoderDecoderCaptioner(Captioner):
 
     @torch.no_grad()
     def caption_features(self, features: Features, settings: DecodingConfig | None = None) -> list[list[Caption]]:
-        """Captions of features that `encode` gives, in eval mode; settings are the checkpoint's own unless given.
+        """Captions of features that `encode` gives, not calibrated; settings are the checkpoint's own unless given.
 
         Raises:
             UsageError: the features are of another size, or the model does not know a required word.
@@ -199,7 +203,11 @@ class EncoderDecoderCaptioner(Captioner):
         settings = settings or self.decoding
         with eval_mode(self.decoder):
             result = search(self.decoder, self._fitting(features), settings, self.vocabulary)
-        return self.calibrated(self.read_captions(result, settings.num_return_sequences))
+        return self.read_captions(result, settings.num_return_sequences)
+
+    def mean_features(self, photos: EncodedBatch) -> NDArray[np.float64]:
+        """The mean feature vector of each encoded photo, (B, D); of an ensemble those of its first member."""
+        return masked_mean(photos.features.vectors, photos.features.is_region).double().cpu().numpy()
 
     def _fitting(self, features: Features) -> Features:
         """Features that a person made, in the precision and on the device of the weights, if they fit."""
@@ -309,6 +317,21 @@ def _with_attention(
             for row, caption in enumerate(of_image)
         ]
     return captions
+
+
+def _lessons(origin: dict[str, Any]) -> str:
+    """What a captioner learned from, the last first."""
+    if not isinstance(origin.get("data"), str):
+        return "data that its checkpoint does not name"
+    data = Path(origin["data"])
+    lessons = f"{origin.get('train_images', 'the')} photos of {data.name if data.is_absolute() else data}"
+    if "trained" in origin:
+        lessons += f" ({origin['trained']})"
+    if "about" in origin:
+        lessons += f": {origin['about']}"
+    return lessons + (
+        f"; before that from {_lessons(origin['before'])}" if isinstance(origin.get("before"), dict) else ""
+    )
 
 
 def _part_name(part: Decoder | Encoder) -> str:

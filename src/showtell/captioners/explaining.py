@@ -78,7 +78,8 @@ def _explain_stage(
         words = torch.cat((begin, results.words[:, :1]), -1)
         drops = occlude(captioner, batch, words, occlusion, decoder=view)[:, 0].cpu()  # (B, T, R)
     explained = []
-    for image, (caption, *_) in enumerate(captioner.read_captions(results)):
+    captions = captioner.calibrated(captioner.read_captions(results), settings, batch)
+    for image, (caption, *_) in enumerate(captions):
         length, is_region = len(caption.words) + caption.finished, features.is_region[image].cpu()
         own_drops = None if drops is None else drops[image, :length, is_region]
         regions = [-1] * length if sampled is None else sampled[image]
@@ -90,6 +91,7 @@ def _explain_stage(
                 caption.logprob,
                 caption.finished,
                 caption.confidence,
+                caption.doubt,
                 title="" if stage is None else f"stage {stage} of 0 to {decoder.stages - 1}",
                 attention=None if attention is None else attention[image, :length, is_region],
                 word_values=tuple(WordValues(title, values[image, :length]) for title, values in word_values.items()),

@@ -92,6 +92,7 @@ class TransformersCaptioner(Captioner):
             library=self._library,
             parameters=self.model.num_parameters(),
             preprocessing=json.loads(self.processor.images.to_json_string()),
+            knows="was trained by others: its model card says on what.",
             source=self.source.name,
             folder=self.source.folder,
             revision=self.source.revision,

@@ -13,8 +13,8 @@ from showtell.errors import DataError, UsageError, summarise
 
 MANY = 100  # photos from which on a line says how they are worked on
 CHECKPOINT_HELP = (
-    "Checkpoint that showtell train or quickstart wrote, or captioner of transformers: a folder, or "
-    "owner/name[@revision] on the Hub."
+    "small, the captioner that comes with showtell; a checkpoint that showtell train wrote; or a captioner of "
+    "transformers: a folder, or owner/name[@revision] on the Hub."
 )
 DATASET_HELP = "Dataset: a folder, or a file in a known format."
 

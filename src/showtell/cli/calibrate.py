@@ -22,7 +22,7 @@ def calibrate(
             help="Minimum CIDEr-D (0 to 10) of a good caption; on scenes a good caption is one without a false claim.",
             min=0,
             max=10,
-            show_default="1",
+            show_default="0.4",
         ),
     ] = None,
     features: FeatureStore = None,
@@ -32,17 +32,18 @@ def calibrate(
     *,
     decoding: DecodingOfOne,
 ) -> None:
-    """Fit the chance that a caption is good, for caption --calibrated.
+    """Fit the chance that a caption is good, which captions then have.
 
     It is kept in the checkpoint as calibration.json and belongs to the search that it was fitted with.
     """
     import json
 
-    from showtell.confidence import calibrate as fit
-    from showtell.confidence import describe, save_calibration
+    from showtell.confidence.calibration import describe
+    from showtell.confidence.storage import save_calibration
     from showtell.datasets import open_dataset
     from showtell.errors import UsageError
-    from showtell.evaluation import caption_records
+    from showtell.evaluation import GOOD_CIDER
+    from showtell.evaluation import calibrate as fit
     from showtell.features.store import FeatureStore
     from showtell.progress import counting
     from showtell.scores import image_facts
@@ -55,18 +56,20 @@ def calibrate(
     captioner = open_captioner(checkpoint, dtype=dtype)
     settings = captioner.settings(**decoding, num_return_sequences=1)
     with counting("captioning", len(records)) as progress:
-        captions = caption_records(
+        fitted = fit(
             captioner,
             records,
+            facts,
             settings,
+            good_cider=GOOD_CIDER if good_cider is None else good_cider,
             store=None if features is None else FeatureStore(features),
             progress=progress,
         )
-    fitted = fit(captions, facts, good_cider=1.0 if good_cider is None else good_cider)
     about = captioner.about
     assert about.folder is not None  # it was opened from there
-    file = save_calibration(about.folder, about.fingerprints["weights"], fitted, settings)
+    file = save_calibration(about.folder, about.fingerprints["weights"], fitted)
     if as_json:
-        typer.echo(json.dumps({"file": str(file), "split": split, **fitted.to_json()}))
+        content = {name: value for name, value in fitted.to_json().items() if name != "familiarity"}
+        typer.echo(json.dumps({"file": str(file), "split": split, **content}))
     else:
         typer.echo(f"{describe(fitted)}\n\n{file}")

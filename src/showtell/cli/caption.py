@@ -45,9 +45,6 @@ def caption(
     photos: Photos = None,
     ensemble: Ensemble = None,
     features: FeatureStore = None,
-    calibrated: Annotated[
-        bool, typer.Option("--calibrated", help="Add the probability that a caption is good (see showtell calibrate).")
-    ] = False,
     attention: Annotated[bool, typer.Option("--attention", help="Add the attention of each word to the JSON.")] = False,
     format: Annotated[
         Format | None,
@@ -82,6 +79,7 @@ def caption(
 ) -> None:
     """Caption photos. Unreadable files are reported at the end and skipped.
 
+    A calibrated captioner says how likely each caption is to be good, and marks those that it would not rely on.
     With --features images are named by their ids in the store, or by photos whose names are these; without any name all
     are captioned.
     """
@@ -105,15 +103,16 @@ def caption(
     inputs = [*files, *map(Path, (checkpoint, *(ensemble or ()))), *filter(None, [features])]
     _check_out(style, out, files, inputs, overwrite=overwrite)
     captioner = open_captioner(checkpoint, ensemble, dtype)
-    if style in _TO_TRAIN_ON and not calibrated and "no_unknown" in captioner.abilities.settings:
+    if style in _TO_TRAIN_ON and captioner.calibration is None and "no_unknown" in captioner.abilities.settings:
         decoding = {"no_unknown": True, **decoding}  # nobody wants to train on it; a calibration has its own search
+    notify(f"{captioner.about.name if ensemble else checkpoint} {captioner.about.knows}")
     settings = captioner.settings(**decoding)
-    if calibrated:
-        captioner.load_calibration(settings)
+    if captioner.calibration is not None and not captioner.calibration.fits(settings):
+        notify("confidences are not calibrated: the calibration beside the weights is for another search.")
     if len(images) >= MANY:
         notify(f"captioning {len(images):,} photos on {captioner.device}, {describe_threads()}.")
     caption_photos = partial(captioner.caption_photos, settings=settings, batch_size=batch_size, attention=attention)
-    options = FormatOptions(out, calibrated, accept_above)
+    options = FormatOptions(out, accept_above)
 
     def write(results: Iterable[CaptionResult]) -> Iterator[str]:
         return WRITERS[style](results, options)

@@ -23,14 +23,14 @@ class FormatOptions:
     """Options of the output."""
 
     out: Path | None = None  # where the file will be; None: standard output
-    calibrated: bool = False  # text has a column for the confidence; other formats have it anyway
     accept_above: float | None = None  # minimum confidence of captions that are trained on unchecked
 
 
 def _text(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
     for result in map(_without_controls, results):
         for caption in result.get("captions", ()):
-            yield "\t".join([result["image"], caption["text"], *([_confidence(caption)] * options.calibrated)]) + "\n"
+            chance = f"{caption['confidence']:.0%}" + f", {caption['doubt']}" * (caption["doubt"] is not None)
+            yield "\t".join([result["image"], caption["text"], *([chance] * caption["calibrated"])]) + "\n"
 
 
 def _json(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
@@ -49,11 +49,11 @@ def _json_lines(results: Iterable[CaptionResult], options: FormatOptions) -> Ite
 def _csv(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
     from showtell.datasets.table import as_text_cell, csv_line  # text and JSON need no reader of datasets
 
-    yield csv_line("image", "caption", "logprob", "confidence")
+    yield csv_line("image", "caption", "logprob", "confidence", "doubt")
     for result in results if options.out else map(_without_controls, results):
         for caption in result.get("captions", ()):
             cells = (as_text_cell(result["image"]), as_text_cell(caption["text"]))
-            yield csv_line(*cells, f"{caption['logprob']:.4f}", _confidence(caption))
+            yield csv_line(*cells, f"{caption['logprob']:.4f}", _confidence(caption), caption["doubt"] or "")
 
 
 def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:

@@ -113,6 +113,8 @@ def explain(
         raise UsageError("Figures do not show --occlusion; write a page (--out FILE.html), or leave it out.")
     models = open_score_models(score_models)
     captioners = dict(zip(short_names(names), [open_captioner(name, dtype=dtype) for name in names], strict=True))
+    for name, captioner in zip(names, captioners.values(), strict=True):
+        notify(f"{name} {captioner.about.knows}")
     for title in list(captioners)[1:]:
         looks_at_photos(captioners[title], title, store)
     if caption is None:

@@ -23,13 +23,13 @@ _SETTINGS = SettingsOptions("showtell.serving.settings:ServeSettings", "Server",
 
 def serve(
     checkpoints: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             help=f"{CHECKPOINT_HELP} Several can be compared on the page.",
             metavar="CHECKPOINT...",
-            show_default=False,
+            show_default="small",
         ),
-    ],
+    ] = None,
     dtype: Dtype = None,
     *,
     settings: Annotated[dict[str, Any], _SETTINGS],
@@ -52,7 +52,7 @@ def serve(
         raise MissingDependencyError(f'showtell serve needs {error.name}; pip install "showtell[serve]".') from error
     with listen(checked) as listener:
         urls = addresses(checked, listener)
-        server = Server(create_app(Engine(_open(checkpoints, dtype), checked), checked), checked)
+        server = Server(create_app(Engine(_open(checkpoints or ["small"], dtype), checked), checked), checked)
 
         def announce() -> None:
             typer.echo("\n".join(urls))
@@ -64,20 +64,13 @@ def serve(
 
 
 def _open(checkpoints: Sequence[str], dtype: str | None) -> dict[str, Captioner]:
-    """The captioners by short names, with their calibrations where they have one."""
-    from showtell.checkpoint import CALIBRATION
+    """The captioners by short names."""
     from showtell.cli.decoding_options import open_captioner, short_names
     from showtell.cores import describe_threads
-    from showtell.errors import CheckpointError
 
     captioners = {}
     for name, checkpoint in zip(short_names(checkpoints), checkpoints, strict=True):
         notify(f"opening {checkpoint}, {describe_threads()} ...")
         captioners[name] = captioner = open_captioner(checkpoint, dtype=dtype)
-        folder = captioner.about.folder
-        if folder is not None and (folder / CALIBRATION).is_file():
-            try:
-                captioner.load_calibration()
-            except CheckpointError as error:
-                notify(f"{error} Until then confidences are not calibrated.")
+        notify(f"{checkpoint} {captioner.about.knows}")
     return captioners

@@ -22,12 +22,15 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from showtell.captions import Caption
+from showtell.confidence.familiarity import Familiarity
+from showtell.decoding_config import DecodingConfig
 from showtell.errors import DataError
 
 Floats = NDArray[np.float64]
 RIDGE = 1.0  # variance 1 of each weight a priori: keeps the map finite where the two kinds can be told apart exactly
 FOLDS, BINS = 5, 10
 FEWEST = 20  # captions that a map can be fitted to
+_IRRELEVANT = {"num_return_sequences", "seed"}  # settings that do not change how sure the model is
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,26 @@ class Calibration:
     captions: int  # how many those were
     reliability: Reliability  # on captions that were not fitted on
     before: Reliability  # of the geometric mean probability of a caption's words, on the same captions
+    search: dict[str, Any]  # settings of the search of these captions, and of those that the map is for
+    familiarity: Familiarity | None = None  # of their photos; None where the captioner shows no features
 
     @classmethod
-    def fit(cls, captions: Sequence[Caption], is_good: Sequence[bool], meaning: str) -> Self:
-        """Fit a map to captions of a validation split, one for each image, of which some are good; that has a meaning.
+    def fit(
+        cls,
+        captions: Sequence[Caption],
+        is_good: Sequence[bool],
+        meaning: str,
+        settings: DecodingConfig,
+        vectors: Floats | None = None,
+    ) -> Self:
+        """Fit a map to the captions of a validation split, one for each image.
+
+        Args:
+            captions: of images that the model was not trained on.
+            is_good: which of them are good.
+            meaning: what that means, in words.
+            settings: of the search that found them.
+            vectors: (images, D), the mean feature vectors of the photos, if the captioner has such.
 
         Raises:
             DataError: there are too few captions, or they are all good or all bad.
@@ -108,17 +127,31 @@ class Calibration:
             captions=len(good),
             reliability=Reliability.of(chances.tolist(), is_good),
             before=Reliability.of(np.exp(features[:, 0]).tolist(), is_good),
+            search=_search(settings),
+            familiarity=None if vectors is None else Familiarity.fit(vectors),
         )
+
+    def fits(self, settings: DecodingConfig) -> bool:
+        """Whether it is for the captions of a search with these settings."""
+        return self.search == _search(settings)
 
     def confidences(self, captions: Sequence[Caption]) -> list[float]:
         """The chance that each caption is good, between 0 and 1."""
         weights, means, deviations = map(np.asarray, (self.weights, self.means, self.deviations))
         return list(map(float, _chances(_features(captions), weights, self.bias, means, deviations)))
 
-    def calibrated(self, captions: Sequence[Caption]) -> list[Caption]:
-        """The captions, each with its chance of being good."""
-        pairs = zip(captions, self.confidences(captions), strict=True)
-        return [replace(caption, calibrated_confidence=confidence) for caption, confidence in pairs]
+    def calibrated(self, captions: Sequence[list[Caption]], vectors: Floats | None) -> list[list[Caption]]:
+        """The captions of each photo with their chances of being good; vectors are those of `fit`, for these photos."""
+        familiar = [True] * len(captions)
+        if self.familiarity is not None and vectors is not None:
+            familiar = self.familiarity.is_familiar(vectors)
+        return [
+            [
+                replace(caption, calibrated_confidence=confidence, is_familiar=is_familiar)
+                for caption, confidence in zip(of_photo, self.confidences(of_photo), strict=True)
+            ]
+            for of_photo, is_familiar in zip(captions, familiar, strict=True)
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """As `calibration.json` of a checkpoint has it."""
@@ -163,6 +196,10 @@ def describe(calibration: Calibration) -> str:
             ],
         ]
     )
+
+
+def _search(settings: DecodingConfig) -> dict[str, Any]:
+    return settings.model_dump(mode="json", exclude=_IRRELEVANT) | {"search": settings.kind}
 
 
 def _features(captions: Sequence[Caption]) -> Floats:

@@ -26,7 +26,6 @@ from PIL import Image
 
 from showtell.captioners.contract import Captioner
 from showtell.captions import Caption, ModelExplanation
-from showtell.confidence.storage import is_same_search
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import ShowtellError, UsageError
 from showtell.images.loading import READERS
@@ -104,7 +103,7 @@ class _Pending:
 class Engine:
     """Answers questions with captioners of this process. Its methods are called on the thread of the event loop.
 
-    Where a captioner has a calibration, captions by its default search have their calibrated confidence.
+    Where a captioner has a calibration, captions by the search that it is for have their chance of being good.
 
     Args:
         captioners: by name, the default first.
@@ -268,8 +267,7 @@ class Engine:
         answers: Sequence[Answer]
         if question.kind == "captions":
             captions = captioner.caption_encoded(encoded, question.settings)
-            is_calibrated = captioner.calibration is not None and is_same_search(question.settings, captioner.decoding)
-            answers = captioner.calibrated(captions) if is_calibrated else captions
+            answers = captioner.calibrated(captions, question.settings, encoded)
         else:
             answers = captioner.explain_encoded(encoded, question.settings, occlusion=question.occlusion)
         done = time.monotonic()

@@ -17,6 +17,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +166,16 @@ class Trainer:
         # A run that resumes has taken over the checkpoint's words and weights already.
         self.start = start(recipe, words, self.folder.last if checkpoint and self.resuming else checkpoint)
         vocabulary, encoder, decoder = self.start.vocabulary, self.start.encoder, self.start.decoder
-        origin = {"data": recipe.data.path, "train_images": len(self.training_records), "captions": len(words)}
-        origin |= {"start_from": checkpoint} if checkpoint else {}
+        origin = {
+            "data": recipe.data.path, "train_images": len(self.training_records), "captions": len(words),
+            "trained": date.today().isoformat(),
+        }  # fmt: skip
+        if checkpoint:
+            origin["start_from"] = checkpoint
+            about = self.start.about
+            is_other = not self.resuming and about.get("data") != recipe.data.path
+            if before := about if is_other else about.get("before"):
+                origin["before"] = {key: value for key, value in before.items() if key != "validation"}
         origin |= {key: self.start.about[key] for key in ("licence", "imported") if key in self.start.about}
         self.captioner = EncoderDecoderCaptioner(
             encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=recipe.decoding, origin=origin
