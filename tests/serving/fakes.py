@@ -31,7 +31,7 @@ def photo_bytes(size: tuple[int, int] = (48, 32), kind: str = "PNG", color: str 
 class Served(FakeCaptioner):
     """A captioner that only says what it is."""
 
-    about = About(name="toy model", library="tests", parameters=1, preprocessing={})
+    about = About(name="toy model", library="tests", parameters=1, preprocessing={}, knows="knows nothing.")
     abilities = Abilities(
         searches=("greedy", "beam", "diverse-beam", "sample"),
         settings=tuple(field for field in DecodingConfig.model_fields if field != "prompt"),
