@@ -54,8 +54,8 @@ MAY_IMPORT: dict[str, str] = {
     "training": "captioners captions checkpoint config cores counter_rng datasets decoding errors explanations "
     "features files grounding hub images models objectives processes progress recipes scores text "
     "types",
-    "quickstart": "captioners cores datasets errors evaluation models processes progress reports scenes scores "
-    "training",
+    "quickstart": "captioners captions cores datasets errors evaluation explanations hub models processes progress "
+    "reports scenes scores training",
     "doctor": "captioners checkpoint cores datasets errors features files scores text training",
     # the command line
     "cli": "captioners captions checkpoint confidence config cores counter_rng datasets decoding "

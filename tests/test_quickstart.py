@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from showtell.cli import main
-from showtell.quickstart import run_quickstart
+from showtell.quickstart.run import run_quickstart
 
 SMALL = ["training.epochs=2", "training.trackers=[]", "training.validate_every=1", "decoding.num_beams=2"]
 SMALL += ["encoder.widths=[8,16,16,16]", "model.hidden_size=24", "model.feed_forward_size=32"]

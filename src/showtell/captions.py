@@ -139,6 +139,15 @@ class Caption:
         }
 
 
+def state_confidence(confidence: float, doubt: str | None) -> str:
+    """A confidence as people read it, with the doubt if there is one.
+
+    >>> state_confidence(0.2345, UNLIKELY)
+    '23%, probably wrong'
+    """
+    return f"{confidence:.0%}" if doubt is None else f"{confidence:.0%}, {doubt}"
+
+
 CaptionResult = dict[str, Any]  # {"image": name, "captions": [...]}, or {"image": name, "error": sentence}
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from showtell.captions import Caption, CaptionResult
+from showtell.captions import Caption, CaptionResult, state_confidence
 from showtell.errors import UsageError, notify, printable
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
@@ -29,7 +29,7 @@ class FormatOptions:
 def _text(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
     for result in map(_without_controls, results):
         for caption in result.get("captions", ()):
-            chance = f"{caption['confidence']:.0%}" + f", {caption['doubt']}" * (caption["doubt"] is not None)
+            chance = state_confidence(caption["confidence"], caption["doubt"])
             yield "\t".join([result["image"], caption["text"], *([chance] * caption["calibrated"])]) + "\n"
 
 

@@ -18,12 +18,18 @@ def quickstart(
     images: Annotated[int, typer.Option(help="Number of scenes to draw, all splits together.", min=20)] = 10_000,
     as_json: AsJson = False,
 ) -> None:
-    """Draw scenes, train a captioner on them, show how well it does."""
+    """Caption photos, then draw scenes, train a captioner on them, show how well it does."""
     import json
 
-    from showtell.quickstart import next_steps, run_quickstart
+    from showtell.quickstart.photos import caption_photos
+    from showtell.quickstart.run import next_steps, run_quickstart
 
-    results = run_quickstart(out, images=images, overrides=overrides or ())
+    photos = caption_photos(out / "photos")
+    if not as_json:
+        for example in photos["examples"]:
+            typer.echo("\t".join(example.values()))
+        typer.echo(f"\nWhere it looked: {photos['page']}\n")
+    results = {"photos": photos, **run_quickstart(out, images=images, overrides=overrides or ())}
     if as_json:
         typer.echo(json.dumps(results))
         return

@@ -37,6 +37,7 @@ def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, An
         {
             "title": model.model,
             "confidence": f"{model.caption.confidence:.0%}",
+            "doubt": model.caption.doubt,
             "scores": model.scores,
             "hallucinated": list(dict.fromkeys(word.hallucinated for word in model.caption.words if word.hallucinated)),
             "captions": [_view_caption(model, caption, size) for caption in model.captions],

@@ -217,6 +217,7 @@
     meta.append(element("span", row.name, "name"));
     const confidence = confidenceOf(row);
     if (confidence !== undefined) meta.append(element("span", percent(confidence), "confidence"));
+    if (confidence !== undefined && row.captions[0].doubt) meta.append(element("span", row.captions[0].doubt, "bad"));
     if (row.phase === "done" && stateOf(row) !== "unchecked") meta.append(element("span", stateOf(row), "badge"));
     text.append(line, meta);
     node.append(picture, text);

@@ -1,0 +1,39 @@
+"""Three photos in the public domain, captioned by the captioner that comes with showtell, and a page of why."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from showtell.captioners import Captioner
+from showtell.captions import state_confidence
+from showtell.explanations import explain
+from showtell.hub import IN_THE_BOX
+from showtell.reports.explanation_page import write_page
+
+PHOTOS = tuple(sorted((IN_THE_BOX["small"] / "photos").glob("*.jpg")))
+
+
+def caption_photos(out: Path) -> dict[str, Any]:
+    """Copy the photos into a folder, caption them, and write a page about the captions beside them.
+
+    Returns:
+        examples: for each photo its path, its caption, and its confidence with the doubt, if there is one.
+        page: where the page is.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    photos = [Path(shutil.copy(photo, out)) for photo in PHOTOS]
+    explanations = explain(Captioner.from_pretrained("small"), photos)
+    page = out / "why.html"
+    write_page(page, explanations)
+    captions = [explanation.models[0].caption for explanation in explanations]
+    examples = [
+        {
+            "image": str(photo),
+            "caption": caption.text,
+            "confidence": state_confidence(caption.confidence, caption.doubt),
+        }
+        for photo, caption in zip(photos, captions, strict=True)
+    ]
+    return {"examples": examples, "page": str(page)}
