@@ -20,7 +20,7 @@ from showtell.cli.settings_options import with_settings_options
 OPTION = re.compile(r"--[a-z][\w-]*(?:/--[a-z][\w-]*)*")
 HEAD = """# Every command and option
 
-After this page you know what each command takes. `showtell VERB --help` prints the same in the terminal:
+What each command takes; `showtell VERB --help` prints the same in the terminal:
 
 ```bash
 showtell caption --help

@@ -82,7 +82,9 @@ def _fill_cache(app: Sphinx) -> None:
     cache = get_cache(config.execution_cache_path)
     notebooks = {file: read(file) for file in sorted((Path(app.srcdir) / FOLDER).glob("*.md"))}
     missing = [file for file, notebook in notebooks.items() if not _is_cached(cache, notebook)]
-    cores = usable_cores()
+    if missing:
+        log.info("executing %d notebooks, a minute or two each; they are cached", len(missing))
+    done, cores = 0, usable_cores()
     build = Path(config.execution_cache_path).parent
     with tempfile.TemporaryDirectory(dir=build, prefix="notebook-runs-") as name, ThreadPoolExecutor(AT_ONCE) as pool:
         for files, threads in ((missing[:1], cores), (missing[1:], max(1, cores // AT_ONCE))):
@@ -98,7 +100,8 @@ def _fill_cache(app: Sphinx) -> None:
                     seconds = run.result()
                 except (CellExecutionError, CellTimeoutError) as error:
                     raise ExtensionError(f"{file} fails: {error}") from error
-                log.info("executed %s in %.0f s", file.name, seconds)
+                done += 1
+                log.info("notebook %d of %d: %s, %.0f s", done, len(missing), file.stem, seconds)
                 bundle = CacheBundleIn(notebooks[file], str(file), data={"execution_seconds": seconds})
                 cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
     for file in notebooks:
