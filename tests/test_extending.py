@@ -1,4 +1,4 @@
-"""A package of one's own, with the files that CONTRIBUTING.md and docs/extending.md show: installed, found and used."""
+"""A package of one's own, with the files that docs/extending.md shows: installed, found and used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from tests.test_registry import install
 from tests.training.test_loop import log_of
 
 ROOT = Path(__file__).resolve().parents[1]
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 BLOCK = r"```{}\n(.*?)^ *```$"
 PACKAGE = "my_captioners"
@@ -39,8 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package = folder / PACKAGE
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "length_ratio.py").write_text(shown(CONTRIBUTING, "`src/showtell/scores/length_ratio.py`", "python"))
-    for name in ("gru", "focal", "colours", "best_of_10", "tsv"):
+    for name in ("gru", "length_ratio", "focal", "colours", "best_of_10", "tsv"):
         (source,) = re.findall(rf"```python\n(# {PACKAGE}/{name}\.py\n.*?)^```$", EXTENDING, re.DOTALL | re.MULTILINE)
         (package / f"{name}.py").write_text(source)
     project = tomllib.loads(shown(EXTENDING, "`module:object`", "toml"))["project"]
