@@ -40,7 +40,7 @@ test-slow: $(READY_DOCS)
 
 # Warnings are errors: of a docstring, of a link that leads nowhere, of a notebook that fails.
 docs: $(READY_DOCS)
-	$(BIN)/sphinx-build --fail-on-warning --keep-going docs build/site
+	$(BIN)/sphinx-build --jobs auto --fail-on-warning --keep-going docs build/site
 	@echo "open build/site/index.html"
 
 # What commands print, for the documentation: needs Chromium, and the first time a few minutes to train the quickstart's
