@@ -19,7 +19,7 @@ MAY_IMPORT: dict[str, str] = {
     "counter_rng": "",
     "progress": "errors",
     "files": "errors",
-    "processes": "errors",
+    "processes": "errors files",
     "torch_weights": "errors files",
     "registry": "config errors",
     # data, models, captions, scores

@@ -27,7 +27,7 @@ class Word:
 class Token:
     """A token of a model whose vocabulary is not made of words."""
 
-    id: int  # in the model's vocabulary
+    id: int  # in the model's vocabulary; -1: a server did not tell
     token: str
     logprob: float  # natural logarithm of its probability, given the image and the tokens before
 
@@ -78,7 +78,7 @@ class Caption:
     """One caption of one image."""
 
     text: str
-    logprob: float  # of the whole caption, its end included
+    logprob: float | None  # of the whole caption, its end included; None: a server did not tell
     finished: bool  # false where the limit on the length cut it off
     words: tuple[Word, ...]
     score: float | None = None  # what a search ranked it by: logprob over the length penalty's divisor
@@ -92,16 +92,17 @@ class Caption:
 
     def __repr__(self) -> str:
         cut_off = "" if self.finished else ", finished=False"
-        return f"Caption(text={self.text!r}, logprob={self.logprob:.2f}, confidence={self.confidence:.2f}{cut_off})"
+        sure = "" if self.logprob is None else f", logprob={self.logprob:.2f}, confidence={self.confidence:.2f}"
+        return f"Caption(text={self.text!r}{sure}{cut_off})"
 
     def __str__(self) -> str:
         return self.text
 
     @property
-    def confidence(self) -> float:
+    def confidence(self) -> float | None:
         """The calibrated probability that it is good, 0 to 1; without a calibration the geometric mean of the
-        probabilities of its tokens, which are words or pieces of words, end included."""
-        if self.calibrated_confidence is not None:
+        probabilities of its tokens, which are words or pieces of words, end included; None if these are not known."""
+        if self.calibrated_confidence is not None or self.logprob is None:
             return self.calibrated_confidence
         return math.exp(self.logprob / max(1, len(self.tokens or self.words) + self.finished))
 
@@ -139,13 +140,13 @@ class Caption:
         }
 
 
-def state_confidence(confidence: float, doubt: str | None) -> str:
-    """A confidence as people read it, with the doubt if there is one.
+def state_confidence(confidence: float | None, doubt: str | None) -> str:
+    """A confidence as people read it, with the doubt if there is one; "" if it is not known.
 
     >>> state_confidence(0.2345, UNLIKELY)
     '23%, probably wrong'
     """
-    return f"{confidence:.0%}" if doubt is None else f"{confidence:.0%}, {doubt}"
+    return "" if confidence is None else f"{confidence:.0%}, {doubt}" if doubt else f"{confidence:.0%}"
 
 
 CaptionResult = dict[str, Any]  # {"image": name, "captions": [...]}, or {"image": name, "error": sentence}
@@ -246,9 +247,9 @@ class ModelExplanation:
         }
 
 
-def _require_number(logprob: float) -> None:
+def _require_number(logprob: float | None) -> None:
     """Make sure that a captioner gives log-probabilities; weights that overflow give NaN."""
-    if math.isnan(logprob) or logprob == math.inf:
+    if logprob is not None and (math.isnan(logprob) or logprob == math.inf):
         raise CheckpointError(
             f"The captioner gives {logprob} as a log-probability: its weights are damaged or overflow; get or train it "
             "again, or open it in fp32."

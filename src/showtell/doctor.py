@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import json
 import platform
 import re
 import shutil
@@ -67,7 +68,7 @@ def _missing_packages() -> list[str]:
         if is_here and not requirement.specifier.contains(_version(requirement.name) or "0", prereleases=True):
             lacking.setdefault(extra, []).append(f"{requirement.name}{requirement.specifier}")
     return [
-        f'{extra} needs {", ".join(names)}: pip install "showtell{"" if extra == "showtell" else f"[{extra}]"}"'
+        f"{extra} needs {', '.join(names)}: pip install {' '.join(map(json.dumps, names))}"
         for extra, names in lacking.items()
         if extra not in ("dev", "docs")
     ]

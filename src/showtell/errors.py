@@ -7,9 +7,12 @@ status 2. Any other exception is a defect of showtell.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires
 from typing import TypeVar
 
 ResultT = TypeVar("ResultT")
@@ -29,6 +32,10 @@ class DataError(ShowtellError):
 
 class ImageError(DataError):
     """One image that cannot be read. The others of its batch are used."""
+
+
+class NoAnswerError(ImageError):
+    """A photo about which a server gave no answer; asking again may help."""
 
 
 class StorageError(DataError):
@@ -57,6 +64,28 @@ class ExtensionError(ShowtellError):
 
 class MissingDependencyError(ShowtellError):
     """An optional package that is not installed. The message has the install command."""
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra of showtell: its packages by name, so that it works in a clone, too."""
+    needed: list[str] = []
+    with suppress(PackageNotFoundError):
+        needed = [one for one in requires("showtell") or () if re.search(rf"extra == .{extra}.$", one)]
+    packages = [one.partition(";")[0].strip() for one in needed] or [f"showtell[{extra}]"]
+    return f"pip install {' '.join(map(json.dumps, packages))}"
+
+
+def fetch_elsewhere(repository: str, use: str, kind: str = "") -> str:
+    """The second line of a message about what cannot be fetched from the Hugging Face hub: how to get it elsewhere.
+
+    Args:
+        repository: owner/name or owner/name@revision.
+        use: what to give in its place, with FOLDER in it.
+        kind: such as "dataset"; "" is a model.
+    """
+    name, _, revision = repository.partition("@")
+    options = f"{f' --repo-type {kind}' if kind else ''}{f' --revision {revision}' if revision else ''}"
+    return f"\n  Where there is a network: hf download {name}{options} --local-dir FOLDER; then give {use}."
 
 
 def or_raise(result: ResultT | ImageError) -> ResultT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import secrets
@@ -62,13 +63,13 @@ def unreadable(path: Path | str, error: OSError) -> DataError:
     return DataError(f"Cannot read {path}: {(error.strerror or str(error)).rstrip('.')}.")
 
 
-def read_bytes(path: Path, limit: int = -1) -> bytes:
-    """The content of a file, or its first `limit` bytes.
+def read_bytes(path: Path, limit: int = -1, max_bytes: int | None = None) -> bytes:
+    """The content of a file of at most `max_bytes`, or its first `limit` bytes.
 
     Raises:
         DataError: see `open_file`.
     """
-    with open_file(path) as stream:
+    with open_file(path, max_bytes) as stream:
         try:
             return stream.read(limit)
         except OSError as error:
@@ -211,6 +212,29 @@ def write_whole(stream: RawIOBase, content: bytes) -> None:
     """
     while content:
         content = content[stream.write(content) or 0 :]
+
+
+@contextmanager
+def locked(file: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold a lock that other processes respect: a file that is there while somebody holds it, or was killed with it.
+
+    Raises:
+        BlockingIOError: another process holds it, and `wait` is false.
+    """
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if not file.exists() or not os.path.samestat(file.stat(), os.fstat(descriptor)):
+                continue  # whoever held it has removed the file since we opened it
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    file.unlink()
+            return
+        finally:
+            os.close(descriptor)
 
 
 def _sibling(folder: Path, suffix: str) -> Path:

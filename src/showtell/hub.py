@@ -7,11 +7,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from showtell.errors import CheckpointError, first_line, summarise
+from showtell.errors import CheckpointError, fetch_elsewhere, first_line, summarise
 from showtell.files import read_json
 
 WEIGHTS, INDEX, SETTINGS = "model.safetensors", "model.safetensors.index.json", "config.json"
 PICKLE = "pytorch_model.bin"
+SERVER = "openai:"  # what the name of a captioner on a server begins with
 TOKENIZERS = (
     "tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
     "tekken.json",
@@ -58,7 +59,7 @@ def repository_folder(repository: str, *, or_pickle: bool = False) -> Path:
         CheckpointError: it is not in the cache, and the hub is out of reach or has none of that name.
     """
     from huggingface_hub import HfApi, constants, snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     name, _, revision = repository.partition("@")
     state = "is not in the local cache"
@@ -75,11 +76,14 @@ def repository_folder(repository: str, *, or_pickle: bool = False) -> Path:
         return folder
     except Exception as error:  # of the hub, of the HTTP client that it happens to use, or of the system
         reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{type(error).__name__}: {first_line(error)}"
-        chosen = f" --revision {revision}" if revision else ""
+        if isinstance(error, HfHubHTTPError | HFValidationError):  # it answered
+            raise CheckpointError(
+                f"There is no folder {repository}, and the Hugging Face hub gives no such repository ({reason}); check "
+                "the spelling, the revision, and whether you may read it (hf auth login)."
+            ) from error
         raise CheckpointError(
-            f"There is no folder {repository}, and the repository of that name on the Hugging Face hub {state} and "
-            f"cannot be fetched ({reason}); check the spelling, the revision, and whether you may read it (hf auth "
-            f"login). Where there is a network: hf download {name}{chosen} --local-dir FOLDER; then give that FOLDER."
+            f"{repository} is no folder here, {state}, and the Hugging Face hub cannot be reached ({reason})."
+            f"{fetch_elsewhere(repository, 'FOLDER in its place')}"
         ) from error
 
 

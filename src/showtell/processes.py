@@ -13,9 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from showtell.errors import DataError
+from showtell.files import locked
 
 LOCK_NAME = ".writing.lock"  # the file in a folder that its writer holds locked
 
@@ -36,23 +35,21 @@ def lock_folder(folder: Path, activity: str, alternative: str) -> Iterator[None]
         DataError: another process holds the lock, or the folder cannot be written to.
     """
     created = [path for path in (folder, *folder.parents) if not path.exists()]
-    lock = FileLock(folder / LOCK_NAME)
+    lock = locked(folder / LOCK_NAME)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
-    except Timeout as error:
+        lock.__enter__()
+    except BlockingIOError as error:
         raise DataError(f"Another program is {activity} {folder}; wait for it, or choose {alternative}.") from error
     except OSError as error:
         raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
-            if created and all(entry.name == LOCK_NAME for entry in folder.iterdir()):
-                (folder / LOCK_NAME).unlink()
-                for path in created:
-                    path.rmdir()
-        lock.release()
+        lock.__exit__(None, None, None)
+        with contextlib.suppress(OSError):  # not empty
+            for path in created:
+                path.rmdir()
 
 
 @contextlib.contextmanager

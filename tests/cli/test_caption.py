@@ -12,9 +12,11 @@ from typing import get_args
 
 import pytest
 
+from showtell.captioners import Captioner
 from showtell.cli import main
 from showtell.cli.caption import Format
 from showtell.cli.caption_formats import WRITERS
+from showtell.text.alt_text import alt_text
 
 
 @pytest.fixture
@@ -108,10 +110,39 @@ def test_unknown_words_are_told_and_never_written_to_train_on(capsys, tiny_check
     assert len(written) == 5 and not any("<unknown>" in path.read_text("utf-8") for path in written)
 
 
+def test_alternative_texts_as_a_table_and_to_paste(capsys, tiny_checkpoint, photos, tmp_path):
+    """The captioner of the tests has no calibration, so --accept-above says which captions are too doubtful."""
+    captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
+    made = {photo: captioner.caption(photo, no_unknown=True)[0] for photo in photos}
+    least = sorted(caption.confidence for caption in made.values())[1] + 1e-9
+    texts = {photo: alt_text(one.text) if one.confidence >= least else "" for photo, one in made.items()}
+    given = ["caption", tiny_checkpoint, *photos, "--alt-text", "--accept-above", least]
+    status, out, err = run(capsys, *given)
+    assert status == 0 and [row["alt_text"] for row in csv.DictReader(io.StringIO(out))] == list(texts.values())
+    blank = ", ".join(str(photo) for photo, text in texts.items() if not text)
+    assert f"2 photos have a blank, because their captions are doubtful or empty: {blank}." in err
+    page = photos[0].parent / "alt & more.html"
+    try:
+        assert run(capsys, *given, "--out", page)[0] == 0
+        lines = page.read_text().splitlines()
+    finally:
+        page.unlink(missing_ok=True)
+    by_hand = " <!-- write this one by hand -->"
+    assert lines == [f'<img src="{p.name}" alt="{text}">{"" if text else by_hand}' for p, text in texts.items()]
+
+
 WRONG = [
     ("--attention", "--attention goes with --format json or jsonl, not with text."),
-    ("--accept-above 0.5 --format json", "--accept-above goes with --format corrections or sidecar, not with json."),
-    ("--format sidecar --out a.txt", "--format sidecar writes beside the photos; leave --out out."),
+    (
+        "--accept-above 0.5 --format json",
+        "--accept-above goes with corrections, sidecar, xmp, alt-text, not with json.",
+    ),
+    ("--format sidecar --out a.txt", "Sidecars stand beside the photos; leave --out out."),
+    ("--xmp --out a.txt", "Sidecars stand beside the photos; leave --out out."),
+    *(
+        (more, "--xmp, --alt-text and --format each choose a form; give one of them.")
+        for more in ("--xmp --format csv", "--xmp --alt-text", "--alt-text --format json")
+    ),
     ("--format corrections", "--format corrections writes a table; name it with --out FILE.csv."),
     ("--format corrections --out a.txt", "--format corrections writes a table; name it with --out FILE.csv."),
     *(
@@ -134,4 +165,4 @@ def test_options_that_do_not_go_together(capsys, tiny_checkpoint, photos, monkey
 
 
 def test_every_format_of_the_command_line_has_a_writer():
-    assert list(get_args(Format)) == [*WRITERS, "sidecar"]
+    assert {*get_args(Format), "alt-text"} == {*WRITERS, "sidecar"}

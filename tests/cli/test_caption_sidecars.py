@@ -31,17 +31,23 @@ def texts_of(folder: Path) -> dict[str, str]:
 
 
 def test_a_folder_with_its_texts_is_a_dataset(capsys, tiny_checkpoint, album):
-    status, out, err = run(
-        capsys, "caption", tiny_checkpoint, album, "--format", "sidecar", "--num-return-sequences", 2
-    )
+    status, out, err = run(capsys, "caption", tiny_checkpoint, album, "--format", "sidecar")
     assert (status, out) == (0, "")
-    assert err == "showtell: 12 files are written beside their photos.\n"
+    assert err.endswith("\nshowtell: 12 files are written beside their photos.\n")
     captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
     records = {record.path: record for record in open_dataset(album).records}
     assert len(records) == 12 and records[album / "val" / "3.png"].split == "val"
     for path, record in records.items():
-        best = captioner.caption(path, num_return_sequences=2)
-        assert record.captions == tuple(dict.fromkeys(caption.text for caption in best))
+        assert record.captions == (captioner.caption(path)[0].text,)
+
+
+def test_a_text_for_an_image_generator_has_its_prefix_suffix_and_extension(capsys, tiny_checkpoint, album):
+    """The options of kohya's scripts, by their names."""
+    given = ["--caption-extension", ".caption", "--caption-prefix", "sks, ", "--caption-suffix", ", photo"]
+    assert run(capsys, "caption", tiny_checkpoint, album / "0.png", "--format", "sidecar", *given)[0] == 0
+    text = Captioner.from_pretrained(tiny_checkpoint, device="cpu").caption(album / "0.png")[0].text
+    assert (album / "0.caption").read_text() == f"sks, {text}, photo\n"
+    assert texts_of(album) == {}
 
 
 def test_texts_that_are_there_are_left_alone_unless_told_otherwise(capsys, tiny_checkpoint, album):
@@ -49,7 +55,7 @@ def test_texts_that_are_there_are_left_alone_unless_told_otherwise(capsys, tiny_
     (album / "1.TXT").write_text("mine too")
     (album / "2.txt").symlink_to("nowhere")
     status, _, err = run(capsys, "caption", tiny_checkpoint, album, "--format", "sidecar")
-    assert (status, err.splitlines()) == (
+    assert (status, err.splitlines()[1:]) == (
         0,
         [
             f"showtell: 3 photos have a text already and are skipped: {album}/0.txt, {album}/1.TXT, {album}/2.txt; "

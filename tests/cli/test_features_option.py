@@ -221,7 +221,7 @@ WRONG = [
     ("explain CHECKPOINT 7 --features OTHER", "source 'npz' instead of 'tsv'"),
     ("grounding CHECKPOINT DATA --features OTHER", "source 'npz' instead of 'tsv'"),
     ("caption CHECKPOINT 7 --features gone", "features of other tools: showtell features --from PATH"),
-    ("caption CHECKPOINT 7 --features STORE --format sidecar", "--format sidecar needs photos; "),
+    ("caption CHECKPOINT 7 --features STORE --format sidecar", "sidecar needs photos; "),
     ("doctor CHECKPOINT --features STORE", "--split and --features go with --data DATASET."),
     ("explain CHECKPOINT 7 --features STORE --occlusion pixels", "Occlusion by pixels fills parts of the photo and"),
 ]

@@ -93,8 +93,9 @@ def test_a_name_that_cannot_be_written_is_refused_before_any_work(capsys, tmp_pa
 
 def test_a_missing_argument_says_what_it_is_and_how_to_get_it(capsys):
     assert run(capsys, "caption")[2] == (
-        "showtell: Missing argument 'CHECKPOINT': Checkpoint that showtell train or quickstart wrote, or captioner of "
-        "transformers: a folder, or owner/name[@revision] on the Hub. See showtell caption --help.\n"
+        "showtell: Missing argument 'CHECKPOINT': Captioner: small, which comes with showtell; a checkpoint that "
+        "showtell train wrote; a model of transformers, as a folder or owner/name[@revision] on the Hub; or "
+        "openai:URL#MODEL, a model on a server. See showtell caption --help.\n"
     )
 
 

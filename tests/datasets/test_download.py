@@ -14,12 +14,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from showtell.datasets import download, read_dataset
 from showtell.datasets.check import check_dataset
 from showtell.datasets.download import SOURCES, Archive, Source, download_dataset
 from showtell.errors import DataError
+from showtell.files import locked
 from showtell.processes import LOCK_NAME
 from tests.datasets.makers import in_folders, write_photo
 
@@ -234,7 +234,7 @@ def test_room_on_the_disk_is_seen_to_first(server: Server, tmp_path: Path, monke
 
 
 def test_two_at_once_are_kept_apart(server: Server, tmp_path: Path) -> None:
-    with FileLock(tmp_path / LOCK_NAME), pytest.raises(DataError, match="Another program is downloading into"):
+    with locked(tmp_path / LOCK_NAME), pytest.raises(DataError, match="Another program is downloading into"):
         download_dataset(source(archive(server, "/a.zip")), tmp_path)
 
 

@@ -171,7 +171,7 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingDependencyError) as caught:
         read_dataset("hf:nobody/nothing")
     assert str(caught.value) == (
-        'hf:nobody/nothing needs the package datasets, which is not installed: pip install "showtell[hub]"'
+        'hf:nobody/nothing needs the package datasets, which is not installed: pip install "datasets>=3.0"'
     )
 
 
@@ -181,6 +181,7 @@ def test_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
     assert refusal("hf:nobody/nothing:en") == (
-        "Cannot load hf:nobody/nothing:en (Couldn't reach 'nobody/nothing' on the Hub (OfflineModeIsEnabled)); check "
-        "the name and the network."
+        "Cannot load hf:nobody/nothing:en from the Hugging Face hub (Couldn't reach 'nobody/nothing' on the Hub "
+        "(OfflineModeIsEnabled)); check the name.\n  Where there is a network: hf download nobody/nothing --repo-type "
+        "dataset --local-dir FOLDER; then give hf:FOLDER."
     )

@@ -151,14 +151,15 @@ def test_without_a_network_the_sentence_says_what_to_fetch_and_where_to_put_it(h
                 from_hub("timm/net.v1")
             assert time.perf_counter() - begin < 5  # a busy machine adds to CONNECT_TIMEOUT
             assert str(error.value).startswith(
-                f"The weights timm/net.v1 are not in the cache and cannot be fetched ({reason}"
+                "The weights timm/net.v1 are not in the local cache and cannot be fetched from the Hugging Face hub "
+                f"({reason}"
             )
     assert str(error.value).endswith(
-        "where there is a network: hf download timm/net.v1 --local-dir FOLDER; then give "
+        "Where there is a network: hf download timm/net.v1 --local-dir FOLDER; then give "
         "encoder.weights=FOLDER/model.safetensors."
     )
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(WeightsError, match=r"cannot be fetched \(HF_HUB_OFFLINE is set\)"):
+    with pytest.raises(WeightsError, match=r"cannot be fetched from the Hugging Face hub \(HF_HUB_OFFLINE is set\)"):
         from_hub("timm/net.v1")
 
 

@@ -249,7 +249,7 @@ def test_files_that_are_something_else_are_named(monkeypatch: pytest.MonkeyPatch
         assert refusal(content).startswith(f"photo {ending}")
     monkeypatch.setattr(photo_module, "_formats", lambda: ("JPEG", "PNG"))
     heic = refusal(b"\0\0\0\x20ftypheic\0\0\0\0")
-    assert heic == 'photo is a HEIC photo; to read those, pip install "showtell[heic]", or save it as JPEG or PNG.'
+    assert heic == 'photo is a HEIC photo; to read those, pip install "pillow-heif>=0.18", or save it as JPEG or PNG.'
 
 
 class BadDisk(BytesIO):

@@ -23,7 +23,7 @@ def caption(
     *words: ExplainedWord, attention: torch.Tensor | None, title: str = "", word_values: tuple[WordValues, ...] = ()
 ) -> ExplainedCaption:
     text = " ".join(one.word for one in words if one.word)
-    return ExplainedCaption(text, words, -1.0, True, 0.6, title, attention, word_values)
+    return ExplainedCaption(text, words, -1.0, True, 0.6, None, title, attention, word_values)
 
 
 def explanation(*by: ModelExplanation) -> Explanation:

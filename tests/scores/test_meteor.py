@@ -201,6 +201,6 @@ def test_without_pycocoevalcap_meteor_is_skipped_with_the_install_line(monkeypat
     assert report.skipped == {
         "meteor": (
             "METEOR needs files of pycocoevalcap, which is not installed; "
-            'install it with pip install "showtell[meteor]".'
+            'pip install "pycocoevalcap>=1.2" "snowballstemmer<3,>=2.2".'
         )
     }

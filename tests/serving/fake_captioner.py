@@ -57,7 +57,7 @@ class FakeCaptioner(Captioner):
 
     @property
     def about(self) -> About:
-        return About(name="fake", library="tests", parameters=0, preprocessing={})
+        return About(name="fake", library="tests", parameters=0, preprocessing={}, knows="knows nothing.")
 
     @property
     def abilities(self) -> Abilities:

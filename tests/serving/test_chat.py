@@ -96,7 +96,7 @@ def test_a_mistake_is_answered_where_openai_clients_look(client):
         (422, (other,), {}, 'image_url is "http://169.254.169.254/latest/meta-data", and this server fetches'),
         (404, (IMAGE,), {"model": "gpt-4o"}, 'There is no captioner "gpt-4o"; Known: chat, toy.'),
         (422, (IMAGE,), {"tools": [{}]}, "A captioner answers with captions alone; leave tools out, or"),
-        (422, (IMAGE,), {"logprobs": True}, "A captioner answers with captions alone; leave logp"),
+        (422, (IMAGE,), {"top_logprobs": 2}, "A captioner answers with captions alone; leave top_logp"),
         (422, (IMAGE,), {"response_format": {"type": "json_object"}}, "A captioner answers in plain text"),
         (422, ({"type": "input_audio"},), {}, "messages.1.content.0: Input tag 'input_audio' found using 'type' does"),
         (422, (IMAGE,), {"n": 1000}, "n: Input should be less than or equal to 100."),

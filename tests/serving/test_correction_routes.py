@@ -51,7 +51,7 @@ def test_from_a_photo_to_a_correction(client, tmp_path):
     assert detail(conflict, 409).startswith("The caption was changed elsewhere: it has revision 2 by now")
     assert conflict.json()["row"] == changed
     (record,) = open_dataset(tmp_path / "kept").split("train")
-    assert (record.image_id, record.captions) == (f"dog-{id[:12]}", ("a cat runs",))
+    assert (record.image_id, record.captions) == ("dog.png", ("a cat runs",))
     photo, thumbnail = client.get(f"{ROWS}/photos/{id}"), client.get(f"{ROWS}/photos/{id}/thumbnail")
     assert (photo.content, photo.headers["content-type"]) == (content, "image/png")
     assert thumbnail.headers["content-type"] == "image/jpeg"

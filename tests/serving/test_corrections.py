@@ -18,12 +18,12 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 from PIL import Image
 
 from showtell.datasets import open_dataset, read_dataset
 from showtell.datasets.corrections import DATABASE
 from showtell.errors import DataError, ImageError, StorageError, UsageError
+from showtell.files import locked
 from showtell.serving.corrections import ConflictError, Correction, CorrectionStore, thumbnail_of
 from tests.cli.test_caption import run
 from tests.serving.corrector import make_photo
@@ -139,7 +139,7 @@ def test_of_many_threads_that_change_one_row_the_first_wins(store):
 def test_a_new_database_is_made_by_one_process_at_a_time(tmp_path):
     """SQLite does not wait where WAL mode is switched on: without the lock 6 of 240 that began at once failed."""
     with ThreadPoolExecutor(1) as pool:
-        with FileLock(tmp_path / ".corrections.lock"):
+        with locked(tmp_path / ".corrections.lock"):
             other = pool.submit(CorrectionStore, tmp_path)
             with pytest.raises(TimeoutError):
                 other.result(timeout=0.3)

@@ -198,6 +198,7 @@ def test_a_full_server_is_asked_again_when_it_says(page: Chromium, engine: Colou
 def test_words_are_buttons_and_a_runner_up_goes_on_from_there(page: Chromium, engine: ColourEngine, album: Path):
     add(page, album / "one.png")
     page.wait_for("document.querySelector('.words button')")
+    assert page.ask("[...document.querySelectorAll('.thumbnails li')].map(one => one.hidden)") == [False] * 4
     page.click(".words button:nth-child(2)")
     assert "Looks at the upper right (100% at row 1, column 2)." in text(page, ".details")
     shade = "[...document.querySelector('canvas.attention').getContext('2d').getImageData(0, 60, 640, 1).data]"
@@ -220,9 +221,8 @@ def test_two_captioners_stand_beside_each_other_with_settings(page: Chromium, en
     assert page.ask("document.querySelector('[data-field=prompt]').hidden")  # that this captioner does not know
     assert page.ask("document.querySelector('#set-max_length').placeholder") == "20"
     page.ask("document.querySelector('#set-beside').value = 'other'")
+    page.ask("document.querySelector('#set-num_beams').value = '3'")  # how careful, of the settings that most want
     page.click("#settings summary")
-    page.click("#set-num_beams")
-    page.type("3")
     page.click("#set-num_return_sequences")
     page.type("2")
     page.click("#set-bad_words")
@@ -236,7 +236,7 @@ def test_two_captioners_stand_beside_each_other_with_settings(page: Chromium, en
     assert {(one.num_beams, one.bad_words) for one in settings} == {(3, ("a cow", "cat"))}
     page.open(page.ask("location.href"))  # settings survive
     captioned(page, 1)
-    assert text(page, ".models-served").startswith("toy beside other, ")
+    assert text(page, ".models-served").startswith("toy beside other, How careful: 3, ")
 
 
 def test_a_model_that_has_gone_wrong_looks_like_it(page: Chromium, engine: ColourEngine, tmp_path: Path):
@@ -340,6 +340,14 @@ def test_two_tabs_do_not_overwrite_each_other(browser: Chromium, album: Path, tm
             assert text(page, ".conflict dl") == "Theirs (corrected)theirsMine (corrected)mine"
             click(page, "Keep mine")
             page.wait_for("document.querySelector('.shown').textContent.includes('1 corrected')")
+            page.ask("[...document.querySelectorAll('.row')].find(one => one.textContent.includes('one.png')).click()")
+            page.wait_for("document.querySelector('.words button') && !document.querySelector('.own').hidden")
+            own, words = "document.querySelector('.own')", "document.querySelector('.words')"
+            assert page.ask(f"{own}.textContent") == "Your caption: mine"
+            assert page.ask(f"{own}.getBoundingClientRect().bottom <= {words}.getBoundingClientRect().top")
+            click(page, "Export")
+            assert f"data.path={tmp_path / 'kept'} training.start_from=" in text(page, "#export code")
+            click(page, "Close")
             assert {row.name: row.caption for row in store.page().rows} == {
                 "one.png": "mine",
                 "=two.png": "a green photo",

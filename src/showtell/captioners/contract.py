@@ -176,7 +176,8 @@ class Captioner(abc.ABC):
     def caption_encoded(
         self, photos: Any, settings: DecodingConfig, *, image_ids: Sequence[str] | None = None, attention: bool = False
     ) -> list[list[Caption]]:
-        """The captions of each photo, the best first, without calibrated confidence.
+        """The captions of each photo, the best first, without calibrated confidence. A captioner on a server may give
+        an `ImageError` in their place.
 
         Args:
             photos: from `encode_prepared`.

@@ -80,6 +80,7 @@ def _explain_stage(
     explained = []
     captions = captioner.calibrated(captioner.read_captions(results), settings, batch)
     for image, (caption, *_) in enumerate(captions):
+        assert caption.logprob is not None and caption.confidence is not None  # a model's own
         length, is_region = len(caption.words) + caption.finished, features.is_region[image].cpu()
         own_drops = None if drops is None else drops[image, :length, is_region]
         regions = [-1] * length if sampled is None else sampled[image]

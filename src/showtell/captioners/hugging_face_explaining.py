@@ -74,6 +74,7 @@ def _explain(
         others, drop = runners_up(captioner, best.logits[-1], None), None if drops is None else drops[-1]
         explained.append(ExplainedWord("", math.exp(best.end), others, logprob_drop=drop))
     weights = None if attention is None else attention[: len(explained)]
+    assert caption.logprob is not None and caption.confidence is not None  # a model's own
     return ExplainedCaption(
         caption.text, tuple(explained), caption.logprob, caption.finished, caption.confidence, attention=weights
     )

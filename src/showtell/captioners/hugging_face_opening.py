@@ -14,7 +14,7 @@ from showtell.captioners.contract import Source
 from showtell.captioners.hugging_face import TransformersCaptioner, translate_errors
 from showtell.captioners.hugging_face_families import CHAT, FAMILIES, Family, Processor
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import CheckpointError, MissingDependencyError, summarise
+from showtell.errors import CheckpointError, MissingDependencyError, install_command, summarise
 from showtell.files import read_json
 from showtell.hub import INDEX, LOCAL, SETTINGS, WEIGHTS, missing_files, refuse_kernels
 
@@ -36,7 +36,7 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
         import transformers
     except ImportError as error:
         raise MissingDependencyError(
-            f'{source.name} is a model of transformers, which is not installed: pip install "showtell[transformers]".'
+            f"{source.name} is a model of transformers, which is not installed: {install_command('transformers')}."
         ) from error
     _check_folder(source, transformers.__version__)
     advice = "a file is damaged, was not fetched to its end, or is of another model; get the files once more"

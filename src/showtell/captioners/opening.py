@@ -16,7 +16,7 @@ from showtell.errors import CheckpointError, DataError, UsageError, nearest
 from showtell.features.ensemble import EnsembleEncoder
 from showtell.features.precision import fastest_precision
 from showtell.files import read_json
-from showtell.hub import SETTINGS, find_checkpoint
+from showtell.hub import SERVER, SETTINGS, find_checkpoint
 
 # Precisions of a model's weights; of a checkpoint of showtell, of its encoder's products.
 DTYPES = ("fp32", "bf16", "fp16", "auto")
@@ -28,6 +28,10 @@ def open_checkpoint(
     """Open a checkpoint of showtell or a model of transformers; see `Captioner.from_pretrained`."""
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f'There is no precision "{dtype}"; {nearest(dtype, DTYPES)}.')
+    if str(path_or_hub_id).startswith(SERVER):
+        from showtell.captioners.openai_server import OpenAICaptioner
+
+        return OpenAICaptioner(str(path_or_hub_id))
     folder = find_checkpoint(path_or_hub_id)
     in_cache = folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--")
     source = Source(str(path_or_hub_id), folder, folder.name if in_cache else None)  # its name there is its commit

@@ -13,17 +13,17 @@ from showtell.errors import DataError, UsageError, summarise
 
 MANY = 100  # photos from which on a line says how they are worked on
 CHECKPOINT_HELP = (
-    "small, the captioner that comes with showtell; a checkpoint that showtell train wrote; or a captioner of "
-    "transformers: a folder, or owner/name[@revision] on the Hub."
+    "Captioner: small, which comes with showtell; a checkpoint that showtell train wrote; a model of transformers, as "
+    "a folder or owner/name[@revision] on the Hub; or openai:URL#MODEL, a model on a server."
 )
 DATASET_HELP = "Dataset: a folder, or a file in a known format."
 
 
 def require_checkpoint(name: str | None) -> str | None:
     """Name a checkpoint that is missing before anything heavy is imported."""
-    from showtell.hub import find_checkpoint
+    from showtell.hub import SERVER, find_checkpoint
 
-    if name is not None:
+    if name is not None and not name.startswith(SERVER):
         find_checkpoint(name)
     return name
 

@@ -22,8 +22,9 @@ from showtell.cli.arguments import (
     require_photos,
     standard_input,
 )
-from showtell.cli.decoding_options import Decoding, open_captioner
-from showtell.errors import UsageError, nearest, notify
+from showtell.cli.decoding_options import Decoding, open_captioner, short_names
+from showtell.errors import NoAnswerError, UsageError, nearest, notify
+from showtell.images.photo_files import SidecarName
 
 if TYPE_CHECKING:
     from showtell.captions import Caption, CaptionResult
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
     Writer = Callable[[Iterable[CaptionResult]], Iterator[str]]
     CaptionPhotos = Callable[..., Iterator[tuple[Any, list[Caption] | ImageError]]]
 
-IF_INTERRUPTED = "with --out or --format sidecar the same command resumes"
+IF_INTERRUPTED = "with --out, --xmp or --format sidecar the same command resumes"
 
 
 Format = Literal["text", "json", "jsonl", "csv", "corrections", "sidecar"]  # `caption_formats.py` has the writers
-_TO_TRAIN_ON: tuple[Format, ...] = ("corrections", "sidecar")  # a person reads them before a model does
+_FOR_PEOPLE = ("corrections", "sidecar", "xmp", "alt-text")  # who do not want <unknown>, and no doubtful captions
 
 
 def caption(
@@ -50,7 +51,7 @@ def caption(
         Format | None,
         typer.Option(
             help="Output format. corrections: a CSV table to correct by hand and to train on, in a folder above the "
-            "photos; sidecar: dog.txt beside dog.jpg, a caption per line, photos that have a text are skipped.",
+            "photos; sidecar: dog.txt beside dog.jpg, one line, photos that have a text are skipped.",
             show_default="from the suffix of --out, else text",
         ),
     ] = None,
@@ -61,17 +62,46 @@ def caption(
             default="standard output",
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace --out, or sidecars, that exist.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace --out, sidecars, and descriptions by a captioner, that exist.")
+    ] = False,
     accept_above: Annotated[
         float | None,
         typer.Option(
-            help="Minimum confidence (0 to 1) of captions to train on unseen: corrections have them in train or val, "
-            "sidecars have no others.",
+            help="Minimum confidence (0 to 1) of captions that nobody checks: corrections have them in train or val, "
+            "files beside photos have no others, alternative texts below it are blank.",
             min=0,
             max=1,
             show_default="none is marked, all are written",
         ),
     ] = None,
+    xmp: Annotated[
+        bool,
+        typer.Option(
+            "--xmp",
+            help="Write captions into XMP sidecars, as description and alternative text, with what else is there left "
+            "as it is; photos that have a description are skipped.",
+        ),
+    ] = False,
+    xmp_name: Annotated[
+        SidecarName, typer.Option(help="Name of a new sidecar of dog.jpg; one that is there is used.")
+    ] = "dog.jpg.xmp",
+    caption_extension: Annotated[
+        Literal[".txt", ".caption"], typer.Option(help="Suffix of --format sidecar.")
+    ] = ".txt",
+    caption_prefix: Annotated[str, typer.Option(help="Text before each caption of --format sidecar.")] = "",
+    caption_suffix: Annotated[str, typer.Option(help="Text after each caption of --format sidecar.")] = "",
+    alt_text: Annotated[
+        bool,
+        typer.Option(
+            "--alt-text",
+            help="Write alternative texts for the web: one sentence without 'a photo of', as CSV, or as HTML to paste "
+            "with --out FILE.html; blank where a calibrated captioner doubts its caption.",
+        ),
+    ] = False,
+    alt_text_length: Annotated[
+        int, typer.Option(help="Maximum number of characters of an alternative text.", min=20)
+    ] = 125,
     batch_size: BatchSize = 32,
     dtype: Dtype = None,
     *,
@@ -87,38 +117,46 @@ def caption(
 
     from showtell.cli.caption_formats import WRITERS, FormatOptions
     from showtell.cli.caption_journal import made_with_of
-    from showtell.cli.caption_sidecars import write_sidecars
     from showtell.cores import describe_threads
 
     arguments = require_photos(photos, features, "caption")
-    style = format or _format_of(out)
+    if [xmp, alt_text, format is not None].count(True) > 1:
+        raise UsageError("--xmp, --alt-text and --format each choose a form; give one of them.")
+    style = "xmp" if xmp else "alt-text" if alt_text else format or _format_of(out)
     if attention and style not in ("json", "jsonl"):
         raise UsageError(f"--attention goes with --format json or jsonl, not with {style}.")
-    if accept_above is not None and style not in _TO_TRAIN_ON:
-        raise UsageError(f"--accept-above goes with --format {' or '.join(_TO_TRAIN_ON)}, not with {style}.")
+    if accept_above is not None and style not in _FOR_PEOPLE:
+        raise UsageError(f"--accept-above goes with {', '.join(_FOR_PEOPLE)}, not with {style}.")
     images, missing = _images(arguments, features)
     files = [path for image in images if (path := image if isinstance(image, Path) else image.path) is not None]
-    if style in _TO_TRAIN_ON and len(files) < len(images):
-        raise UsageError(f"--format {style} needs photos; name photos, which are matched to ids of the store.")
+    if style in _FOR_PEOPLE and len(files) < len(images):
+        raise UsageError(f"{style} needs photos; name photos, which are matched to ids of the store.")
     inputs = [*files, *map(Path, (checkpoint, *(ensemble or ()))), *filter(None, [features])]
     _check_out(style, out, files, inputs, overwrite=overwrite)
     captioner = open_captioner(checkpoint, ensemble, dtype)
-    if style in _TO_TRAIN_ON and captioner.calibration is None and "no_unknown" in captioner.abilities.settings:
-        decoding = {"no_unknown": True, **decoding}  # nobody wants to train on it; a calibration has its own search
-    notify(f"{captioner.about.name if ensemble else checkpoint} {captioner.about.knows}")
+    if style in _FOR_PEOPLE and captioner.calibration is None and "no_unknown" in captioner.abilities.settings:
+        decoding = {"no_unknown": True, **decoding}  # nobody wants it there; a calibration has its own search
     settings = captioner.settings(**decoding)
+    notify(f"{captioner.about.name if ensemble else checkpoint} {captioner.about.knows}")
     if captioner.calibration is not None and not captioner.calibration.fits(settings):
         notify("confidences are not calibrated: the calibration beside the weights is for another search.")
     if len(images) >= MANY:
         notify(f"captioning {len(images):,} photos on {captioner.device}, {describe_threads()}.")
     caption_photos = partial(captioner.caption_photos, settings=settings, batch_size=batch_size, attention=attention)
-    options = FormatOptions(out, accept_above)
+    options = FormatOptions(out, accept_above, alt_text_length)
 
     def write(results: Iterable[CaptionResult]) -> Iterator[str]:
         return WRITERS[style](results, options)
 
-    if style == "sidecar":
-        failures = write_sidecars(caption_photos, files, least=accept_above or 0, overwrite=overwrite)
+    if style in ("sidecar", "xmp"):
+        from showtell.cli.caption_sidecars import TextSidecars, XmpSidecars, write_sidecars
+
+        kind = (
+            XmpSidecars(short_names([checkpoint])[0] if Path(checkpoint).exists() else captioner.about.name, xmp_name)
+            if xmp
+            else TextSidecars(caption_extension, caption_prefix, caption_suffix)
+        )
+        failures = write_sidecars(caption_photos, files, kind, least=accept_above, overwrite=overwrite)
     elif out is None:
         failures = _print(caption_photos, images, write)
     else:
@@ -157,14 +195,14 @@ def _images(arguments: Sequence[str], features: Path | None) -> tuple[Sequence[P
 
 
 def _check_out(
-    style: Format, out: Path | None, photos: Sequence[Path], inputs: Iterable[Path], *, overwrite: bool
+    style: str, out: Path | None, photos: Sequence[Path], inputs: Iterable[Path], *, overwrite: bool
 ) -> None:
     """Make sure, before any work, that the captions can be written where they should be."""
     from showtell.cli.caption_formats import require_inside
     from showtell.files import refuse_overwriting
 
-    if style == "sidecar" and out is not None:
-        raise UsageError("--format sidecar writes beside the photos; leave --out out.")
+    if style in ("sidecar", "xmp") and out is not None:
+        raise UsageError("Sidecars stand beside the photos; leave --out out.")
     if style == "corrections" and (out is None or out.suffix.lower() != ".csv"):
         raise UsageError("--format corrections writes a table; name it with --out FILE.csv.")
     if out is None:
@@ -231,6 +269,7 @@ def _write(
     from showtell.progress import counting
 
     failures: list[str] = []
+    unanswered: list[str] = []  # sentences about photos that are asked for again next time
     part = file.with_name(f"{file.name}.part")
     with open_journal(file, made_with) as (kept, keep):
         remaining = [image for image in images if str(image) not in kept]
@@ -238,10 +277,13 @@ def _write(
             notify(f"resuming {part}: {len(images) - len(remaining)} photos are done.")
         with counting("captioning", len(remaining)) as progress:
             captioned = caption_photos(remaining, first_alone=False)
-            results = (caption_result(str(image), captions) for image, captions in captioned)
-            while batch := list(islice(results, batch_size)):
-                keep(batch)
+            while batch := list(islice(captioned, batch_size)):
+                unanswered += [str(error) for _, error in batch if isinstance(error, NoAnswerError)]
+                keep(caption_result(str(image), of) for image, of in batch if not isinstance(of, NoAnswerError))
                 progress(len(batch))
+        if unanswered:
+            notify(f"{part} keeps {len(kept)} photos; the same command asks for the others again.")
+            return unanswered
         with writing(file) as stream:
             for text in writer(_watch((json.loads(kept[str(image)]) for image in images), failures)):
                 stream.write(text.encode("utf-8", "surrogateescape"))

@@ -6,15 +6,18 @@ there, and a line in `WRITERS`.
 
 from __future__ import annotations
 
+import html
 import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from showtell.captions import Caption, CaptionResult, state_confidence
-from showtell.errors import UsageError, notify, printable
+from showtell.errors import UsageError, notify, printable, summarise
+from showtell.text.alt_text import MAX_CHARACTERS, alt_text
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 
@@ -23,7 +26,8 @@ class FormatOptions:
     """Options of the output."""
 
     out: Path | None = None  # where the file will be; None: standard output
-    accept_above: float | None = None  # minimum confidence of captions that are trained on unchecked
+    accept_above: float | None = None  # minimum confidence of captions that nobody checks
+    alt_text_length: int = MAX_CHARACTERS  # of alternative texts, at most
 
 
 def _text(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
@@ -53,7 +57,39 @@ def _csv(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[s
     for result in results if options.out else map(_without_controls, results):
         for caption in result.get("captions", ()):
             cells = (as_text_cell(result["image"]), as_text_cell(caption["text"]))
-            yield csv_line(*cells, f"{caption['logprob']:.4f}", _confidence(caption), caption["doubt"] or "")
+            logprob = "" if caption["logprob"] is None else f"{caption['logprob']:.4f}"
+            yield csv_line(*cells, logprob, _confidence(caption), caption["doubt"] or "")
+
+
+def _alt_texts(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
+    """Alternative texts, a table or, in FILE.html, elements to paste into a page of its folder.
+
+    A text is blank where the best caption is too doubtful; those photos are listed.
+    """
+    from showtell.datasets.table import as_text_cell, csv_line
+
+    is_html, blank = options.out is not None and options.out.suffix.lower() in (".html", ".htm"), []
+    yield "" if is_html else csv_line("image", "alt_text")
+    for result in map(_without_controls, results):
+        for content in result.get("captions", ())[:1]:
+            caption, image = Caption.from_json(content), result["image"]
+            is_blank = caption.doubt is not None if options.accept_above is None else not is_sure(caption, options)
+            text = "" if is_blank else alt_text(caption.text, options.alt_text_length)
+            blank += [] if text else [image]
+            if is_html and options.out is not None:
+                source = quote(Path(os.path.relpath(image, options.out.parent)).as_posix(), errors="surrogateescape")
+                by_hand = "" if text else " <!-- write this one by hand -->"
+                yield f'<img src="{source}" alt="{html.escape(text)}">{by_hand}\n'
+            else:
+                yield csv_line(as_text_cell(image), as_text_cell(text))
+    if blank:
+        notify(f"{len(blank)} photos have a blank, because their captions are doubtful or empty: {summarise(blank)}.")
+
+
+def is_sure(caption: Caption, options: FormatOptions) -> bool:
+    """Whether a caption may be used without a look at it."""
+    least = options.accept_above
+    return least is not None and caption.confidence is not None and caption.confidence >= least
 
 
 def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
@@ -67,23 +103,22 @@ def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> It
     from showtell.datasets.table import correction_lines
 
     assert options.out is not None
-    least = float("inf") if options.accept_above is None else options.accept_above
     photos: list[tuple[str, list[Caption]]] = []
     for result in results:
         captions = [Caption.from_json(caption) for caption in result.get("captions", ())]
         if captions:
             photos.append((Path(os.path.relpath(result["image"], options.out.parent)).as_posix(), captions))
-    photos.sort(key=lambda photo: photo[1][0].confidence)
+    photos.sort(key=lambda photo: photo[1][0].confidence or 0.0)
 
-    def is_sure(caption: Caption) -> bool:
-        return caption.confidence >= least and not has_unknown(caption.to_json())
+    def is_accepted(caption: Caption) -> bool:
+        return is_sure(caption, options) and not has_unknown(caption.to_json())
 
-    splits = draw_splits((name for name, (best, *_) in photos if is_sure(best)), val=VAL_SHARE, test=0)
+    splits = draw_splits((name for name, (best, *_) in photos if is_accepted(best)), val=VAL_SHARE, test=0)
     rows = [
         (name, caption.text, caption.confidence, splits.get(name, UNCHECKED))
         for name, captions in photos
         for caption in captions
-        if name not in splits or is_sure(caption)
+        if name not in splits or is_accepted(caption)
     ]
     yield from correction_lines(rows)
     if options.accept_above is not None:
@@ -96,6 +131,7 @@ WRITERS: dict[str, Callable[[Iterable[CaptionResult], FormatOptions], Iterator[s
     "json": _json,
     "jsonl": _json_lines,
     "csv": _csv,
+    "alt-text": _alt_texts,
     "corrections": _corrections,
 }
 
@@ -139,4 +175,5 @@ def json_line(result: CaptionResult) -> str:
 
 
 def _confidence(caption: dict[str, object]) -> str:
-    return f"{Caption.from_json(caption).confidence:.3f}"
+    confidence = Caption.from_json(caption).confidence
+    return "" if confidence is None else f"{confidence:.3f}"

@@ -13,11 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
 from showtell.config import differences, flat
 from showtell.errors import DataError, summarise
-from showtell.files import write_whole
+from showtell.files import locked, write_whole
 
 if TYPE_CHECKING:
     from showtell.captioners import Captioner
@@ -56,7 +54,7 @@ def open_journal(out: Path, made_with: dict[str, Any]) -> Iterator[Journal]:
     results: dict[str, bytes] = {}
     try:  # not buffered, so that a write that failed is not tried again on closing
         out.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(out.with_name(f".{out.name}.lock"), timeout=0), part.open("ab", buffering=0) as stream:
+        with locked(out.with_name(f".{out.name}.lock")), part.open("ab", buffering=0) as stream:
 
             def append(lines: Iterable[dict[str, Any]]) -> None:
                 write_whole(stream, b"".join(json.dumps(line).encode("ascii") + b"\n" for line in lines))
@@ -85,7 +83,7 @@ def open_journal(out: Path, made_with: dict[str, Any]) -> Iterator[Journal]:
             finally:
                 if not results:
                     part.unlink(missing_ok=True)
-    except Timeout as error:
+    except BlockingIOError as error:
         raise DataError(f"Another program is writing {out}; wait for it, or choose another --out.") from error
     except OSError as error:
         kept = f"; {len(results)} photos are kept in {part}" if results else ""

@@ -1,33 +1,107 @@
-"""Files beside photos, such as dog.txt beside dog.jpg, each written whole or not at all."""
+"""Files beside photos, each written whole or not at all: a text such as dog.txt, or an XMP sidecar with what was there.
+
+A text is one line, as trainers of image generators read it. What a person wrote is never lost: a text that is there is
+replaced on request alone, and a description in XMP that no captioner wrote, or that was edited since, never.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from showtell.captions import Caption
 from showtell.cli.caption_formats import escaped
-from showtell.errors import ImageError, notify, summarise
+from showtell.errors import DataError, ImageError, notify, summarise
 from showtell.files import write_text
+from showtell.images import xmp
 from showtell.progress import counting
+from showtell.text.alt_text import alt_text
 
 if TYPE_CHECKING:
     from showtell.cli.caption import CaptionPhotos
+    from showtell.images.photo_files import SidecarName
+
+
+@dataclass(frozen=True)
+class TextSidecars:
+    """A text of one line."""
+
+    suffix: str  # such as .txt
+    prefix: str = ""  # before each caption
+    end: str = ""  # after each caption
+    noun = "text"  # what a photo has already, in a message, and how it would be replaced
+    remedy = "--overwrite replaces them"
+
+    def file_of(self, photo: Path) -> Path:
+        """The text of the same stem, such as dog.txt, or dog.TXT if that is there."""
+        capital = photo.with_suffix(self.suffix.upper())
+        return capital if os.path.lexists(capital) else photo.with_suffix(self.suffix)
+
+    def is_free(self, file: Path, *, overwrite: bool) -> bool:
+        """Whether it is not there."""
+        return overwrite or not os.path.lexists(file)
+
+    def write(self, file: Path, caption: Caption) -> None:
+        """Replace the file."""
+        write_text(file, escaped(f"{self.prefix}{' '.join(caption.text.split())}{self.end}") + "\n")
+
+
+@dataclass(frozen=True)
+class XmpSidecars:
+    """The description in an XMP sidecar."""
+
+    captioner: str  # its name
+    style: SidecarName
+    noun = "description"
+    remedy = "--overwrite replaces those that a captioner wrote"
+
+    def file_of(self, photo: Path) -> Path:
+        """See `images.xmp.sidecar_of`."""
+        return xmp.sidecar_of(photo, self.style)
+
+    def is_free(self, file: Path, *, overwrite: bool) -> bool:
+        """Whether it has no description, or, with `overwrite`, one that a captioner wrote and nobody edited."""
+        sidecar = xmp.Sidecar(file)
+        return not sidecar[xmp.DESCRIPTION] or (overwrite and not sidecar.is_of_person)
+
+    def write(self, file: Path, caption: Caption) -> None:
+        """Merge a caption into the file; an alternative text that a person wrote stays."""
+        sidecar, text = xmp.Sidecar(file), escaped(" ".join(caption.text.split()))
+        is_ours = sidecar[xmp.ALT_TEXT] in ("", alt_text(sidecar[xmp.CAPTION]))
+        sidecar.update(
+            {
+                xmp.DESCRIPTION: text,
+                **({xmp.ALT_TEXT: alt_text(text)} if is_ours and caption.doubt is None else {}),
+                xmp.CAPTION: text,
+                xmp.CAPTIONER: self.captioner,
+                xmp.WRITER: "captioner",
+                xmp.CONFIDENCE: "" if caption.confidence is None else f"{caption.confidence:.3f}",
+                xmp.IS_CALIBRATED: str(caption.calibrated_confidence is not None),
+            }
+        )
+        sidecar.write()
 
 
 def write_sidecars(
-    caption_photos: CaptionPhotos, photos: Sequence[Path], *, least: float, overwrite: bool
+    caption_photos: CaptionPhotos,
+    photos: Sequence[Path],
+    kind: TextSidecars | XmpSidecars,
+    *,
+    least: float | None,
+    overwrite: bool,
 ) -> list[str]:
-    """Write a file beside each photo that has none; with `overwrite` beside all.
+    """Write the best caption of each photo beside it.
 
     Args:
         caption_photos: `Captioner.caption_photos` with its settings.
         photos: files, those that cannot be read included.
-        least: confidence of the captions that are written.
-        overwrite: replace files that are there.
+        kind: what to write.
+        least: confidence of the captions that are written; None: all are.
+        overwrite: write it also where there is something that may be replaced.
 
     Returns:
         A sentence for each photo that cannot have a file.
@@ -35,38 +109,39 @@ def write_sidecars(
     Raises:
         DataError: a folder cannot be written to; the files that were written before are there.
     """
-    files = {photo: _file_beside(photo) for photo in photos}
+    files = {photo: kind.file_of(photo) for photo in photos}
     owners = Counter([*files.values(), *files])  # a photo may be named like the file of another, or its own
-    shared = [photo for photo, file in files.items() if owners[file] > 1]
-    failures = [f"{photo} would share {files.pop(photo).name} with another; rename it." for photo in shared]
-    existing = [] if overwrite else [photo for photo, file in files.items() if os.path.lexists(file)]
-    if existing:
-        names = summarise([files.pop(photo) for photo in existing])
-        notify(f"{len(existing)} photos have a text already and are skipped: {names}; --overwrite replaces them.")
+    failures = [
+        f"{photo} would share {file.name} with another; rename it." for photo, file in files.items() if owners[file] > 1
+    ]
+    taken: list[Path] = []
+
+    def is_free(file: Path) -> bool:
+        try:
+            if kind.is_free(file, overwrite=overwrite):
+                return True
+            taken.append(file)
+        except DataError as error:
+            failures.append(str(error))
+        return False
+
+    todo = [photo for photo, file in files.items() if owners[file] == 1 and is_free(file)]
     written, without = 0, []
-    with counting("captioning", len(files)) as progress:
-        for photo, captions in caption_photos(list(files), first_alone=False):
+    with counting("captioning", len(todo)) as progress:
+        for photo, captions in caption_photos(todo, first_alone=False):
+            progress(1)
             if isinstance(captions, ImageError):
                 failures.append(str(captions))
-            elif text := _text(captions, least):
-                write_text(files[photo], text)
-                written += 1
-            else:
+                continue
+            best = captions[0]
+            if not best.text.strip() or (least is not None and (best.confidence is None or best.confidence < least)):
                 without.append(photo)
-            progress(1)
+            elif is_free(files[photo]):  # nobody has written it in the meantime
+                kind.write(files[photo], best)
+                written += 1
+    if taken:
+        notify(f"{len(taken)} photos have a {kind.noun} already and are skipped: {summarise(taken)}; {kind.remedy}.")
     if without:
-        notify(f"{len(without)} photos have no caption of confidence {least:g} or more: {summarise(without)}.")
+        notify(f"{len(without)} photos have no caption of confidence {least or 0:g} or more: {summarise(without)}.")
     notify(f"{written} files are written beside their photos.")
     return failures
-
-
-def _text(captions: Sequence[Caption], least: float) -> str:
-    """A caption per line, each once, as `datasets/text_files.py` reads them."""
-    lines = (" ".join(caption.text.split()) for caption in captions if caption.confidence >= least)
-    return "".join(f"{escaped(line)}\n" for line in dict.fromkeys(filter(None, lines)))
-
-
-def _file_beside(photo: Path) -> Path:
-    """Where the file of a photo is, or else will be."""
-    capital = photo.with_suffix(".TXT")
-    return capital if os.path.lexists(capital) else photo.with_suffix(".txt")

@@ -8,7 +8,7 @@ import typer
 
 from showtell.cli.arguments import CHECKPOINT_HELP, Dtype
 from showtell.cli.settings_options import SettingsOptions
-from showtell.errors import MissingDependencyError, notify
+from showtell.errors import MissingDependencyError, install_command, notify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ def serve(
         from showtell.serving.engine import Engine
         from showtell.serving.server import Server, addresses, listen
     except ImportError as error:
-        raise MissingDependencyError(f'showtell serve needs {error.name}; pip install "showtell[serve]".') from error
+        raise MissingDependencyError(f"showtell serve needs {error.name}: {install_command('serve')}.") from error
     with listen(checked) as listener:
         urls = addresses(checked, listener)
         server = Server(create_app(Engine(_open(checkpoints or ["small"], dtype), checked), checked), checked)

@@ -89,7 +89,7 @@ def _print_before_and_after(best: Path, recipe: Recipe) -> None:
     """
     from showtell.captioners import Captioner
     from showtell.datasets.splits import UNCHECKED
-    from showtell.errors import CheckpointError, ImageError
+    from showtell.errors import CheckpointError, ImageError, printable
     from showtell.training.data import open_dataset_of
 
     data, start = recipe.data, recipe.training.start_from
@@ -98,13 +98,15 @@ def _print_before_and_after(best: Path, recipe: Recipe) -> None:
     splits = (data.validation_split, UNCHECKED, data.train_split)
     dataset = open_dataset_of(data)
     split = next(name for name in splits if name in dataset.splits)
-    photos = [record.path for record in dataset.split(split)[:PHOTOS]]
+    records = dataset.split(split)[:PHOTOS]
+    is_stored = dataset.format == "corrections"  # where files are not called as their photos were
+    names = [record.image_id if is_stored else record.path.name for record in records]
     try:
         captioners = [Captioner.from_pretrained(checkpoint) for checkpoint in (start, best)]
     except CheckpointError:  # a resumed run does not need its start any more, which may be gone
         return
-    captioned = [captioner.caption_photos(photos) for captioner in captioners]
+    captioned = [captioner.caption_photos([record.path for record in records]) for captioner in captioners]
     typer.echo(f"captions of {split} before and after:")
-    for (photo, before), (_, after) in zip(*captioned, strict=True):
+    for name, (_, before), (_, after) in zip(names, *captioned, strict=True):
         if not isinstance(before, ImageError) and not isinstance(after, ImageError):
-            typer.echo(f"  {photo.name}: {before[0].text} -> {after[0].text}")
+            typer.echo(f"  {printable(name)}: {before[0].text} -> {after[0].text}")

@@ -207,6 +207,8 @@ def _features(captions: Sequence[Caption]) -> Floats:
     rows = []
     for caption in captions:
         steps = len(caption.words) + caption.finished
+        if caption.logprob is None:
+            raise DataError("Captions without log-probabilities, as of some servers, cannot be calibrated.")
         end = caption.logprob - sum(word.logprob for word in caption.words)
         lowest = min([*(word.logprob for word in caption.words), end if caption.finished else 0.0])
         rows.append((caption.logprob / max(steps, 1), lowest, np.log1p(len(caption.words)), float(caption.finished)))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from showtell.datasets import coco, corrections, flickr, hub, jsonl, karpathy, table, text_files
+from showtell.datasets import coco, corrections, flickr, hub, jsonl, karpathy, table, text_files, xmp
 from showtell.datasets.issues import DatasetIssues, counted, examine
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
 from showtell.errors import DataError, one_line, shorten, summarise
@@ -46,6 +46,7 @@ READERS: Registry[Reader] = Registry(
         "table": table,
         "jsonl": jsonl,
         "text_files": text_files,
+        "xmp": xmp,
     },
     expects="a module or object with EXAMPLE, recognises and read",
     accepts=lambda name, reader: all(hasattr(reader, part) for part in ("EXAMPLE", "recognises", "read")),

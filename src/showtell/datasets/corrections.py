@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -45,7 +46,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read the photos of a folder of corrections that have a caption; an image's id is the name of its file.
+    """Read the photos of a folder of corrections that have a caption; an image's id is the name that it came with.
 
     The folder may be in use by a server.
     """
@@ -75,12 +76,17 @@ def _records(database: Path) -> list[CaptionRecord]:
     with closing(connect(database)) as connection, translated_errors(database):
         check_database(connection, database)
         rows = connection.execute(
-            "SELECT id, file, caption, status FROM corrections WHERE caption <> '' ORDER BY number"
+            "SELECT id, file, name, caption, status FROM corrections WHERE caption <> '' ORDER BY number"
         ).fetchall()
     splits = draw_correction_splits((row["id"], row["status"]) for row in rows)
-    photos = database.parent / PHOTOS
+    photos, names = database.parent / PHOTOS, Counter(row["name"] for row in rows)
     return [
-        CaptionRecord(Path(row["file"]).stem, photos / Path(row["file"]).name, splits[row["id"]], (row["caption"],))
+        CaptionRecord(
+            row["name"] if names[row["name"]] == 1 else Path(row["file"]).stem,
+            photos / Path(row["file"]).name,
+            splits[row["id"]],
+            (row["caption"],),
+        )
         for row in rows
     ]
 

@@ -14,14 +14,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from showtell.datasets import jsonl
 from showtell.datasets.entries import CAPTION, ID, IMAGE, Columns
 from showtell.datasets.records import CaptionDataset
 from showtell.datasets.splits import split_name
-from showtell.errors import DataError, MissingDependencyError, first_line, summarise
-from showtell.files import cache_folder, read_bytes, recover_folder, write_folder
+from showtell.errors import (
+    DataError,
+    MissingDependencyError,
+    fetch_elsewhere,
+    first_line,
+    install_command,
+    summarise,
+)
+from showtell.files import cache_folder, locked, read_bytes, recover_folder, write_folder
 from showtell.progress import counting
 
 EXAMPLE = "hf:NAME or hf:NAME:CONFIG of a dataset on the Hugging Face hub, or hf:FOLDER with parquet files"
@@ -49,7 +54,9 @@ def read(path: Path) -> CaptionDataset:
     folder = cache_folder() / "hub" / _key(name)
     if not (folder / _LINES).is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f".{folder.name}.lock")):  # a second process reads what the first one wrote
+        with locked(
+            folder.with_name(f".{folder.name}.lock"), wait=True
+        ):  # a second process reads what the first one wrote
             recover_folder(folder)
             if not (folder / _LINES).is_file():
                 splits = _load(name)
@@ -78,7 +85,7 @@ def _load(name: str) -> dict[str, Any]:
         import datasets
     except ImportError as error:
         raise MissingDependencyError(
-            f'{PREFIX}{name} needs the package datasets, which is not installed: pip install "showtell[hub]"'
+            f"{PREFIX}{name} needs the package datasets, which is not installed: {install_command('hub')}"
         ) from error
     folder, (repository, _, config) = Path(name), name.partition(":")
     is_folder = bool(_parquet_files(folder))
@@ -92,8 +99,12 @@ def _load(name: str) -> dict[str, Any]:
             return dict(datasets.load_dataset(name, streaming=True))
         return dict(datasets.load_dataset(repository, config or None))
     except Exception as error:
-        advice = "save it anew" if folder.exists() else "check the name and the network"
-        raise DataError(f"Cannot load {PREFIX}{name} ({first_line(error)}); {advice}.") from error
+        if folder.exists():
+            raise DataError(f"Cannot load {PREFIX}{name} ({first_line(error)}); save it anew.") from error
+        raise DataError(
+            f"Cannot load {PREFIX}{name} from the Hugging Face hub ({first_line(error)}); check the name."
+            f"{fetch_elsewhere(repository, f'{PREFIX}FOLDER', 'dataset')}"
+        ) from error
 
 
 def _copy(name: str, splits: Mapping[str, Any], folder: Path) -> None:

@@ -86,8 +86,11 @@ class CaptionDataset:
         unchecked = self.splits.get(UNCHECKED, 0)
         if not unchecked:
             raise DataError(f'{self.root} has no split "{name}": {nearest(name, self.splits)}.')
-        in_table = f'write "{name}" into the column split of each caption that is right'
-        remedy = check_on_page(self.root) if self.format == "corrections" else in_table
+        remedies = {
+            "corrections": check_on_page(self.root),
+            "xmp": "correct descriptions in the sidecars; those that a person edited are trained on",
+        }
+        remedy = remedies.get(self.format, f'write "{name}" into the column split of each caption that is right')
         raise DataError(f'{self.root} has no split "{name}", and {unchecked} images in split "{UNCHECKED}": {remedy}.')
 
     def limited(self, images: int | None = None, captions: int | None = None) -> CaptionDataset:

@@ -139,7 +139,8 @@ def _is_dataset(argument: str) -> bool:
         return hub.recognises(path)
     if path.is_file() and is_image_file(path.name):
         return False
-    return any(reader.recognises(path) for reader in READERS.values())
+    readers = (reader for name, reader in READERS.items() if name != "xmp")  # sidecars make no dataset of an album
+    return any(reader.recognises(path) for reader in readers)
 
 
 def _read_dataset(path: Path) -> CaptionDataset:

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import filelock
 import lmdb
 import numpy as np
 import safetensors.numpy as safetensors
@@ -32,6 +31,7 @@ from torch import Tensor
 from showtell.config import Config, differences
 from showtell.errors import DataError, summarise
 from showtell.features.contract import Encoder, EncoderConfig
+from showtell.files import locked
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, Regions
 
@@ -326,9 +326,9 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
                     f"{self.path} holds other files ({summarise(others, 3)}) and no feature store; choose a new or an "
                     "empty folder."
                 )
-            self._lock = filelock.FileLock(self.path / _LOCK, timeout=0)
-            self._lock.acquire()
-        except filelock.Timeout as error:
+            self._lock = locked(self.path / _LOCK)
+            self._lock.__enter__()
+        except BlockingIOError as error:
             raise DataError(f"Another program is writing to {self.path}; wait for it, or end it.") from error
         except OSError as error:
             raise DataError(f"Cannot write {self.path}: {error.strerror or error}.") from error
@@ -398,7 +398,7 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         """Let others write."""
         if hasattr(self, "_environment"):
             self._environment.close()
-        self._lock.release()
+        self._lock.__exit__(None, None, None)
 
 
 def collate_features(images: Sequence[ImageFeatures]) -> Features:

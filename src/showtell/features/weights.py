@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from showtell.errors import WeightsError, first_line, summarise
+from showtell.errors import WeightsError, fetch_elsewhere, first_line, summarise
 from showtell.torch_weights import StandIn, is_plain, module_tensors, read_torch_file
 
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # what a repository of weights holds, the safer one first
@@ -58,10 +58,9 @@ def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
         obstacle = obstacle or f"the repository has none of {', '.join(files)}"
     except (HfHubHTTPError, OSError) as error:
         obstacle = first_line(error)
-    chosen = f" --revision {revision}" if revision else ""
     raise WeightsError(
-        f"The weights {name} are not in the cache and cannot be fetched ({obstacle}); where there is a network: "
-        f"hf download {name}{chosen} --local-dir FOLDER; then give encoder.weights=FOLDER/{files[0]}."
+        f"The weights {name} are not in the local cache and cannot be fetched from the Hugging Face hub ({obstacle})."
+        f"{fetch_elsewhere(repository, f'encoder.weights=FOLDER/{files[0]}')}"
     )
 
 

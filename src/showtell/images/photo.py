@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 import numpy as np
 from PIL import ExifTags, Image, ImageCms, ImageOps
 
-from showtell.errors import DataError, ImageError
+from showtell.errors import DataError, ImageError, install_command
 from showtell.files import open_file, unreadable
 
 # Photos come from anywhere, so no other decoder of Pillow is let near them: EPS, for one, would start Ghostscript.
@@ -91,6 +91,11 @@ def decode_photo(content: bytes, name: str) -> Image.Image:
 def photo_suffix(content: bytes, name: str) -> str:
     """The suffix for the bytes of an image file, such as ".png"; an ImageError if they are none. Nothing is decoded."""
     return _FORMATS[str(_identify(BytesIO(content), name).format)]
+
+
+def is_upright(content: bytes, name: str) -> bool:
+    """Whether an image file is not to be turned; an ImageError if it is none. Nothing is decoded."""
+    return _orientation(_identify(BytesIO(content), name)) == 1
 
 
 def photo_pixels(content: bytes) -> int:
@@ -188,7 +193,7 @@ def _identify(stream: BinaryIO, name: str) -> Image.Image:
             raise ImageError(str(unreadable(name, failure))) from error
         what = next(what for beginning, what in _OTHER_CONTENT.items() if re.match(beginning, start, re.DOTALL))
         if re.match(_HEIC, start, re.DOTALL) and "HEIF" not in _formats():
-            what = 'is a HEIC photo; to read those, pip install "showtell[heic]", or save it as JPEG or PNG.'
+            what = f"is a HEIC photo; to read those, {install_command('heic')}, or save it as JPEG or PNG."
         raise ImageError(f"{name} {what}") from error
 
 

@@ -8,7 +8,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from showtell.errors import ImageError
 
@@ -17,6 +17,7 @@ IMAGE_SUFFIXES = frozenset([
     ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".mpo", ".pgm", ".png",
     ".ppm", ".tif", ".tiff", ".webp",
 ])  # fmt: skip
+SidecarName = Literal["dog.jpg.xmp", "dog.xmp"]  # how the XMP sidecar of dog.jpg is called
 
 
 def find_photos(arguments: Sequence[str], stdin: BinaryIO | None = None) -> list[Path]:

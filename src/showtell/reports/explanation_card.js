@@ -5,6 +5,7 @@ const explanations = (() => {
   const CONTOUR = 0.5; // share of a smooth map's maximum at which a line is drawn
   // Colours of occlusion: regions that support the word, and regions that speak against it.
   const SUPPORTING = [255, 140, 0], OPPOSING = [60, 150, 255];
+  const ALIKE = 0.9; // cosine of two maps from which on nobody sees a difference in thumbnails
   const SMALL = 160; // pixels of the longer side of a smoothed map and of a thumbnail
   let smooth = true;
   const captions = []; // all of the page
@@ -12,6 +13,13 @@ const explanations = (() => {
   const decode = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const decodeShorts = (text) => new Uint16Array(decode(text).buffer);
   const percent = (share) => (share > 0 && share < 0.01 ? "<1%" : `${Math.round(100 * share)}%`);
+
+  /** The cosine of two maps; of maps without anything 1. */
+  function similarity(one, other) {
+    const product = (a, b) => a.reduce((sum, value, at) => sum + value * b[at], 0);
+    const length = Math.sqrt(product(one, one) * product(other, other));
+    return length ? product(one, other) / length : 1;
+  }
 
   function element(name, text, className) {
     const made = document.createElement(name);
@@ -186,6 +194,7 @@ const explanations = (() => {
       }));
       this.buttons = [...section.querySelectorAll(".words button")];
       this.thumbnails = [...section.querySelectorAll(".thumbnails li")];
+      this.leaveOutThumbnails();
       this.columns = [...section.querySelectorAll(".word-values svg, .word-values ol")].map((chart) =>
         [...chart.querySelectorAll("rect, li")]); // one per word, in each chart and below them
       this.details = section.querySelector(".details");
@@ -202,6 +211,17 @@ const explanations = (() => {
       for (const column of [this.thumbnails, ...this.columns])
         column.forEach((item, index) =>
           item.addEventListener("click", () => this.select(this.selected === index ? null : index)));
+    }
+
+    /** Of words whose maps look like one before, there are no thumbnails; all are left out if they look alike. */
+    leaveOutThumbnails() {
+      const shown = [];
+      this.thumbnails.forEach((item, index) => {
+        const map = this.words[index].attention ?? this.words[index].occlusion;
+        item.hidden = !map || shown.some((other) => similarity(map, other) > ALIKE);
+        if (!item.hidden) shown.push(map);
+      });
+      if (shown.length < 2) this.thumbnails[0]?.parentElement.remove();
     }
 
     key(event, index) {

@@ -369,6 +369,8 @@
     const badge = $("header .badge", pane);
     badge.textContent = stateOf(chosen);
     badge.className = `badge ${stateOf(chosen)}`;
+    $(".own", pane).hidden = chosen.status !== "corrected"; // above the words of a captioner, whose they are not
+    $(".own", pane).textContent = `Your caption: ${textOf(chosen)}`;
     showDecision();
   }
 
@@ -395,9 +397,11 @@
     looking?.abort();
     looking = null;
     const place = $(".card", pane);
-    if (row.phase !== "done" || row.error) {
+    const isOfServer = !captionerOf(choices.captioner).abilities.occlusion.length;
+    if (row.phase !== "done" || row.error || isOfServer) {
+      const sentence = row.phase === "done" ? "The captioner is on a server, which gives captions alone." : "The caption comes in a moment.";
       explanations.close(place);
-      place.replaceChildren(element("p", row.error ?? "The caption comes in a moment.", row.error ? "bad" : "small"));
+      place.replaceChildren(element("p", row.error ?? sentence, row.error ? "bad" : "small"));
       delete place.dataset.id;
       showPlain(row, place);
       return;
@@ -616,7 +620,8 @@
   /** Say which of several captioners writes the captions, and with which settings. */
   function showServed() {
     const names = served.captioners.length > 1 ? [[choices.captioner, choices.beside].filter(Boolean).join(" beside ")] : [];
-    const set = Object.entries(choices.decoding).map(([name, value]) => `${name.replaceAll("_", " ")} ${[value].flat().join(", ")}`);
+    const label = (name) => $(`label[for='set-${name}']`)?.textContent ?? name;
+    const set = Object.entries(choices.decoding).map(([name, value]) => `${label(name)}: ${[value].flat().join(", ")}`);
     $(".models-served").textContent = [...names, ...set].join(", ");
   }
 
@@ -692,7 +697,9 @@
     const file = `${folderOf()}corrections.csv`;
     $("#export .hint").textContent = served.hasCorrections ? "To train on what the server keeps:"
       : `To train on it, save the table as ${file}, beside the photos:`;
-    $("#export code").textContent = `showtell train folder/corrections data.path=${served.folder ?? file} training.start_from=CHECKPOINT`;
+    const quoted = (path) => (/^[\w./@:+-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`); // for a shell
+    const checkpoint = served.trainable[choices.captioner] ?? Object.values(served.trainable)[0] ?? "CHECKPOINT";
+    $("#export code").textContent = `showtell train folder/corrections data.path=${quoted(served.folder ?? file)} training.start_from=${quoted(checkpoint)}`;
     $("#export").showModal();
   }
 
@@ -708,7 +715,6 @@
   const actions = {
     choose: () => $("#files").click(),
     "choose-folder": () => $("#folder").click(),
-    photograph: () => $("#camera").click(),
     settings: () => { fillSettings(); $("#settings").showModal(); },
     close: (pressed) => pressed.closest("dialog").close(),
     keys: () => $("#keys").showModal(),
@@ -875,8 +881,6 @@
         Object.assign(row, ServerStore.fromRow(known));
       }
     }
-    for (const one of document.querySelectorAll("[data-action='photograph']"))
-      one.hidden = !matchMedia("(pointer: coarse)").matches;
     showServed();
     refreshNow();
     if (listed.length && isWide()) choose(listed[0], { focus: false });

@@ -19,6 +19,15 @@ from showtell.text.vocabulary import SPECIAL, Vocabulary
 STYLES = ("explanation_card.css", "live_page.css")
 SCRIPTS = ("explanation_card.js", "live_server.js", "live_session.js", "live_page.js")
 NOT_SET_HERE = ("prefix",)  # settings that the page makes itself
+# The settings that most people want, in their words, and the values that are offered; the others are folded away.
+FIRST: dict[str, tuple[str, str, dict[str, str]]] = {
+    "max_length": ("Words at most", "The longest caption. A higher number allows more detail.", {}),
+    "num_beams": (
+        "How careful",
+        "How many captions are weighed against each other on the way; more takes longer.",
+        {"1": "1: quick", "3": "3: careful", "5": "5: very careful"},
+    ),
+}
 KEYS = {
     "↓ ↑ or J K": "the next, the previous photo",
     "A": "accept the caption and go to the next unchecked photo",
@@ -33,17 +42,24 @@ KEYS = {
 }
 
 
-def live_page(captioners: Sequence[Mapping[str, Any]], *, corrections: str | None, max_body: int) -> str:
+def live_page(
+    captioners: Sequence[Mapping[str, Any]],
+    *,
+    corrections: str | None,
+    max_body: int,
+    trainable: Mapping[str, str] | None = None,
+) -> str:
     """The page, one file of HTML.
 
     Args:
         captioners: as the route `/v1/captioners` gives them.
         corrections: the folder in which the server keeps corrections; None: the browser keeps them.
         max_body: largest photo that the server takes, in bytes.
+        trainable: the checkpoint of each captioner that can be trained further.
     """
     return render_page(
         "live_page.html.j2",
-        "showtell",
+        "Captions for your photos",
         styles=[resource(name) for name in STYLES],
         script=_script(),
         is_live=True,
@@ -54,6 +70,7 @@ def live_page(captioners: Sequence[Mapping[str, Any]], *, corrections: str | Non
             "captioners": list(captioners),
             "hasCorrections": corrections is not None,
             "folder": corrections,
+            "trainable": dict(trainable or {}),
             "maxBody": max_body,
             "suffixes": sorted(IMAGE_SUFFIXES),
             "unknown": SPECIAL[Vocabulary.unknown],
@@ -86,15 +103,18 @@ def _fields() -> Iterator[dict[str, Any]]:
         kind = next((choice for choice in schema.get("anyOf", ()) if choice["type"] != "null"), schema)
         searches = [search for search, entry in SEARCHES.items() if name in entry.settings]
         used_by = f" With search {', '.join(searches)}." if searches else ""
+        label, about, offered = FIRST.get(name, (name.replace("_", " "), schema["description"] + used_by, {}))
         yield {
             "name": name,
-            "choices": _choices(name, kind),
+            "label": label,
+            "is_first": name in FIRST,
+            "choices": offered or {choice: choice for choice in _choices(name, kind)},
             "is_number": kind["type"] in ("integer", "number"),
             "is_list": kind["type"] == "array",
             "step": 1 if kind["type"] == "integer" else "any",
             "min": kind.get("minimum", kind.get("exclusiveMinimum")),
             "max": kind.get("maximum"),
-            "about": f"{schema['description']}{used_by}".replace("`", ""),
+            "about": about.replace("`", ""),
         }
 
 

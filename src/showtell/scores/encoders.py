@@ -25,6 +25,7 @@ from showtell.errors import (
     MissingDependencyError,
     UsageError,
     first_line,
+    install_command,
     summarise,
 )
 from showtell.hub import LOCAL, missing_files, quiet, refuse_kernels, repository_folder
@@ -66,7 +67,7 @@ class Encoder:
     def __init__(self, name: str, batch_size: int) -> None:
         if importlib.util.find_spec("transformers") is None:
             raise MissingDependencyError(
-                f'{name} is a model of transformers, which is not installed: pip install "showtell[transformers]".'
+                f"{name} is a model of transformers, which is not installed: {install_command('transformers')}."
             )
         is_folder = Path(name).is_dir()
         self.folder = Path(name) if is_folder else repository_folder(name, or_pickle=True)

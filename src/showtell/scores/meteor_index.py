@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from showtell.errors import DataError, MissingDependencyError, notify
-from showtell.files import cache_folder, recover_folder, write_folder
+from showtell.errors import DataError, MissingDependencyError, install_command, notify
+from showtell.files import cache_folder, locked, recover_folder, write_folder
 
 LONGEST_PHRASE = 7  # words, in the table
 _FORMAT = 2  # of the index: a change makes a new one
@@ -37,7 +37,7 @@ _ARRAYS = ("keys", "list_starts", "paraphrases")
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # any large odd number
 _RECORDS_AT_ONCE = 200_000
 Hashes = npt.NDArray[np.uint64]
-_INSTALL = 'install it with pip install "showtell[meteor]".'
+_INSTALL = f"{install_command('meteor')}."
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,12 @@ def open_index(source: Path | None = None) -> MeteorIndex:
         MissingDependencyError: pycocoevalcap or snowballstemmer is not installed.
         DataError: the cache folder cannot be written to.
     """
-    from filelock import FileLock
-
     source = source or find_resources()
     folder = cache_folder() / f"meteor-{_FORMAT}-{_fingerprint(source)}"
     if not folder.exists():
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(folder.with_suffix(".lock")):
+            with locked(folder.with_suffix(".lock"), wait=True):
                 recover_folder(folder)
                 if not folder.exists():
                     notify(f"Building METEOR's index in {folder}; once, it takes half a minute.")

@@ -30,7 +30,7 @@ from showtell.serving.photo_requests import MAX_FIELD, UNNAMED
 from showtell.serving.routes import ask, captioner_named, settings_of
 
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+);base64,", re.ASCII | re.IGNORECASE)
-REFUSED = ("logprobs", "top_logprobs", "tools", "functions", "audio")  # what no captioner does
+REFUSED = ("top_logprobs", "tools", "functions", "audio")  # what no captioner does
 
 
 class _Part(BaseModel):
@@ -78,6 +78,7 @@ class ChatRequest(BaseModel):
     top_p: float | None = Field(None, gt=0, le=1, description="Of sampling.")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Of sampling.")
     n: int = Field(1, ge=1, le=100, description="Number of different captions.")
+    logprobs: bool | None = Field(None, description='Add the log-probability of each token; that of the end is of "".')
     stream: bool | None = Field(None, description="Send each caption as a server-sent event.")
 
     @model_validator(mode="before")
@@ -179,7 +180,7 @@ def _completion(model: str, captions: Sequence[Caption], asked: ChatRequest) -> 
             "index": index,
             "delta" if asked.stream else "message": {"role": "assistant", "content": caption.text, "refusal": None},
             "finish_reason": "stop" if caption.finished else "length",
-            "logprobs": None,
+            "logprobs": _logprobs(caption) if asked.logprobs else None,
         }
         for index, caption in enumerate(captions)
     ]
@@ -190,3 +191,15 @@ def _completion(model: str, captions: Sequence[Caption], asked: ChatRequest) -> 
     chunks[-1]["usage"] = usage
     lines = [*(json.dumps(chunk, ensure_ascii=False) for chunk in chunks), "[DONE]"]
     return Response("".join(f"data: {line}\n\n" for line in lines), media_type="text/event-stream")
+
+
+def _logprobs(caption: Caption) -> dict[str, Any]:
+    """The tokens of a caption, or its words, with their log-probabilities; the last, "", is the end."""
+    words = ((f"{' ' * (index > 0)}{word.word}", word.logprob) for index, word in enumerate(caption.words))
+    tokens: list[tuple[str, float]] = [(token.token, token.logprob) for token in caption.tokens] or list(words)
+    if caption.finished and caption.logprob is not None:
+        tokens.append(("", caption.logprob - sum(logprob for _, logprob in tokens)))
+    content: list[dict[str, Any]] = [
+        {"token": token, "logprob": logprob, "bytes": None, "top_logprobs": []} for token, logprob in tokens
+    ]
+    return {"content": content, "refusal": None}

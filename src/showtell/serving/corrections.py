@@ -19,7 +19,6 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from filelock import FileLock
 from PIL import Image
 from pydantic import Field, computed_field
 
@@ -41,7 +40,7 @@ from showtell.datasets.corrections import (
 from showtell.datasets.splits import UNCHECKED
 from showtell.datasets.table import correction_lines
 from showtell.errors import DataError, ShowtellError, StorageError, UsageError, first_line, printable, shorten
-from showtell.files import require_writable, write_bytes
+from showtell.files import locked, require_writable, write_bytes
 from showtell.images.photo import decode_photo, photo_suffix, to_photo
 from showtell.images.photo_files import IMAGE_SUFFIXES
 from showtell.text.vocabulary import SPECIAL, Vocabulary
@@ -116,7 +115,7 @@ class CorrectionStore:
         self._lock = threading.Lock()
         self._connection = connect(self._database, create=True)
         try:
-            with FileLock(folder / ".corrections.lock"):  # SQLite does not wait where WAL mode is switched on
+            with locked(folder / ".corrections.lock", wait=True):  # SQLite does not wait where WAL mode is switched on
                 self._prepare()
             check_database(self._connection, self._database)
         except BaseException:

@@ -36,7 +36,7 @@ OWN_FIELDS = {
     "captioner": {"type": "string", "description": "Name of a captioner of /v1/captioners (default: the first)."},
 }
 OCCLUSION_FIELD = {"occlusion": {"type": "string", "description": "Occlusion method, one of the abilities."}}
-EXAMPLE = caption_result("photo", [Caption("a dog", -1.5, True, (Word("a", -0.5), Word("dog", -0.75)), -1.5)])
+EXAMPLE = caption_result("photo", [Caption("a dog", -1.5, True, (Word("a", -0.5), Word("dog", -0.75)), -1.5, 0.2)])
 
 
 def v1_router(engine: Engine) -> APIRouter:
@@ -102,7 +102,11 @@ def page_router(engine: Engine, settings: ServeSettings) -> APIRouter:
     """The routes of the page, which are not part of the API."""
     router = APIRouter(include_in_schema=False)
     folder = None if settings.corrections is None else str(settings.corrections)
-    content = live_page(describe_captioners(engine), corrections=folder, max_body=settings.max_body)
+    about = {name: captioner.about for name, captioner in engine.captioners.items()}
+    trainable = {name: one.source for name, one in about.items() if one.source and one.library.startswith("showtell")}
+    content = live_page(
+        describe_captioners(engine), corrections=folder, max_body=settings.max_body, trainable=trainable
+    )
 
     @router.get("/")
     async def page() -> HTMLResponse:

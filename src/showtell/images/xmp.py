@@ -1,0 +1,140 @@
+"""XMP sidecars: the description of a photo, read from a file beside it and merged into it.
+
+The description is `dc:description`, the alternative text `Iptc4xmpCore:AltTextAccessibility`. What a captioner said of
+the photo stands in a namespace of ours, as attributes, so that a description that was edited later is known as a
+person's. Nothing else in a sidecar changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lxml import etree
+
+from showtell.errors import DataError
+from showtell.files import read_bytes, write_bytes
+from showtell.images.photo_files import SidecarName
+
+MAX_BYTES = 20 * 2**20  # of a sidecar
+
+_RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"
+_LANGUAGE, _DEFAULT = "{http://www.w3.org/XML/1998/namespace}lang", "x-default"
+_OURS = "{urn:x-showtell:xmp/1.0/}"
+DESCRIPTION = "{http://purl.org/dc/elements/1.1/}description"
+ALT_TEXT = "{http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/}AltTextAccessibility"
+CAPTION, CAPTIONER = f"{_OURS}Caption", f"{_OURS}Captioner"  # what a captioner said, and its name
+CONFIDENCE, IS_CALIBRATED = f"{_OURS}Confidence", f"{_OURS}Calibrated"  # of that; True or False
+WRITER = f"{_OURS}Writer"  # who wrote the description: "captioner" or "person"
+for _prefix, _name in {"rdf": _RDF, "dc": DESCRIPTION, "Iptc4xmpCore": ALT_TEXT, "showtell": _OURS}.items():
+    etree.register_namespace(_prefix, _name[1 : _name.index("}")])
+_EMPTY = (
+    '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>\n<x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="showtell">'
+    f'\n <rdf:RDF xmlns:rdf="{_RDF[1:-1]}">\n  <rdf:Description rdf:about=""/>\n </rdf:RDF>\n</x:xmpmeta>'
+    '\n<?xpacket end="w"?>'
+).encode()
+
+
+def sidecar_of(photo: Path, style: SidecarName = "dog.jpg.xmp") -> Path:
+    """The sidecar of a photo that is there, of either name, else where one of this style will be."""
+    full, short = photo.with_name(f"{photo.name}.xmp"), photo.with_suffix(".xmp")
+    names = (full, short) if style == "dog.jpg.xmp" else (short, full)
+    candidates = (name for path in names for name in (path, path.with_suffix(".XMP")))
+    return next((path for path in candidates if path.is_file()), names[0])
+
+
+class Sidecar:
+    """The content of a sidecar, or of a new one where the file is missing.
+
+    Raises:
+        DataError: the file is no XMP, larger than `MAX_BYTES`, nested too deeply, or defines entities.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        content = read_bytes(file, max_bytes=MAX_BYTES) if file.exists() else _EMPTY
+        # entities are neither expanded nor fetched, and libxml2's limits on depth and lengths hold
+        parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+        try:
+            root = etree.fromstring(content, parser)
+        except etree.XMLSyntaxError as error:
+            raise DataError(f"{file} is no XMP ({error.msg}); restore it, or move it away.") from error
+        self._tree = root.getroottree()
+        self._has_declaration = content.lstrip(b"\xef\xbb\xbf").startswith(b"<?xml ")
+        if self._tree.docinfo.internalDTD is not None:
+            raise DataError(f"{file} has a DOCTYPE, in which entities are defined; XMP has none: remove it.")
+        rdf = root if root.tag == f"{_RDF}RDF" else root.find(f"{_RDF}RDF")
+        if rdf is None:
+            raise DataError(f"{file} is no XMP: it has no rdf:RDF; restore it, or move it away.")
+        self._parts = rdf.findall(f"{_RDF}Description") or [etree.SubElement(rdf, f"{_RDF}Description")]
+        self._before = etree.tostring(root, method="c14n")
+
+    def __getitem__(self, name: str) -> str:
+        """The value of a property, of several languages that of x-default or the first; "" where there is none."""
+        for part in self._parts:
+            if name in part.attrib:
+                return str(part.get(name))
+            if (element := part.find(name)) is not None:
+                items = element.findall(f".//{_RDF}li")
+                chosen = next(
+                    (item for item in items if item.get(_LANGUAGE) == _DEFAULT), items[0] if items else element
+                )
+                return " ".join(str(chosen.xpath("string()")).split())
+        return ""
+
+    @property
+    def is_of_person(self) -> bool:
+        """Whether a person, or another program, wrote the description: no captioner, or it was edited since."""
+        return bool(self[DESCRIPTION]) and not (self[WRITER] == "captioner" and self[DESCRIPTION] == self[CAPTION])
+
+    def update(self, values: Mapping[str, str]) -> None:
+        """Set properties, those of other namespaces than ours in the language x-default; "" removes one of ours."""
+        for name, text in values.items():
+            part = next(
+                (part for part in self._parts if name in part.attrib or part.find(name) is not None), self._parts[0]
+            )
+            element = part.find(name)
+            if name.startswith(_OURS):
+                if element is not None:  # as some editors write an attribute
+                    part.remove(element)
+                part.attrib.pop(name, None)
+                part.attrib.update({name: text} if text else {})
+                continue
+            part.attrib.pop(name, None)  # texts of several languages have no such short form
+            if element is None:
+                *_, space = (part.text, *(child.tail for child in part))
+                element = etree.SubElement(part, name)
+                element.tail = space  # removed with the element, the text around it is as it was
+            _set_default(element, text)
+
+    def write(self) -> bool:
+        """Write the file, whole or not at all, if anything has changed; returns whether it has."""
+        root = self._tree.getroot()
+        if self.file.exists() and etree.tostring(root, method="c14n") == self._before:
+            return False
+        encoding = self._tree.docinfo.encoding or "UTF-8"
+        content = etree.tostring(self._tree, encoding=encoding, xml_declaration=self._has_declaration)
+        write_bytes(self.file.resolve(), content)  # not in place of a link
+        return True
+
+
+def _set_default(element: Any, text: str) -> None:
+    """Give a property its text in the language x-default; those in other languages stay."""
+    items = element.findall(f".//{_RDF}li")
+    item = next((item for item in items if item.get(_LANGUAGE, _DEFAULT) == _DEFAULT), None)
+    if item is None:
+        alternatives = element.find(f"{_RDF}Alt")
+        if alternatives is None:  # a plain text, or nothing yet
+            tail = element.tail
+            element.clear()
+            element.tail = tail
+            alternatives = etree.SubElement(element, f"{_RDF}Alt")
+        item = etree.Element(f"{_RDF}li", {_LANGUAGE: _DEFAULT})
+        alternatives.insert(0, item)
+        etree.indent(element, " ", level=3)
+    tail, language = item.tail, item.get(_LANGUAGE)
+    item.clear()
+    item.text, item.tail = text, tail
+    if language:
+        item.set(_LANGUAGE, language)

@@ -1,0 +1,234 @@
+"""`showtell caption --xmp`: captions go into sidecars, and what people edit there comes back as a dataset."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from lxml import etree
+
+from showtell.captioners import Captioner
+from showtell.captions import Caption
+from showtell.cli.caption_sidecars import XmpSidecars
+from showtell.datasets import open_dataset
+from showtell.errors import DataError
+from showtell.images import xmp
+from showtell.text.alt_text import alt_text
+from tests.cli.test_caption import run
+
+OURS = (xmp.CAPTION, xmp.CAPTIONER, xmp.CONFIDENCE, xmp.IS_CALIBRATED, xmp.WRITER, xmp.DESCRIPTION, xmp.ALT_TEXT)
+HEAD = '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+DC = 'xmlns:dc="http://purl.org/dc/elements/1.1/"'
+END = "</rdf:RDF></x:xmpmeta>"
+# As programs write them: attributes and elements, one part or several, with and without a declaration and a packet.
+SIDECARS = {
+    "darktable": '<?xml version="1.0" encoding="UTF-8"?>\n<x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="Exiv2">\n'
+    ' <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">\n  <rdf:Description rdf:about=""\n'
+    '    xmlns:darktable="http://darktable.sf.net/"\n   darktable:xmp_version="5"\n   darktable:raw_params="0">\n'
+    '   <darktable:history>\n    <rdf:Seq>\n     <rdf:li darktable:num="0"/>\n    </rdf:Seq>\n   </darktable:history>\n'
+    "  </rdf:Description>\n </rdf:RDF>\n</x:xmpmeta>\n",
+    "a packet of several parts": f"<?xpacket begin='\ufeff' id='W5M0MpCehiHzreSzNTczkc9d'?>\n{HEAD}\n"
+    "<rdf:Description rdf:about='' xmlns:a='urn:a/'><a:Lens>24 mm</a:Lens></rdf:Description>\n<!-- mine -->"
+    f"<rdf:Description rdf:about='' {DC}><dc:description><rdf:Alt><rdf:li xml:lang='de-DE'>ein Hund</rdf:li></rdf:Alt>"
+    f"</dc:description><dc:subject><rdf:Bag><rdf:li>dog</rdf:li></rdf:Bag></dc:subject></rdf:Description>{END}"
+    f"{' ' * 80}<?xpacket end='w'?>",
+    "another prefix": f'{HEAD}<rdf:Description xmlns:d="http://purl.org/dc/elements/1.1/" d:format="image/jpeg"/>{END}',
+    "a plain text": f"{HEAD}<rdf:Description {DC}><dc:description>old</dc:description></rdf:Description>{END}",
+    "a short form": f'{HEAD}<rdf:Description {DC} dc:description="old" dc:creator="me"/>{END}',
+    "no xmpmeta": '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description/></rdf:RDF>',
+}
+VALUES = {
+    xmp.DESCRIPTION: 'a <dog> & "cat"',
+    xmp.ALT_TEXT: "A dog.",
+    xmp.CAPTION: 'a <dog> & "cat"',
+    xmp.WRITER: "captioner",
+}
+
+
+def without_ours(content: bytes) -> bytes:
+    """A sidecar in canonical XML, without the default texts that are written."""
+    root = etree.fromstring(content)
+    for name in OURS:
+        for element in [*root.iter(etree.Element)]:
+            element.attrib.pop(name, None)
+            if element.tag == name:
+                items = element.findall(".//{*}li")
+                for item in items:
+                    if item.get("{http://www.w3.org/XML/1998/namespace}lang") == "x-default":
+                        item.getparent().remove(item)
+                if not element.findall(".//{*}li"):
+                    element.getparent().remove(element)
+    etree.cleanup_namespaces(root)
+    return b"".join(etree.tostring(root, method="c14n").split())
+
+
+@pytest.mark.parametrize("kind", SIDECARS)
+def test_a_description_is_merged_and_nothing_else_changes(kind, tmp_path):
+    file, before = tmp_path / "dog.xmp", SIDECARS[kind].encode()
+    file.write_bytes(before)
+    sidecar = xmp.Sidecar(file)
+    sidecar.update(VALUES)
+    assert sidecar.write()
+    written, again = file.read_bytes(), xmp.Sidecar(file)
+    assert {name: again[name] for name in VALUES} == VALUES and not again.is_of_person
+    assert without_ours(written) == without_ours(before)
+    again.update(VALUES)
+    assert not again.write() and file.read_bytes() == written
+    assert written.count(b"<?xpacket") == before.count(b"<?xpacket")
+    assert written.startswith(b"<?xml") == before.startswith(b"<?xml")
+
+
+BILLION = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
+HOSTILE = {
+    "": "no XMP",
+    "no XML at all": "no XMP",
+    '{"description": "a dog"}': "no XMP",
+    "\ufeff": "no XMP",
+    "<?xml version='1.0'?>": "no XMP",
+    f"<?xpacket begin=''{HEAD}{END}": "no XMP",
+    "<x:xmpmeta/>": "no XMP",
+    f"{HEAD}<![CDATA[{END}": "no XMP",
+    f"{HEAD}<rdf:Description rdf:about=>{END}": "no XMP",
+    "<a/>": "it has no rdf:RDF",
+    "<html><body/></html>": "it has no rdf:RDF",
+    "\x00\x01\x02": "no XMP",
+    HEAD: "no XMP",
+    f"{HEAD}{END}{END}": "no XMP",
+    f"{HEAD}<rdf:Description>{END}": "no XMP",
+    f"{HEAD}<rdf:Description a:b='c'/>{END}": "no XMP",
+    f"{HEAD}<rdf:Description a='1' a='2'/>{END}": "no XMP",
+    f"{HEAD}&nbsp;{END}": "no XMP",
+    f"{HEAD}<rdf:Description>\x08</rdf:Description>{END}": "no XMP",
+    f'<?xml version="1.0" encoding="klingon"?>{HEAD}{END}': "no XMP",
+    f'<?xml version="9"?><?xml version="1.0"?>{HEAD}{END}': "no XMP",
+    f"<!DOCTYPE a>{HEAD}{END}": "DOCTYPE",
+    f'<!DOCTYPE a [<!ENTITY l0 "lol">{BILLION}]>{HEAD}<rdf:Description {DC}>&l11;</rdf:Description>{END}': "no XMP",
+    f'<!DOCTYPE a [<!ENTITY l0 "lol">{BILLION}]>{HEAD}<rdf:Description a="&l11;"/>{END}': "no XMP",
+    f'<!DOCTYPE a [<!ENTITY e SYSTEM "/etc/passwd">]>{HEAD}<rdf:Description>&e;</rdf:Description>{END}': "DOCTYPE",
+    f'<!DOCTYPE a SYSTEM "http://127.0.0.1:9/a.dtd">{HEAD}{END}': "DOCTYPE",
+    f'<!DOCTYPE a [<!ENTITY % p SYSTEM "http://127.0.0.1:9/a">%p;]>{HEAD}{END}': "DOCTYPE",
+    HEAD + "<rdf:Description>" * 100_000: "no XMP",
+    HEAD + "<a>" * 3_000 + "</a>" * 3_000 + END: "no XMP",
+    f"{HEAD}<rdf:Description a='{'x' * 11_000_000}'/>{END}": "no XMP",
+    "<a>" * 7_000_000: "more than such a file may have",
+}
+
+
+def test_bad_sidecars_are_named_and_kept_and_the_others_are_written(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
+    picture = next((tiny_scenes / "images").iterdir()).read_bytes()
+    for number, content in enumerate(HOSTILE):
+        (tmp_path / f"{number}.png").write_bytes(picture)
+        (tmp_path / f"{number}.png.xmp").write_text(content)
+    (tmp_path / "good.png").write_bytes(picture)
+    status, out, err = run(capsys, "caption", tiny_checkpoint, tmp_path, "--xmp")
+    assert (status, out) == (2, "") and "1 files are written beside their photos." in err
+    assert err.count("\n") == 3 and f"{len(HOSTILE)} of {len(HOSTILE) + 1} files could not be captioned" in err
+    for number, (content, reason) in enumerate(HOSTILE.items()):
+        file = tmp_path / f"{number}.png.xmp"
+        assert file.read_text() == content, "it was changed"
+        with pytest.raises(DataError, match=reason) as caught:
+            xmp.Sidecar(file)
+        assert str(caught.value).startswith(f"{file} ") and len(str(caught.value)) < 400
+    assert xmp.Sidecar(tmp_path / "good.png.xmp")[xmp.DESCRIPTION]
+
+
+@pytest.fixture
+def album(tiny_scenes: Path, tmp_path: Path) -> Path:
+    for number, photo in enumerate(sorted((tiny_scenes / "images").iterdir())[:40]):
+        copy = tmp_path / "album" / ("sea" if number % 2 else "") / f"{number}.png"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(photo.read_bytes())
+    return tmp_path / "album"
+
+
+def test_a_folder_goes_to_sidecars_and_edits_come_back_to_train_on(capsys, tiny_checkpoint, album):
+    """The whole way: captions, edits by another program, and a captioner that has learned from them."""
+    (album / "2.xmp").write_text(SIDECARS["darktable"])  # of the short name, which is used
+    (album / "4.png.xmp").write_text(SIDECARS["a plain text"])  # described by a person, so left alone
+    photos = {path: path.read_bytes() for path in album.rglob("*.png")}
+    given = ["caption", tiny_checkpoint, album, "--xmp"]
+    status, _, err = run(capsys, *given)
+    assert (status, err.splitlines()[1:]) == (
+        0,
+        [
+            f"showtell: 1 photos have a description already and are skipped: {album}/4.png.xmp; --overwrite replaces "
+            "those that a captioner wrote.",
+            "showtell: 39 files are written beside their photos.",
+        ],
+    )
+    assert {path: path.read_bytes() for path in album.rglob("*.png")} == photos
+    best = Captioner.from_pretrained(tiny_checkpoint, device="cpu").caption(album / "2.png", no_unknown=True)[0]
+    sidecar = xmp.Sidecar(album / "2.xmp")
+    assert not (album / "2.png.xmp").exists() and (album / "sea" / "1.png.xmp").is_file()
+    assert [sidecar[name] for name in OURS] == [
+        best.text, Path(tiny_checkpoint).name, f"{best.confidence:.3f}", "False", "captioner", best.text,
+        alt_text(best.text),
+    ]  # fmt: skip
+    assert dict(open_dataset(album).splits) == {"unchecked": 39, "train": 1}
+
+    before = {path: path.read_bytes() for path in album.rglob("*.xmp")}
+    assert "39 files are written" in run(capsys, *given, "--overwrite")[2]
+    assert {path: path.read_bytes() for path in album.rglob("*.xmp")} == before  # written twice, equal
+
+    for number in range(10, 30):  # as exiftool and editors do: an attribute becomes an element, the text another
+        file = xmp.sidecar_of(album / ("sea" if number % 2 else "") / f"{number}.png")
+        content, said = file.read_text(), xmp.Sidecar(file)[xmp.DESCRIPTION]
+        file.write_text(content.replace(f">{said}</rdf:li>", ">a zebra at last</rdf:li>", 1))
+    dataset = open_dataset(album)
+    assert dataset.splits["unchecked"] == 19 and dataset.splits["train"] + dataset.splits["val"] == 21
+    assert run(capsys, *given, "--overwrite")[0] == 0
+    assert sum("a zebra at last" in record.captions for record in open_dataset(album).records) == 20  # none is lost
+
+    run_folder = album.parent / "run"
+    more = ["training.epochs=40", "training.learning_rate=0.01", "training.batch_size=4", "--out", run_folder]
+    given = [f"data.path={album}", f"training.start_from={tiny_checkpoint}"]
+    assert run(capsys, "train", "folder/corrections", *given, *more)[0] == 0
+    before_and_after = [Captioner.from_pretrained(one, device="cpu") for one in (tiny_checkpoint, run_folder / "best")]
+    first, learned = (one.logprobs(album / "10.png", "a zebra at last")[0].logprob for one in before_and_after)
+    assert first < -10 and learned > -2
+
+
+def test_an_alternative_text_of_a_person_stays(tmp_path):
+    file = tmp_path / "dog.jpg.xmp"
+    kind = XmpSidecars("mine", "dog.jpg.xmp")
+    kind.write(file, Caption("a photo of a dog", -1.0, True, ()))
+    assert xmp.Sidecar(file)[xmp.ALT_TEXT] == "A dog."
+    kind.write(file, Caption("a cat", -1.0, True, ()))
+    assert xmp.Sidecar(file)[xmp.ALT_TEXT] == "A cat."
+    sidecar = xmp.Sidecar(file)
+    sidecar.update({xmp.ALT_TEXT: "Our cat Mimi."})
+    sidecar.write()
+    kind.write(file, Caption("a dog", None, True, ()))
+    assert [xmp.Sidecar(file)[name] for name in (xmp.ALT_TEXT, xmp.DESCRIPTION)] == ["Our cat Mimi.", "a dog"]
+
+
+WRITE_MANY = """
+import sys
+from pathlib import Path
+from showtell.captions import Caption
+from showtell.cli.caption_sidecars import XmpSidecars
+kind = XmpSidecars("mine", "dog.jpg.xmp")
+for number in range(1000):
+    kind.write(Path(sys.argv[1], f"{number}.jpg.xmp"), Caption("a new caption", -1.0, True, ()))
+    print(number, flush=True)
+"""
+
+
+def test_killed_while_a_thousand_are_written_each_is_old_or_new(tmp_path):
+    old = SIDECARS["darktable"].encode()
+    for number in range(1000):
+        (tmp_path / f"{number}.jpg.xmp").write_bytes(old)
+    process = subprocess.Popen([sys.executable, "-c", WRITE_MANY, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while int(process.stdout.readline()) < 300:
+        pass
+    time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    contents = [(tmp_path / f"{number}.jpg.xmp").read_bytes() for number in range(1000)]
+    new = contents[0]
+    assert xmp.Sidecar(tmp_path / "0.jpg.xmp")[xmp.DESCRIPTION] == "a new caption"
+    assert set(contents) == {old, new} and 300 < contents.count(new) < 1000
