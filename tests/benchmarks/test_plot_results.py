@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,20 @@ def test_a_page_without_its_table_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert plot_results.main(["--docs", str(tmp_path), "--folder", str(tmp_path)]) == 2
     assert "No table begins with '**sat, soft attention**'" in capsys.readouterr().err
     assert not list(tmp_path.glob("*.svg"))
+
+
+def test_every_interval_on_a_page_stands_in_a_table_of_a_benchmark():
+    tables = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "notes").glob("results_*.md"))
+    interval = re.compile(r"([+-]\d\.\d{3}) \[([+-]\d\.\d{3}), ([+-]\d\.\d{3})\]")
+    known = {tuple(map(float, found)) for found in interval.findall(tables)}
+    known |= {(-value, -high, -low) for value, low, high in known}  # of the other order of the two
+    for page in (
+        "results",
+        "show_attend_tell",
+        "neural_image_captioning",
+        "bottom_up_top_down",
+        "stack_captioning",
+        "hacap",
+    ):
+        shown = interval.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
+        assert len(shown) >= 8 and {tuple(map(float, one)) for one in shown} <= known, page
