@@ -87,7 +87,7 @@ def _fill_cache(app: Sphinx) -> None:
     done, cores = 0, usable_cores()
     build = Path(config.execution_cache_path).parent
     with tempfile.TemporaryDirectory(dir=build, prefix="notebook-runs-") as name, ThreadPoolExecutor(AT_ONCE) as pool:
-        for files, threads in ((missing[:1], cores), (missing[1:], max(1, cores // AT_ONCE))):
+        for files, threads in ((missing[:1], cores), (missing[:0:-1], max(1, cores // AT_ONCE))):  # the longest first
             runs = {
                 pool.submit(
                     execute, notebooks[file], Path(name), threads=threads, timeout=config.execution_timeout
