@@ -49,8 +49,6 @@ ROWS = (
     Row("sat_soft", "sat, soft attention", "sat_soft"),
     Row("sat_hard", "sat, hard attention", "sat_hard"),
     Row("updown", "updown, grid", "updown"),
-    Row("updown_boxes", "updown, perfect boxes", "updown", "boxes"),
-    Row("sat_soft_boxes", "sat soft, perfect boxes", "sat_soft", "boxes"),
     Row("sat_soft_before", "sat soft, the stage before (12 x 12, no places)", "sat_soft", "before"),
     Row("sat_soft_no_places", "sat soft, last stage without places", "sat_soft", "last_without_places"),
     ENCODER_ROW,
@@ -109,7 +107,6 @@ ROWS = (
 # What the papers claim, or what one asks of them: the first of each pair is better than the second.
 PAIRS = (
     ("nic_gru", "nic_rnn"),
-    ("updown_boxes", "updown"),
     ("sat_soft_before", "sat_soft_no_places"),
     ("updown_joint", "sat_soft_joint"),
     ("nic_sc", "nic_gru"),

@@ -6,7 +6,7 @@ the tables. On scenes:
  1. Scenes are drawn, and Show, Attend and Tell with soft attention is trained on them together with its encoder: the
     row `sat_soft_joint`, seed 0. That encoder is then frozen.
  2. What it sees in every picture is put into stores: the map of its last stage; the same without position
-    embeddings; the map of the stage before; and the last map pooled at the boxes that the dataset has of its objects.
+    embeddings; and the map of the stage before.
  3. Every model tries the learning rates of `RATES` on the last stage for a few epochs, with a seed of its own, and
     further ones by the factor 3 as long as the best is at the edge: the best by CIDEr-D on validation lies inside its
     bracket. It is that of all rows of this model with a frozen encoder. Where the encoder learns too, the learning
@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from documents import markers_of, publish
+from pointing import captions_to_follow, encode_records, measure_attention
 from showtell.captioners import Captioner
 from showtell.cores import keep_freed_memory
 from showtell.datasets import open_dataset
@@ -53,8 +54,6 @@ from showtell.features import build_encoder
 from showtell.features.extraction import extract
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, write_json
-from showtell.grounding.pointing import measure_attention
-from showtell.grounding.teacher_forcing import captions_to_follow, encode_records
 from showtell.models import Capability
 from showtell.models.contract import eval_mode
 from showtell.progress import counting
@@ -84,7 +83,6 @@ VIEWS: dict[str, dict[str, Any]] = {
     "last": {},
     "last_without_places": {"position_embedding": False},
     "before": {"stage": -2, "position_embedding": False},  # positions were learned for the last stage alone
-    "boxes": {},
 }
 
 
@@ -180,9 +178,7 @@ class Bench:
         content = self.overridden(row, seed, rate)
         if row.view is not None:
             weights = self.out / self.run_path(ENCODER_ROW, ENCODER_SEED) / "best" / "model.safetensors"
-            frozen = content["encoder"] | VIEWS[row.view] | {"trained": False, "weights": str(weights)}
-            boxes = {"name": "roi_grid", "backbone": frozen, "whole_photo": True}
-            content["encoder"] = boxes if row.view == "boxes" else frozen
+            content["encoder"] |= VIEWS[row.view] | {"trained": False, "weights": str(weights)}
             content["training"]["epochs"] = self.frozen_epochs if row.start is None else self.reward_epochs
             content["data"]["features"] = str(self.out / "stores" / row.view)
         if row.start is not None:
@@ -271,7 +267,7 @@ def attention_numbers(captioner: Captioner, records: Sequence[CaptionRecord]) ->
     pointing = measure_attention(captioner, records, occlusion=None).report.scores
     entropy = words = 0.0
     with eval_mode(captioner.decoder):
-        for batch, encoded in encode_records(captioner, records, 16):
+        for batch, encoded in encode_records(captioner, records):
             decoder, _, ids = captions_to_follow(captioner, batch, encoded.features, "references", captioner.decoding)
             alpha = teacher_forced(decoder, encoded.features, ids[..., :-1]).outputs.attention
             assert alpha is not None, "the model provides attention"

@@ -16,8 +16,6 @@ ROOT = Path(__file__).resolve().parents[1]
 # The models of the tests are tiny: on a busy machine threads that wait for each other cost a hundred times what they
 # bring. Set before torch is loaded, and inherited by the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Standard error is compared to the letter, and a busy machine may need longer for a test than a line takes to come.
-os.environ.setdefault("SHOWTELL_PROGRESS_SECONDS", "3600")
 
 # The collector is off until all tests are collected, and then leaves what is there alone: over the two million objects
 # of the modules and the tests it took a third of the time of collecting, and a half second whenever a test called it.
@@ -25,6 +23,10 @@ gc.disable()
 
 
 def pytest_collection_finish() -> None:
+    from showtell import progress
+
+    # Standard error is compared to the letter, and a busy machine may need longer for a test than a line takes to come.
+    progress.SECONDS = 3600
     gc.freeze()
     gc.enable()
 

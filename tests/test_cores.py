@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -45,24 +44,3 @@ def test_a_process_on_one_core_computes_with_one_thread_that_does_not_spin(tmp_p
     command = [sys.executable, "-c", LOADED]
     done = subprocess.run(command, env=environment, cwd=Path(tmp_path), capture_output=True, text=True, check=True)
     assert done.stdout == "1 PASSIVE\n"
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
-def test_freed_memory_is_kept_for_the_next_step():
-    faults = """
-import resource, sys, torch
-if sys.argv[1] == "kept":
-    from showtell.cores import keep_freed_memory
-    keep_freed_memory()
-for _ in range(5):
-    torch.ones(2**24)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):
-    torch.ones(2**24)  # 64 MB
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-    plain, kept = (
-        int(subprocess.run([sys.executable, "-c", faults, way], capture_output=True, check=True).stdout)
-        for way in ("default", "kept")
-    )
-    assert kept < plain / 2

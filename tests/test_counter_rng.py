@@ -20,24 +20,6 @@ def test_numbers_look_uniform():
     assert numbers.max() < 1
 
 
-def test_neighbours_are_not_correlated():
-    rng = CounterRNG(3, 7, [str(image) for image in range(128)])
-    first, second = rng.uniform((128, 40, 64), CPU), rng.uniform((128, 40, 64), CPU)
-
-    def correlation(a: torch.Tensor, b: torch.Tensor) -> float:
-        return float(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1])
-
-    pairs = [
-        (first, second),
-        (first[1:], first[:-1]),
-        (first[:, 1:], first[:, :-1]),
-        (first[..., 1:], first[..., :-1]),
-        (first, CounterRNG(3, 8, [str(image) for image in range(128)]).uniform((128, 40, 64), CPU)),
-    ]
-    for a, b in pairs:
-        assert abs(correlation(a, b)) < 0.01  # five deviations for 330,000 pairs are 0.009
-
-
 @settings(max_examples=25, deadline=None)
 @given(order=st.permutations(range(6)), rows=st.integers(1, 4), words=st.integers(1, 9))
 def test_an_image_has_its_numbers_whatever_the_batch(order, rows, words):
@@ -68,12 +50,6 @@ def test_how_long_a_loop_over_time_is_changes_nothing_behind_it(rounds, others, 
     every = [*numbers, behind]
     for number, one in enumerate(every):
         assert all((one == other).float().mean() < 0.01 for other in every[:number])
-
-
-def test_a_loop_that_draws_nothing_is_none():
-    plain, looped = CounterRNG(0, 0, ["a"]), CounterRNG(0, 0, ["a"])
-    assert list(looped.timesteps("abc")) == ["a", "b", "c"]
-    assert torch.equal(looped.uniform((1, 9), CPU), plain.uniform((1, 9), CPU))
 
 
 def test_a_number_of_all_images_does_not_depend_on_which_there_are():

@@ -37,7 +37,6 @@ def rows(part: str) -> dict[str, list[str]]:
 def test_it_has_values_defaults_and_descriptions():
     every = rows(PAGE)
     assert every["training.epochs"][:2] == ["whole number ≥ 1", "required"]
-    assert every["training.ema_decay"][:2] == ["number ≥ 0, < 1 or `null`", "`null`"]
     assert every["encoder.trained"][2].startswith("Train the whole backbone, nothing of it, or the listed modules")
 
 

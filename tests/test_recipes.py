@@ -250,15 +250,15 @@ def test_recipes_are_found_by_name_and_a_path_takes_precedence(tmp_path: Path, m
 
 
 def test_a_wrong_name_is_answered_with_the_nearest():
-    nearest = "no recipe of showtell has that name; the nearest are "
     for given, suggestion in (
-        ("sat_soft", f"{nearest}coco-mini/sat_soft, folder/sat_soft, scenes/"),
-        ("foldr/sat_soft", f"{nearest}coco-mini/sat_soft, folder/sat_soft"),
-        ("recipes/scenes/stak.yaml", f"{nearest}scenes/stack"),
-        ("folder", "the recipes in folder are folder/corrections, folder/sat_soft, folder/sat_soft_pretrained."),
-        ("qqq", "no recipe of showtell has that name; they are in coco, coco-mini, flickr30k, flickr8k, folder, scen"),
+        ("sat_soft", 'did you mean "scenes/sat_soft"? Known: coco-mini/sat_soft, folder/sat_soft, scenes/sat_soft.'),
+        ("foldr/sat_soft", 'did you mean "folder/sat_soft"? Known: coco-mini/sat_soft, folder/sat_soft, '),
+        ("recipes/scenes/stak.yaml", 'did you mean "scenes/stack"? Known: scenes/att2in, '),
+        ("folder", "Known: folder/corrections, folder/sat_soft, folder/sat_soft_pretrained."),
+        ("qqq", "Known: coco-mini/, coco/, flickr30k/, flickr8k/, folder/, scenes/."),
     ):
         with pytest.raises(RecipeError) as caught:
             load_recipe(given)
-        message = f"There is no recipe {given}: it is not the path of a file, and {suggestion}"
+        message = f"There is no recipe {given}: it is not the path of a file, and no recipe of showtell has that name; "
+        message += suggestion
         assert str(caught.value).startswith(message)

@@ -7,7 +7,6 @@ import collections
 import io
 import os
 import pickle
-import random
 import subprocess
 import sys
 import zipfile
@@ -89,13 +88,6 @@ def test_a_module_of_a_class_that_is_not_there(tmp_path: Path, write: Write, mon
     content = read_torch_file(tmp_path / "x.pth")
     assert same(module_tensors(content["net"]), module.state_dict())
     assert content["optimiser"].attributes["param_groups"][0]["lr"] == 1e-3
-
-
-def test_a_module_within_itself_is_refused() -> None:
-    module = StandIn()
-    module.state = {"_modules": {"self": module}}
-    with pytest.raises(WeightsError, match=r"StandIn contains itself\.$"):
-        module_tensors(module)
 
 
 class Settings(dict[str, int]):
@@ -222,20 +214,3 @@ def test_files_of_other_kinds_are_named(tmp_path: Path) -> None:
         with pytest.raises(WeightsError) as raised:
             load(content, tmp_path)
         assert message in str(raised.value) and str(raised.value).startswith(str(tmp_path / "x.pkl")), name
-
-
-@every_format
-def test_damaged_files_are_read_or_refused(tmp_path: Path, write: Write) -> None:
-    write({"w": torch.arange(3.0), "n": np.arange(3), "o": argparse.Namespace(a=nn.Linear(1, 1))}, tmp_path / "x.pth")
-    whole, rng = (tmp_path / "x.pth").read_bytes(), random.Random(0)
-    for end in range(1, len(whole), 41):
-        with pytest.raises(WeightsError, match=r"x\.pkl is damaged, or no file of torch\.save or pickle \("):
-            load(whole[:end], tmp_path)
-    for _ in range(150):
-        damaged = bytearray(whole)
-        for _ in range(rng.randint(1, 4)):
-            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
-        try:
-            load(bytes(damaged), tmp_path)
-        except WeightsError as error:
-            assert str(error).startswith(str(tmp_path)) and str(error).endswith(".")

@@ -33,7 +33,7 @@ _NAMES = {
         "ShowtellError", "TrainingError", "UsageError", "WeightsError",
     ),
     "evaluation": ("Evaluation", "evaluate"),
-    "explanations": ("Explanation", "explain"),
+    "explanations": ("Explanation",),
     "scores": ("ScoreReport", "score"),
     "training": ("Recipe", "TrainingResult", "load_recipe", "train"),
 }  # fmt: skip
@@ -61,7 +61,6 @@ if TYPE_CHECKING:  # what editors and mypy see; a test holds it equal to the tab
     from showtell.evaluation import Evaluation as Evaluation
     from showtell.evaluation import evaluate as evaluate
     from showtell.explanations import Explanation as Explanation
-    from showtell.explanations import explain as explain
     from showtell.scores import ScoreReport as ScoreReport
     from showtell.scores import score as score
     from showtell.training import Recipe as Recipe

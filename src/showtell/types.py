@@ -81,17 +81,14 @@ class PreparedBatch(TensorRecord):
 
     images: Tensor | tuple[Tensor, ...]  # (B, 3, height, width) uint8, or B of (3, height, width), prepared
     windows: Tensor  # (B, 4) the part of each photo that its image shows: left, top, right, bottom in its pixels
-    boxes: tuple[Tensor, ...] | None = None  # B of (n, 4) that the dataset brings, corners in pixels of the photo
 
     @classmethod
-    def of(
-        cls, images: Tensor | Sequence[Tensor], windows: Tensor | None = None, boxes: Sequence[Tensor] | None = None
-    ) -> Self:
+    def of(cls, images: Tensor | Sequence[Tensor], windows: Tensor | None = None) -> Self:
         """Prepared images; without windows each of them is the whole photo."""
         if windows is None:
             whole = [(0, 0, image.shape[-1], image.shape[-2]) for image in images]
             windows = torch.tensor(whole, dtype=torch.float32, device=images[0].device)
-        return cls(images if isinstance(images, Tensor) else tuple(images), windows, tuple(boxes) if boxes else None)
+        return cls(images if isinstance(images, Tensor) else tuple(images), windows)
 
     def __len__(self) -> int:
         return len(self.windows)

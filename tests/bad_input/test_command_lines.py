@@ -68,7 +68,6 @@ ROWS: list[Row] = [
     ("check binary", "data check b.json", "b.json is in UTF-16; save it as JSON", text("b.json", b"\xff\xfe\0" * 9)),
     ("check nothing", "data check e", f"e {DATASET_FORMS} a folder with 0 images", lambda: Path("e").mkdir()),
     ("get what", "data get", "Which dataset? Known: flickr8k, flickr30k, coco", None),
-    ("split again", "data split scenes", "scenes has splits already", None),
     # --- features
     ("no such split", f"{FEATURES} --split tset", 'scenes has no split "tset": did you mean "test"?', None),
     ("store on a dataset", "features scenes --encoder small_cnn --out scenes", "scenes holds other files (", None),

@@ -21,7 +21,7 @@ READS = [
     "features --from % --out new", "train %", "train r.yaml training.start_from=% --out new",
     "train r.yaml data.features=%/x encoder.trained=false --out new", "report % --out a.html",
     "report run --out a.html --data %", "evaluate run/best scenes --document-frequency %", "caption % scenes",
-    "caption run/best %", "explain run/best scenes/images/000001.png --references % --out a.html",
+    "caption run/best %",
     "score pred.json % --references ref.json", "doctor run/best --data %",
 ]  # fmt: skip
 

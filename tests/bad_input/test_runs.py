@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import yaml
-
 from tests.bad_input.conftest import Captured, everything, refused, run
 from tests.bad_input.test_machine import room_for
 
@@ -37,35 +35,6 @@ def test_a_damaged_training_state_is_refused(world: Path, capsys: Captured) -> N
     sentence = refused(capsys, RESUME)
     assert sentence.startswith(f"The training state is damaged: {tensors} cannot be read (No such file or directory")
     assert sentence.endswith("begin anew with another --out, from its best/ with training.start_from.")
-
-
-LINES = [
-    *[(line, "is not a JSON object; the log is damaged") for line in (b"[]", b"3", b"null")],
-    (b"[" * 5000, "nested too deeply"),
-    (b'{"step": 1, "epoch": 1, "loss": ' + b"9" * 5000 + b"}", "too many digits"),
-    (b'{"step": 1,', "is not valid JSON"),
-]
-
-
-def test_a_report_names_the_damaged_line_of_a_log(world: Path, capsys: Captured) -> None:
-    first, rest = Path("run/log.jsonl").read_bytes().split(b"\n", 1)
-    for line, reason in LINES:
-        Path("run/log.jsonl").write_bytes(first + b"\n" + line + b"\n" + rest)
-        sentence = refused(capsys, "report run --out r.html --no-score")
-        assert sentence.startswith("Line 2 of run/log.jsonl ") and reason in sentence
-    assert not Path("r.html").exists()
-
-
-def test_a_report_of_a_damaged_run_is_refused(world: Path, capsys: Captured) -> None:
-    recipe = yaml.safe_load(Path("run/recipe.yaml").read_text())
-    damaged = [("last/training/state.json", content) for content in ("[]", "3", '{"progress": {"step": "x"}}')]
-    damaged += [("recipe.yaml", yaml.safe_dump({**recipe, section: 3})) for section in ("data", "training")]
-    damaged += [("recipe.yaml", "a: ["), ("log.jsonl", '{"epoch": 1}\n')]
-    for name, content in damaged:
-        kept = Path("run", name).read_text()
-        Path("run", name).write_text(content)
-        assert refused(capsys, "report run --out r.html --no-score").startswith("run is damaged: training wrote its ")
-        Path("run", name).write_text(kept)
 
 
 def test_no_room_for_tensorboard(world: Path, capsys: Captured) -> None:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-
-import pytest
 
 import pictures
-import terminal
 from showtell.cli.app import VERBS
 
 FILES = sorted((pictures.DOCS / pictures.FOLDER).iterdir())
@@ -40,34 +36,3 @@ def test_every_picture_is_shown_and_small():
     assert set(FILES) == shown
     assert max(file.stat().st_size for file in FILES) < 80_000
     assert sum(file.stat().st_size for file in FILES) < 1_500_000
-
-
-def test_colours_and_overwritten_lines_are_as_a_terminal_shows_them(tmp_path: Path):
-    pytest.importorskip("pyte", reason="the terminal of make pictures: pip install '.[docs]'")
-    received = terminal.record(
-        [r"printf '\357\273\277half\r\033[1;31m<full>\033[0m\n'", "tput cols &&\\\n  printf '%s' end"], tmp_path
-    )
-    picture = terminal.draw(received, "two & more")
-    assert "<desc>two &amp; more</desc>" in picture
-    assert '<tspan fill="#ff7b72" font-weight="bold">&lt;full&gt;</tspan></text>' in picture and "half<" not in picture
-    printed = re.sub(r"<[^>]+>", "", picture)
-    assert "\n$ tput cols &amp;&amp;\\\n&gt;   printf '%s' end\n100\nend\n" in printed
-
-
-def test_a_command_that_fails_is_shown(tmp_path: Path):
-    with pytest.raises(SystemExit, match=r"^ls nowhere ended with status 2:\nls: .*nowhere"):
-        terminal.record(["ls nowhere"], tmp_path)
-
-
-def test_a_server_is_looked_at_and_then_interrupted(tmp_path: Path):
-    script = "import time\nprint('http://x', 'Ctrl-C ends it.', flush=True)\ntime.sleep(60)"
-    (tmp_path / "server.py").write_text(script, encoding="utf-8")
-    seen: list[str] = []
-    received = terminal.record(["python server.py 2> /dev/null"], tmp_path, seen.append)
-    assert seen == ["http://x Ctrl-C ends it.\r\n"]
-    assert received.endswith(b"^C")
-
-
-def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(SystemExit, match=r"^There is no picture captoin; there are quickstart, .*caption, "):
-        list(pictures.make(["captoin"]))

@@ -91,7 +91,6 @@ WRONG = [
     ("caption {ours} {photo} --dtype bf16", "computes in fp32; leave bf16 out"),
     ("caption {ours} {photo} --prompt a", "takes no prompt: "),
     ("explain {blip} {photo} --occlusion mean", 'has no occlusion method "mean"'),
-    ("grounding {blip} {data}", "this needs a checkpoint of showtell"),
     (
         "train scenes/sat_soft training.start_from={blip} data.path={data} --out {out}",
         "which captions here but is not trained here",

@@ -37,15 +37,6 @@ def test_the_licence_is_shown_before_anything_is_fetched(
     assert out == f"{tmp_path / 'f'}\n\nNext: showtell data check {tmp_path / 'f'}\n"
 
 
-def test_photos_that_must_be_asked_for(tmp_path: Path, capsys: Captured) -> None:
-    status, out, err = run(capsys, "data", "get", "flickr30k", "--to", str(tmp_path), "--only", "images")
-    assert (status, out) == (2, "")
-    assert err.splitlines()[-1] == (
-        "showtell: The photos of Flickr30k are given out on request: fill in the form at "
-        "https://forms.illinois.edu/sec/229675 and unpack what you get into the folder images/ of the dataset."
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

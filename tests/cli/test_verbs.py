@@ -17,10 +17,10 @@ from typer.main import get_command
 from showtell import __version__
 from showtell.cli import main
 from showtell.cli.app import VERBS, make_app
-from showtell.errors import one_line, printable, shorten
+from showtell.errors import one_line, printable
 from tests.cli.test_caption import run
 
-FILES = {"caption", "evaluate", "explain", "grounding", "report"}  # whose --out is a file
+FILES = {"caption", "evaluate", "explain", "report"}  # whose --out is a file
 FOLDERS = {"quickstart", "features", "train", "import"}
 
 
@@ -110,28 +110,6 @@ def test_what_a_terminal_would_act_on_is_escaped():
     for odd in ("\x1b[31m", "\n", "\r", "\x00", "\x9b", "\u2028", "\u202e", "\ud800", "\udcff", "\t"):
         assert odd not in printable(f"a{odd}b") and "\\" in printable(odd)
         assert odd not in one_line(f'There is no "a{odd}b".')
-
-
-def test_what_a_message_quotes_is_shortened():
-    assert shorten("x" * 200) == "x" * 200
-    long = one_line(f'The split "{"x" * 9000}" of {"y" * 9000} is not among {", ".join(map(str, range(9000)))}; use a.')
-    assert len(long) <= 2000
-    assert long.startswith('The split "xxx') and long.endswith("; use a.")
-
-
-def test_no_argument_makes_a_message_of_thousands_of_characters(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for command in (
-        ["data", "check", "x" * 5000],
-        ["train", "r.yaml", "training." + "x" * 5000 + "=1"],
-        ["score", "p" * 4000],
-        ["caption", "c", "x" * 5000 + ".jpg"],
-        ["x" * 5000],
-        ["caption", "--" + "x" * 5000],
-        ["caption", "c", "p", "--search", "x" * 5000],
-    ):
-        status, out, err = run(capsys, *command)
-        assert (status, out) == (2, "") and len(err) < 2100
 
 
 # --- standard output ---

@@ -54,15 +54,6 @@ def test_splits_come_in_their_usual_order_with_images_of_the_same_name_kept_apar
     assert [record.path.parent.name for record in dataset.records] == ["train2017", "val2017", "test2017"]
 
 
-def test_captions_of_2014_with_photos_named_as_in_2017(tmp_path: Path) -> None:
-    images = listed(9, name="COCO_val2014_{:012}.jpg")
-    write_coco(tmp_path / "annotations/captions_val2014.json", images, captioned(9), photos=None)
-    write_photo(tmp_path / "val2014" / "000000000009.jpg")
-    dataset = read_dataset(tmp_path)
-    assert dataset.problems == dataset.warnings == ()
-    assert dataset.records[0].path == tmp_path / "val2014" / "000000000009.jpg"
-
-
 def test_a_file_recognised_by_its_content_alone(tmp_path: Path) -> None:
     write_coco(tmp_path / "annotations" / "mine.json", listed(*range(40)), captioned(*range(40)))
     write_coco(tmp_path / "annotations" / "other.json", [], [{"id": 1}], photos=None)  # no captions in it
@@ -75,14 +66,6 @@ def test_a_file_recognised_by_its_content_alone(tmp_path: Path) -> None:
         f"{splits['train']} train, {splits['val']} val, {splits['test']} test; files called captions_train.json, "
         "captions_val.json and captions_test.json would choose them.",
     )
-
-
-def test_what_is_not_recognised(tmp_path: Path) -> None:
-    (tmp_path / "empty.json").touch()
-    (tmp_path / "results.json").write_text('[{"image_id": 1, "caption": "A dog."}]')
-    write_coco(tmp_path / "instances_train.json", [], [{"id": 1, "bbox": [1, 2, 3, 4]}], photos=None)
-    assert not any(map(coco.recognises, tmp_path.iterdir()))
-    assert not coco.recognises(tmp_path)
 
 
 # --- what is wrong with a captions file ---
@@ -174,21 +157,6 @@ def test_boxes_with_the_names_of_their_categories(tmp_path: Path) -> None:
     assert read_dataset(tmp_path / FILE).records == (one, two)
 
 
-def test_outlines_are_cut_out_and_nothing_else(tmp_path: Path) -> None:
-    tricky = 'a "segmentation": [1, 2] in a text'
-    file = tmp_path / "instances.json"
-    content = {
-        "categories": [{"name": tricky, "segmentation": [[1.0, 2], [3]], "id": 3}],
-        "annotations": [{"segmentation": []}, {"segmentation": {"counts": [1]}}, {"bbox": [1, 2]}],
-    }
-    for indent in (None, 2):
-        file.write_text(json.dumps(content, indent=indent))
-        assert coco._without_outlines(file) == {
-            "categories": [{"name": tricky, "segmentation": None, "id": 3}],
-            "annotations": [{"segmentation": None}, {"segmentation": {"counts": [1]}}, {"bbox": [1, 2]}],
-        }
-
-
 A_WRONG_BOX_IS_LEFT_OUT = [
     None,
     instance(9, 1, category=2),
@@ -213,23 +181,6 @@ def test_a_wrong_box_is_left_out(tmp_path: Path) -> None:
             ],
         )
         assert len(read_dataset(folder).records[0].boxes or ()) == 1
-
-
-A_BROKEN_INSTANCES_FILE_COSTS_THE_BOXES_ONLY = [
-    ('{"annotations": ["', "is not valid JSON: Unterminated string starting at at line 1, column 18."),
-    (
-        '{"annotations": []}',
-        "is not a COCO file: it should be an object with the lists annotations and categories, and has no categories.",
-    ),
-]
-
-
-def test_a_broken_instances_file_costs_the_boxes_only(tmp_path: Path) -> None:
-    for folder, (content, reason) in in_folders(tmp_path, A_BROKEN_INSTANCES_FILE_COSTS_THE_BOXES_ONLY):
-        with_instances(folder).write_text(content)
-        expected = f"No boxes were read: …/annotations/instances_train.json {reason}"
-        assert sentences(folder) == ([], [expected])
-        assert read_dataset(folder).records[0].boxes is None
 
 
 # --- groundings ---
@@ -294,13 +245,3 @@ def test_coco_mini_is_read_whole(shared_data: Path) -> None:
             (r.image_id, b.id, b.x, b.y, b.width, b.height, b.category) for r in records.values() for b in r.boxes or ()
         )
     assert sum(len(record.captions) for record in dataset.records) == 725
-
-
-def test_scenes_are_read_as_any_dataset_with_their_groundings(tiny_scenes: Path) -> None:
-    dataset = read_dataset(tiny_scenes)
-    assert (dataset.format, dataset.problems, dataset.warnings) == ("coco", (), ())
-    assert list(dataset.splits) == ["train", "val", "test", "test_compositional"]
-    assert all(record.boxes and len(record.captions) == len(record.groundings or ()) for record in dataset.records)
-    written = json.loads((tiny_scenes / "annotations/captions_test.json").read_text())["annotations"]
-    read = [span for record in dataset.split("test") for spans in record.groundings or () for span in spans]
-    assert read == [Grounding(g["first"], g["end"], tuple(g["boxes"])) for a in written for g in a["grounding"]]

@@ -19,8 +19,6 @@ from showtell.datasets import download, read_dataset
 from showtell.datasets.check import check_dataset
 from showtell.datasets.download import SOURCES, Archive, Source, download_dataset
 from showtell.errors import DataError
-from showtell.files import locked
-from showtell.processes import LOCK_NAME
 from tests.datasets.makers import in_folders, write_photo
 
 
@@ -100,7 +98,7 @@ def source(*archives: Archive, by_hand: str = "") -> Source:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.name != LOCK_NAME)
+    return sorted(path.name for path in folder.iterdir())
 
 
 def assert_whole(folder: Path) -> None:
@@ -109,21 +107,6 @@ def assert_whole(folder: Path) -> None:
     assert {path.name: path.read_bytes() for path in (folder / "images").iterdir()} == {
         Path(name).name: content for name, content in PHOTOS.items() if name.startswith("Photos/")
     }
-
-
-def test_a_file_is_fetched_verified_and_unpacked(server: Server, tmp_path: Path) -> None:
-    server.files["/a.zip"] = ZIP
-    messages: list[str] = []
-    assert download_dataset(source(archive(server, "/a.zip")), tmp_path / "new", notify=messages.append) == ["images"]
-    assert_whole(tmp_path / "new")
-    assert messages == [f"downloading {server.url}/a.zip (1 MB)", "unpacking photos.zip"]
-
-
-def test_what_is_there_is_not_fetched_again(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    messages: list[str] = []
-    assert download_dataset(source(archive(server, "/a.zip")), tmp_path, notify=messages.append) == []
-    assert messages == [f"{tmp_path}/images exists already and is skipped."] and server.asked == []
 
 
 def test_a_broken_connection_is_gone_on_with(server: Server, tmp_path: Path) -> None:
@@ -170,18 +153,6 @@ def test_mirrors_are_tried_in_turn(server: Server, tmp_path: Path) -> None:
         assert reason.startswith(f"/{name}.zip: its sha256 is ")
 
 
-def test_where_no_mirror_has_it_the_sentence_says_why(server: Server, tmp_path: Path) -> None:
-    elsewhere = replace(archive(server, "/gone.zip"), urls=(f"{server.url}/gone.zip", "http://127.0.0.1:9/a.zip"))
-    with pytest.raises(DataError) as raised:
-        download_dataset(source(elsewhere), tmp_path)
-    assert str(raised.value) == (
-        f"photos.zip could not be downloaded ({server.url}/gone.zip: the server answers 404 Not Found; "
-        "http://127.0.0.1:9/a.zip: [Errno 111] Connection refused); run the same command again to resume, or put "
-        f"the file into {tmp_path} yourself."
-    )
-    assert names(tmp_path) == []
-
-
 def test_what_came_before_the_connection_died_for_good_is_kept(server: Server, tmp_path: Path) -> None:
     server.files["/a.zip"] = ZIP
     server.stops_after["/a.zip"] = [50_000, 0]
@@ -215,13 +186,6 @@ def test_members_that_point_outside_stay_inside(server: Server, tmp_path: Path) 
     assert names(tmp_path) == ["new"] and names(tmp_path / "new") == ["images"]
 
 
-def test_an_archive_of_something_else_is_named(server: Server, tmp_path: Path) -> None:
-    content = zipped({"readme.txt": b"nothing"})
-    server.files["/a.zip"] = content
-    with pytest.raises(DataError, match=r"photos\.zip holds no Photos/: it is not the file that it should be"):
-        download_dataset(source(archive(server, "/a.zip", content=content)), tmp_path)
-
-
 def test_room_on_the_disk_is_seen_to_first(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server.files["/a.zip"] = ZIP
     large = replace(archive(server, "/a.zip"), megabytes=3 * 2**10)
@@ -231,31 +195,6 @@ def test_room_on_the_disk_is_seen_to_first(server: Server, tmp_path: Path, monke
     with pytest.raises(DataError, match=r"photos\.zip needs 6\.0 GB in .* until it is unpacked, and 5\.0 GB are free"):
         download_dataset(source(large), tmp_path)
     assert server.asked == []
-
-
-def test_two_at_once_are_kept_apart(server: Server, tmp_path: Path) -> None:
-    with locked(tmp_path / LOCK_NAME), pytest.raises(DataError, match="Another program is downloading into"):
-        download_dataset(source(archive(server, "/a.zip")), tmp_path)
-
-
-def test_what_must_be_asked_for_by_hand(server: Server, tmp_path: Path) -> None:
-    captions = replace(archive(server, "/a.zip"), holds="captions")
-    with pytest.raises(DataError, match=r"^Ask for it\.$"):
-        download_dataset(source(captions, by_hand="Ask for it"), tmp_path, only="images")
-
-
-def test_every_source_says_what_it_must() -> None:
-    assert list(SOURCES) == ["flickr8k", "flickr30k", "coco"]
-    for described in SOURCES.values():
-        assert {archive.holds for archive in described.archives} | ({"images"} if described.by_hand else set()) == {
-            "captions",
-            "images",
-        }
-        for one in described.archives:
-            assert one.urls and all(url.startswith(("https://", "http://")) for url in one.urls)
-            algorithm, digest = one.digest.split(":")
-            assert len(digest) == 2 * hashlib.new(algorithm).digest_size
-            assert one.inside.endswith("/") or one.inside == one.target
 
 
 def test_what_was_fetched_is_a_dataset(server: Server, tmp_path: Path) -> None:

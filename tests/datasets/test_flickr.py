@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from showtell.datasets import flickr, read_dataset
+from showtell.datasets import read_dataset
 from tests.datasets.makers import in_folders, sentences, write_photo
 
 TOKEN = "a.jpg#0\tA dog , running .\na.jpg#1\tA dog .\nb.jpg#0\tA cat .\n"
@@ -55,15 +55,6 @@ def test_plain_captions_are_preferred_and_the_lemmatised_read_when_named(tmp_pat
     assert read_dataset(tmp_path / "F.lemma.token.txt").records[0].captions[0] == "A dog , run ."
 
 
-def test_without_lists_splits_are_drawn(tmp_path: Path) -> None:
-    write(tmp_path, {"Flickr8k.token.txt": TOKEN})
-    assert sentences(tmp_path)[1] == [
-        "Flickr8k.token.txt has no splits, so they were drawn by the images' names: 2 train, 0 val, 0 test; "
-        "the official lists beside the captions, such as Flickr_8k.trainImages.txt, would choose them."
-    ]
-    assert read_dataset(tmp_path).split_lists_folder == tmp_path
-
-
 def test_images_in_no_list_are_left_out_and_unknown_ones_said(tmp_path: Path) -> None:
     text = TOKEN + "a.jpg.1#0\tA dog .\n"
     write(tmp_path, {"Flickr8k.token.txt": text, "Flickr_8k.testImages.txt": "b.jpg\nc.jpg\n"})
@@ -88,12 +79,6 @@ def test_mistakes(tmp_path: Path) -> None:
     for folder, (content, problem) in in_folders(tmp_path, MISTAKES):
         write(folder, {"captions.token": content, **LISTS})
         assert sentences(folder)[0] == [problem]
-
-
-def test_other_text_is_not_recognised(tmp_path: Path) -> None:
-    write(tmp_path, {"captions.txt": "A dog, running.\n", "x.token": "a\tb\n", "results.csv": "image,label\n"})
-    assert not flickr.recognises(tmp_path)
-    assert not any(map(flickr.recognises, tmp_path.iterdir()))
 
 
 @pytest.mark.shared

@@ -2,7 +2,7 @@ import itertools
 import json
 from pathlib import Path
 
-from showtell.datasets import jsonl, read_dataset
+from showtell.datasets import read_dataset
 from tests.datasets.makers import in_folders, sentences, write_photo
 
 A = {"image": "a.jpg", "captions": ["A dog.", "A dog, running."], "split": "train"}
@@ -91,12 +91,3 @@ def test_mistakes(tmp_path: Path) -> None:
     for folder, (line, problem) in in_folders(tmp_path, MISTAKES):
         write(folder, A, line)
         assert sentences(folder)[0] == [problem]
-
-
-def test_what_is_not_recognised(tmp_path: Path) -> None:
-    write(tmp_path, {"image_id": 1, "caption": "A."}, name="captions.json", photos="")  # results, not a dataset
-    write(tmp_path, {"image": "a.jpg"}, name="a.jsonl", photos="")
-    write(tmp_path, "A dog.", name="b.jsonl", photos="")
-    write(tmp_path, "", name="c.jsonl", photos="")
-    (tmp_path / "d.json").write_text("[" * 100_000)
-    assert not jsonl.recognises(tmp_path) and not any(map(jsonl.recognises, tmp_path.iterdir()))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from showtell.datasets import Box, coco, karpathy, read_dataset
+from showtell.datasets import Box, coco, read_dataset
 from tests.datasets.makers import captioned, in_folders, listed, sentences, write_coco, write_photo
 
 
@@ -88,31 +88,3 @@ def test_mistakes(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         write(folder, image("a.jpg"), entry, photos="a.jpg b.jpg")
         assert sentences(folder)[0][0].startswith(problem)
-
-
-BROKEN_FILES = [
-    ('[{"images": 1, "sentences": 1, "split": 1}]', '…/d.json should be a JSON object with a list "images".'),
-    ('{"images": 3, "sentences": 1, "split": 1}', '…/d.json should be a JSON object with a list "images".'),
-    ('{"images": [{"sentences": [], "split":', "…/d.json is not valid JSON: Expecting value at line 1, column 39."),
-]
-
-
-def test_broken_files(tmp_path: Path) -> None:
-    for folder, (text, problem) in in_folders(tmp_path, BROKEN_FILES):
-        (folder / "d.json").write_text(text)
-        assert sentences(folder)[0] == [problem]
-
-
-def test_several_files_are_a_problem(tmp_path: Path) -> None:
-    for name in ("dataset_coco.json", "dataset_flickr8k.json"):
-        write(tmp_path, image("a.jpg"), name=name, photos="a.jpg")
-    assert sentences(tmp_path)[0] == [
-        "2 Karpathy files in …: dataset_coco.json, dataset_flickr8k.json; name one of them."
-    ]
-
-
-def test_what_is_not_recognised(tmp_path: Path) -> None:
-    write_coco(tmp_path / "captions_train.json", listed(1), captioned(1), photos=None)
-    write_coco(tmp_path / "mine.json", listed(1), captioned(1), photos=None)
-    assert not karpathy.recognises(tmp_path)
-    assert not karpathy.recognises(tmp_path / "mine.json")

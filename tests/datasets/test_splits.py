@@ -1,6 +1,5 @@
 """Splits: the names of files that say them, lists that choose them, and those that are drawn."""
 
-import json
 import string
 from collections import Counter
 from pathlib import Path
@@ -11,9 +10,7 @@ from hypothesis import strategies as st
 from showtell.datasets import read_dataset
 from showtell.datasets.records import CaptionDataset, CaptionRecord, Grounding
 from showtell.datasets.splits import draw_splits, split_name, split_of_file
-from tests.cli.test_data_check import Captured
-from tests.cli.test_data_check import run as run_verb
-from tests.datasets.makers import captioned, listed, sentences, write_coco, write_photo, write_table
+from tests.datasets.makers import captioned, listed, sentences, write_coco, write_table
 
 TABLE = "image,caption\na.jpg,A.\nsea/b.jpg,B.\nland/b.jpg,B.\nc.jpg,C.\n"
 PHOTOS = "a.jpg sea/b.jpg land/b.jpg c.jpg"
@@ -21,10 +18,6 @@ PHOTOS = "a.jpg sea/b.jpg land/b.jpg c.jpg"
 
 def splits_of(path: Path) -> dict[str, str]:
     return {record.image_id: record.split for record in read_dataset(path).records}
-
-
-def run(capsys: Captured, *arguments: str) -> tuple[int, str, str]:
-    return run_verb(capsys, "data", "split", *arguments)
 
 
 # --- names ---
@@ -92,7 +85,6 @@ def test_lists_name_images_by_file_with_or_without_folder_and_suffix(tmp_path: P
     (tmp_path / "Test.txt").write_text("photos/c.jpg\n")
     assert splits_of(tmp_path) == {"a.jpg": "train", "sea/b.jpg": "train", "land/b.jpg": "val", "c.jpg": "test"}
     assert sentences(tmp_path) == ([], [])
-    assert read_dataset(tmp_path).split_lists_folder is None
 
 
 def test_what_is_wrong_with_lists(tmp_path: Path) -> None:
@@ -127,60 +119,6 @@ def test_a_dataset_that_says_its_splits_needs_no_list(tmp_path: Path) -> None:
     write_table(tmp_path, "image,caption,split\na.jpg,A.,val\n", "a.jpg")
     (tmp_path / "train.txt").write_text("a.jpg\n")
     assert splits_of(tmp_path) == {"a.jpg": "val"}
-
-
-# --- lists that are written ---
-
-
-def test_splits_that_were_drawn_by_name_are_kept(tmp_path: Path, capsys: Captured) -> None:
-    names = [f"{number}.jpg" for number in range(20)]
-    write_table(tmp_path, "image,caption\n" + "".join(f"{name},A.\n" for name in names), " ".join(names))
-    before = splits_of(tmp_path)
-    status, out, _ = run(capsys, str(tmp_path), "--json")
-    counts = Counter(before.values())
-    assert (status, json.loads(out)) == (
-        0,
-        {
-            "splits": {name: counts[name] for name in ("train", "val", "test")},
-            "files": [str(tmp_path / f"{name}.txt") for name in ("train", "val", "test")],
-        },
-    )
-    assert splits_of(tmp_path) == before == draw_splits(names)
-    assert sentences(tmp_path) == ([], [])
-    write_photo(tmp_path / "new.jpg")
-    with (tmp_path / "captions.csv").open("a") as stream:
-        stream.write("new.jpg,A.\n")
-    assert splits_of(tmp_path) == before
-    assert sentences(tmp_path)[1] == [
-        "1 image of captions.csv left out, being in none of test.txt and train.txt and val.txt: new.jpg."
-    ]
-
-
-def test_shares(tmp_path: Path, capsys: Captured) -> None:
-    write_coco(tmp_path / "annotations/mine.json", listed(*range(200)), captioned(*range(200)))
-    status, out, _ = run(capsys, str(tmp_path), "--val", "0.25", "--test", "0")
-    expected = draw_splits(map(str, range(200)), 0.25, 0)
-    assert status == 0 and splits_of(tmp_path) == expected
-    counts = Counter(expected.values())
-    assert counts["test"] == 0 and abs(counts["val"] - 50) < 4 * (200 * 0.25 * 0.75) ** 0.5
-    assert out.splitlines() == [f"{tmp_path / name}.txt: {counts[name]} images" for name in ("train", "val")]
-
-
-def test_refusals(tmp_path: Path, capsys: Captured) -> None:
-    write_table(tmp_path, TABLE, PHOTOS)
-    assert run(capsys, str(tmp_path))[0] == 0
-    before = {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
-    status, _, err = run(capsys, str(tmp_path))
-    assert status == 2 and err.startswith(f"showtell: {tmp_path} has splits already, its own or those of lists beside")
-    status, _, err = run(capsys, str(tmp_path), "--val", "0.5", "--test", "0.5")
-    expected = "--val 0.5 and --test 0.5 leave nothing to train on; together they must be below 1.\n"
-    assert (status, err) == (2, f"showtell: {expected}")
-    assert {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
-    write_photo(tmp_path / "texts/train.jpg")
-    (tmp_path / "texts/train.txt").write_text("A train.")  # the captions of a photo, and no list
-    status, _, err = run(capsys, str(tmp_path / "texts"))
-    assert status == 2 and "train.txt exists already and is not overwritten; give that file another name." in err
-    assert (tmp_path / "texts/train.txt").read_text() == "A train."
 
 
 # --- a part of a dataset ---

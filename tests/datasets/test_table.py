@@ -51,12 +51,6 @@ def test_column_names_delimiters_and_line_ends(tmp_path: Path) -> None:
             assert sentences(path) == ([], [])
 
 
-def test_a_mark_at_the_start_blank_lines_and_empty_cells_at_the_end_do_no_harm(tmp_path: Path) -> None:
-    write_table(tmp_path, "\ufeff\nimage;caption;split;;\n\na.jpg;Ein Hund;train;;\n ;;\n", "a.jpg")
-    assert captions_of(tmp_path) == {"a.jpg": ("Ein Hund",)}
-    assert sentences(tmp_path) == ([], [])
-
-
 def test_photos_in_images_in_a_folder_of_their_own_and_by_bare_name(tmp_path: Path) -> None:
     for photo in ("images/a.jpg", "sea/b.jpg", "photos/c.jpg"):
         write_photo(tmp_path / photo)
@@ -66,19 +60,6 @@ def test_photos_in_images_in_a_folder_of_their_own_and_by_bare_name(tmp_path: Pa
     paths = [record.path.relative_to(tmp_path).as_posix() for record in dataset.records]
     assert paths == ["images/a.jpg", "sea/b.jpg", "photos/c.jpg"]
     assert (dataset.problems, dataset.warnings) == ((), ())
-
-
-def test_a_photo_matched_by_its_bare_name_is_said(tmp_path: Path) -> None:
-    text = SPLIT + "a,A.,train\nlost/b.JPG,B.,train\nc,C.,train\n"
-    write_table(tmp_path, text, "a.jpg b.jpg c.jpg c.png")
-    assert sentences(tmp_path) == (
-        ["1 image file is missing: c; put the files there or take their captions out."],
-        [
-            "2 images are not where captions.csv says and matched by the bare file name: a with …/a.jpg, "
-            "lost/b.JPG with …/b.jpg; check that they fit.",
-            "2 images have no captions, unlike others in the folder, left out: c.jpg, c.png.",
-        ],
-    )
 
 
 def test_ids_of_images_and_of_captions(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from showtell.datasets import read_dataset, text_files
+from showtell.datasets import read_dataset
 from tests.datasets.makers import in_folders, sentences, write_photo
 
 
@@ -27,7 +27,7 @@ def test_a_caption_a_line(tmp_path: Path) -> None:
         ("b.png", ("Ein Hund",)),
         ("c.d.jpeg", ("A cat.",)),
     ]
-    assert set(dataset.splits) == {"train", "val", "test"} and dataset.split_lists_folder == tmp_path
+    assert set(dataset.splits) == {"train", "val", "test"}
     assert len(dataset.warnings) == 1 and dataset.warnings[0].endswith(
         "train.txt, val.txt and test.txt, would choose them."
     )
@@ -66,12 +66,6 @@ def test_mistakes(tmp_path: Path) -> None:
     for folder, (texts, photos, problems, warnings) in in_folders(tmp_path, MISTAKES):
         write(folder / "train", texts, photos)
         assert sentences(folder) == (problems, warnings)
-
-
-def test_what_is_not_recognised(tmp_path: Path) -> None:
-    write(tmp_path, {"notes.txt": "A.", "a/b.txt": "A."}, "c.jpg a/b.jpg")
-    assert not text_files.recognises(tmp_path)
-    assert not text_files.recognises(tmp_path / "notes.txt")
 
 
 def test_texts_that_cannot_be_read_are_named_together(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import torch
 
 from showtell.decoding import beam, greedy
 from showtell.decoding.active_batch import ActiveBatch
-from showtell.models import spread, take_rows
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 from tests.toys import TableDecoder, table_decoder
@@ -51,11 +50,3 @@ def test_where_asking_means_waiting_it_is_asked_every_fourth_step():
     assert active_batch.remaining(~done, 3, last=False).tolist() == [0, 1, 2]  # a quarter is enough to go
     assert ActiveBatch(8, torch.device("cpu")).remaining(torch.arange(8) < 1, 3, last=False) is None  # an eighth is not
     assert active_batch.remaining(done, 0, last=True).tolist() == []
-
-
-def test_an_images_half_of_the_state_is_never_copied():
-    decoder, features = table_decoder(images=3, steps=4, size=6, seed=0)
-    state = decoder.start(features)
-    rows = spread(state, 16)
-    taken = take_rows(rows, torch.zeros(3, 16, dtype=torch.long))
-    assert state.image is rows.image is taken.image and taken.rows.time.shape == (3, 16)

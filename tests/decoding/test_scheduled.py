@@ -77,16 +77,6 @@ def test_coins_and_draws_have_their_probabilities():
     assert abs(both - p * third) < 4 * math.sqrt(p * third / rows)
 
 
-def test_begin_and_padding_stay():
-    decoder, features = table_decoder(images=2, steps=5, size=9, seed=4)
-    inputs = fed(decoder)
-    scheduled(decoder, features, WORDS, 1.0)
-    read = torch.stack(inputs, -1)
-    assert torch.equal(read[..., 0], WORDS[..., 0])
-    assert torch.equal(read == PAD, WORDS == PAD)
-    assert not torch.isin(read[..., 1:], torch.tensor([BEGIN, END])).any()
-
-
 def test_what_is_fed_does_not_depend_on_the_rest_of_the_batch():
     decoder, features = table_decoder(images=2, steps=8, size=9, seed=5)
     words = torch.full((2, 2, 8), 4)

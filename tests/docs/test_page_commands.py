@@ -106,7 +106,6 @@ def check_captions(arguments: list[str]) -> None:
 def test_the_commands_of_the_pages_run(world, monkeypatch, capsys):
     monkeypatch.chdir(world)
     shutil.copytree("runs/mine", "trained")
-    shutil.copytree("mydata", "unsplit")
     wrong = []
     for command in dict.fromkeys(one for commands in RUN.values() for one in commands):
         arguments = shlex.split(command.partition(" | ")[0].removeprefix("showtell "))
@@ -116,9 +115,6 @@ def test_the_commands_of_the_pages_run(world, monkeypatch, capsys):
         if arguments[:2] == ["data", "scenes"]:
             shutil.rmtree(arguments[2], ignore_errors=True)  # as on the reader's machine, where it is not there yet
             arguments = [*arguments[:3], "--images", "60"]
-        if arguments[:2] == ["data", "split"]:
-            shutil.rmtree(arguments[2])
-            shutil.copytree("unsplit", arguments[2])
         if arguments[0] == "caption" and "--out" in arguments:  # which another page has written
             Path(arguments[arguments.index("--out") + 1]).unlink(missing_ok=True)
         if status_of(arguments) != 0:

@@ -15,9 +15,8 @@ from showtell import Captioner
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.captions import ExplainedCaption
 from showtell.decoding import StageView, teacher_forced
-from showtell.errors import ImageError, UsageError
-from showtell.explanations import explain, explain_photos
-from showtell.features import build_encoder, encoder_config
+from showtell.errors import ImageError
+from showtell.explanations import explain_photos
 from showtell.images.loading import prepare_photo
 from showtell.models.hacap import HacapConfig, HacapDecoder
 from showtell.models.sat import SatConfig, SatDecoder
@@ -122,14 +121,6 @@ def test_hard_attention_tells_the_region_that_it_looked_at(captioner, photos):
     assert {word.sampled_region for word in expected.words} == {None}
 
 
-def test_several_captioners_keep_their_order_and_get_names_of_their_own(captioner, tiny_checkpoint, photos):
-    one = explain([captioner, tiny_checkpoint, hard(captioner, "argmax")], photos[0])
-    assert [by.model for by in one.models] == ["sat (1)", "sat (2)", "sat (3)"]
-    assert one.models[0].caption == one.models[1].caption
-    assert one.models[0].caption != one.models[2].caption
-    assert explain(captioner, photos[0]).models[0].model == "sat"
-
-
 def test_what_is_no_image_costs_only_itself(captioner, photos, tmp_path):
     bad = tmp_path / "bad.jpg"
     bad.write_text("no picture")
@@ -140,16 +131,6 @@ def test_what_is_no_image_costs_only_itself(captioner, photos, tmp_path):
     assert explanations[photos[1]].models[0].caption == captioner.explain(photos[1]).models[0].caption
     with pytest.raises(ImageError, match=r"bad.jpg is not an image: it holds text"):
         captioner.explain(given)
-
-
-def test_the_kept_photo_is_small_and_upright(captioner, tmp_path):
-    photo = Image.new("RGB", (2000, 1000), "white")
-    exif = Image.Exif()
-    exif[274] = 6
-    photo.save(tmp_path / "side.jpg", exif=exif)
-    explanation = captioner.explain(tmp_path / "side.jpg")
-    assert explanation.size == (1000, 2000)
-    assert explanation.photo.size == (320, 640)
 
 
 def test_json_is_plain_and_complete(captioner, photos):
@@ -207,24 +188,6 @@ def test_each_stage_has_its_own_caption_and_its_own_attention(captioner, photos)
     (alone,) = stack.explain(photos[0], stage=1).models[0].captions
     assert alone == by.captions[1]
     assert json.loads(json.dumps(stack.explain(photos[0]).to_json()))["models"][0]["captions"][0]["title"]
-
-
-def test_boxes_of_a_dataset_reach_encoders_that_look_at_them(captioner, photos):
-    torch.manual_seed(0)
-    grid = {"name": "small_cnn", "image_size": 48, "widths": [8, 16]}
-    config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4)
-    regions = like(captioner, SatDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary)))
-    regions.encoder = build_encoder(encoder_config({"name": "roi_grid", "backbone": grid})).eval()
-    boxes = [torch.tensor([[0.0, 0, 20, 20], [10, 10, 40, 48]]), torch.tensor([[5.0, 5, 30, 30]])]
-    explanations = explain_photos({"grid": captioner, "regions": regions}, photos[:2], boxes=boxes)
-    for own, (_, explanation) in zip(boxes, explanations, strict=True):
-        grid, by = explanation.models
-        assert grid.grid == (12, 12)
-        assert by.grid is None
-        torch.testing.assert_close(by.boxes, own)
-        assert by.caption.attention.shape == (len(by.caption.words), len(own))
-    with pytest.raises(UsageError, match="looks at boxes that its dataset brings"):
-        regions.explain(photos[0])
 
 
 def test_hacap_has_its_subgoals(captioner, photos):

@@ -252,12 +252,6 @@ def test_a_photo_without_a_proposal_is_one_region(encoder):
     assert features.regions.boxes[0].tolist() == [[0, 0, 55.5, 39.5]]  # from the first to the last pixel of the image
 
 
-def test_names_are_those_of_the_release(encoder):
-    assert (len(encoder.categories), len(set(encoder.categories)), len(set(encoder.attributes))) == (1601, 1601, 400)
-    assert encoder.categories[:3] == ("__background__", "yolk", "goal") and encoder.categories[-1] == "buoy"
-    assert encoder.attributes[:2] == ("gray", "multi colored") and encoder.attributes[-1] == "leaning"
-
-
 def test_an_explanation_has_what_regions_are_called(encoder):
     photo = Image.fromarray(noise(60, 90, 1).permute(1, 2, 0).numpy())
     regions = encoder(stack_photos([encoder.prepare(photo)])).regions

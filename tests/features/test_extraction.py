@@ -16,10 +16,9 @@ import lmdb
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from showtell.datasets import open_dataset
-from showtell.datasets.records import Box, CaptionRecord
+from showtell.datasets.records import CaptionRecord
 from showtell.errors import DataError, ImageError
 from showtell.features import Encoder, build_encoder, encoder_config
 from showtell.features.extraction import extract, fill_store, split
@@ -107,24 +106,6 @@ def test_filling_reads_a_full_store_and_keeps_the_precision_of_another(records, 
     before = (store / "data.mdb").stat().st_mtime_ns
     fill_store(store, encoder, records)
     assert (store / "data.mdb").stat().st_mtime_ns == before
-
-
-def test_boxes_of_the_dataset_reach_encoders_that_take_them(tmp_path):
-    records = []
-    for number in range(1, 5):
-        path = tmp_path / f"{number}.png"
-        Image.new("RGB", (32 + 8 * number, 20)).save(path)
-        boxes = tuple(Box(k, 1.0 + k, 2.0, 5.0 + number, 6.0, "dog") for k in range(number))
-        records.append(CaptionRecord(str(number), path, "train", (), boxes))
-    backbone = {"name": "small_cnn", "image_size": 16, "widths": [4]}
-    encoder = build_encoder(encoder_config({"name": "roi_grid", "backbone": backbone}))
-    extract(encoder, records, tmp_path / "store", batch_size=3)
-    store = FeatureStore(tmp_path / "store")
-    for number in range(1, 5):
-        entry = store[str(number)]
-        assert entry.size == (32 + 8 * number, 20)
-        assert entry.vectors.shape == (number, 4)
-        np.testing.assert_allclose(entry.boxes, [[1 + k, 2, 6 + k + number, 8] for k in range(number)], rtol=1e-5)
 
 
 def test_entries_of_a_batch_have_no_padding():

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import timm
@@ -16,8 +14,6 @@ from torch.nn import functional as F
 from showtell.checkpoint import load_checkpoint
 from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
-from showtell.features.precision import fastest_precision
-from showtell.training.recipe_checks import make_recipe
 from showtell.types import PreparedBatch
 from tests.features.resnet_by_hand import enliven
 
@@ -202,14 +198,6 @@ def test_bf16_is_near_and_part_of_settings_and_fingerprint():
     assert encoder.fingerprint() == fingerprint and torch.equal(encoder(batch).vectors, exact)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="what a processor can do is read in /proc")
-def test_the_fastest_precision_is_one_that_there_is():
-    has_amx = re.search(r"^flags.* amx_bf16 ", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    cpu, both = torch.device("cpu"), ("fp32", "bf16")
-    assert fastest_precision(both, cpu) == ("bf16" if has_amx else "fp32")
-    assert fastest_precision(("fp32",), cpu) == fastest_precision(both, torch.device("meta")) == "fp32"
-
-
 # ---- weights
 
 
@@ -250,19 +238,6 @@ def test_weights_that_cannot_be_had_are_named(hub, tmp_path):
     build_encoder(encoder_config({"name": "resnet34"}), load_weights=False)  # as a checkpoint does
 
 
-def test_weights_of_another_image_size_are_read(tmp_path):
-    """A file of the authors of DINOv2: a tensor more, and positions that are resized."""
-    torch.manual_seed(2)
-    model = timm.create_model("vit_small_patch14_dinov2", num_classes=0)
-    torch.save(model.state_dict() | {"mask_token": torch.zeros(1, model.embed_dim)}, tmp_path / "original.pth")
-    settings = {"name": "vit_small_patch14_dinov2", "weights": str(tmp_path / "original.pth"), "image_size": 56}
-    kept = build_encoder(encoder_config(settings)).backbone.state_dict()
-    grid = model.pos_embed[:, 1:].unflatten(1, (37, 37)).permute(0, 3, 1, 2)
-    resized = F.interpolate(grid, (4, 4), mode="bicubic", antialias=True, align_corners=False)
-    torch.testing.assert_close(kept["pos_embed"][:, 1:], resized.permute(0, 2, 3, 1).flatten(1, 2))
-    assert all(torch.equal(kept[key], value) for key, value in model.state_dict().items() if key != "pos_embed")
-
-
 def test_random_weights_are_a_function_of_their_seed():
     def fingerprint(run: int, **settings) -> str:
         torch.manual_seed(run)
@@ -301,23 +276,6 @@ def test_chosen_modules_learn_and_the_others_stay():
     assert not encoder.eval().backbone.layer4.training
     again = encoder_config(encoder.config.model_dump(mode="json"))  # as in a checkpoint
     assert again == encoder.config and resnet(trained=False).parameter_groups() == []
-
-
-def test_batch_norms_of_trained_modules_can_keep_their_statistics():
-    encoder = resnet(trained=["layer4"], frozen_batch_norm=True).train()
-    before = {name: value.clone() for name, value in encoder.named_buffers()}
-    encoder(PreparedBatch.of(IMAGES))
-    assert all(torch.equal(value, before[name]) for name, value in encoder.named_buffers())
-    block = encoder.backbone.layer4[0]
-    assert block.conv1.training and block.bn1.weight.requires_grad and not block.bn1.training
-
-
-def test_what_learns_is_refused_in_one_sentence(tiny_recipe):
-    for value in ("layer4", [], {}, None, {"layer4": 0.1}, [4]):
-        tiny_recipe["encoder"] = {"name": "resnet18", "weights": "random", "trained": value}
-        with pytest.raises(RecipeError) as error:
-            make_recipe(tiny_recipe)
-        assert "has 1 problem:\n  encoder.trained: should be true, false, or modules of the" in str(error.value), value
 
 
 def test_sizes_and_stages_that_do_not_fit_are_refused():

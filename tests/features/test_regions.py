@@ -14,18 +14,12 @@ from torchvision.models import get_model_weights
 from torchvision.models.detection.image_list import ImageList
 
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
-from showtell.datasets import open_dataset
 from showtell.decoding import DecodingConfig
-from showtell.errors import RecipeError, UsageError, WeightsError
-from showtell.evaluation import caption_records
+from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
 from showtell.features.choosing import DetectorConfig, choose_regions
-from showtell.features.store import FeatureStore
-from showtell.images.boxes import boxes_on_image, boxes_on_photo
-from showtell.images.preprocessing import Preprocessing
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.text.vocabulary import Vocabulary
-from showtell.training import train
 from showtell.types import Features, PreparedBatch
 
 TINY = {
@@ -145,34 +139,6 @@ def test_regions_are_those_of_the_plain_procedure(seed, count, classes, overlap,
 
 
 # --- geometry ---
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    photo=st.tuples(st.integers(20, 700), st.integers(20, 700)),
-    resize=st.sampled_from(["squash", "crop", "fit"]),
-    share=st.floats(0.3, 1),
-    corners=st.tuples(*[st.floats(0, 1)] * 4),
-)
-def test_boxes_on_the_image_are_the_shown_part_of_those_on_the_photo(photo, resize, share, corners):
-    preprocessing = Preprocessing(
-        image_size=64, resize=resize, crop_share=share if resize == "crop" else 1.0, interpolation="bilinear",
-        longest=128 if resize == "fit" else None, mean=(0, 0, 0), deviation=(1, 1, 1),
-    )  # fmt: skip
-    width, height = photo
-    (x1, x2), (y1, y2) = sorted(corners[:2]), sorted(corners[2:])
-    box = torch.tensor([[x1 * width, y1 * height, x2 * width, y2 * height]])
-    window = torch.tensor(preprocessing.window(photo), dtype=torch.float)
-    pixels = preprocessing.prepare(Image.new("RGB", photo))
-    size = (pixels.shape[1], pixels.shape[2])
-    shown = boxes_on_image(box, window, size)
-    assert bool((shown >= 0).all() and (shown <= torch.tensor([size[1], size[0]] * 2)).all())
-    part = torch.cat([box[:, :2].maximum(window[:2]), box[:, 2:].minimum(window[2:])], -1)
-    pixel = max((window[2] - window[0]) / size[1], (window[3] - window[1]) / size[0])  # of the image, in the photo
-    if bool((part[:, 2:] - part[:, :2] > 0.02 * pixel).all()):
-        torch.testing.assert_close(boxes_on_photo(shown, window, size), part, atol=1e-3 * float(pixel), rtol=1e-5)
-    elif bool((part[:, 2:] - part[:, :2] <= 0).any()):
-        torch.testing.assert_close(boxes_on_photo(shown, window, size)[0], window, atol=1e-2, rtol=1e-5)
 
 
 # --- the detector ---
@@ -299,47 +265,6 @@ def test_settings_that_do_not_go_together_are_refused():
             build_encoder(encoder_config(changes))
 
 
-# --- a grid at boxes ---
-
-GRID = {"name": "roi_grid", "backbone": {"name": "small_cnn", "image_size": 64, "widths": [8, 8]}}
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    photo=st.tuples(st.integers(30, 500), st.integers(30, 500)),
-    crop=st.booleans(),
-    corners=st.tuples(*[st.floats(0.1, 0.9)] * 4),
-)
-def test_a_map_of_places_pools_to_the_middle_of_the_box(photo, crop, corners):
-    """The mean of a linear function over a box is its value in the middle."""
-    encoder = build_encoder(encoder_config(GRID)).eval()
-    encoder.preprocessing = encoder.preprocessing.model_copy(update={"resize": "crop" if crop else "squash"})
-    middles = (torch.arange(16) + 0.5) / 16
-    positions = torch.stack([middles.expand(16, 16), middles.view(16, 1).expand(16, 16)])  # x and y of each cell
-    encoder.backbone.maps = lambda images: positions.expand(len(images), -1, -1, -1)
-    window = torch.tensor(encoder.preprocessing.window(photo)).float()
-    (x1, x2), (y1, y2) = sorted(corners[:2]), sorted(corners[2:])
-    shares = torch.tensor([x1, y1, x2 + 0.05, y2 + 0.05])
-    box = window[:2].repeat(2) + shares * (window[2:] - window[:2]).repeat(2)
-    features = encoder(
-        PreparedBatch.of(torch.zeros(1, 3, 64, 64, dtype=torch.uint8), window.unsqueeze(0), [box.unsqueeze(0)])
-    )
-    torch.testing.assert_close(features.vectors[0, 0], (shares[:2] + shares[2:]) / 2, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(features.regions.boxes[0, 0], box, atol=1e-2, rtol=1e-5)
-
-
-def test_a_grid_at_boxes_learns_through_its_backbone():
-    encoder = build_encoder(encoder_config({**GRID, "whole_photo": True}))
-    own = [torch.tensor([[4.0, 4, 30, 30], [10, 20, 60, 60]]), torch.zeros(0, 4)]
-    features = encoder(PreparedBatch.of(torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8), None, own))
-    assert features.is_region.tolist() == [[True, True, True], [True, False, False]]
-    assert features.regions.scores is None and features.regions.labels is None
-    features.vectors.sum().backward()
-    assert all(parameter.grad is not None for parameter in encoder.parameters())
-    with pytest.raises(UsageError, match=r"boxes that its dataset brings \(encoder\.name=roi_grid\)"):
-        encoder(PreparedBatch.of(torch.zeros(1, 3, 64, 64, dtype=torch.uint8)))
-
-
 def captioner(encoder) -> Captioner:
     vocabulary = Vocabulary.build([["a", "cat", "on", "the", "bus"]])
     torch.manual_seed(0)
@@ -366,22 +291,3 @@ def test_a_checkpoint_with_regions_captions_a_raw_photo(encoder, tmp_path):
     for photo, (best, *_) in zip(photos, captions, strict=True):
         assert opened.caption(photo)[0].text == best.text
         assert opened.caption(photo)[0].logprob == pytest.approx(best.logprob, abs=1e-4)
-
-
-def test_a_decoder_learns_from_the_boxes_of_scenes(tiny_recipe, tiny_scenes, tmp_path):
-    backbone = {**tiny_recipe["encoder"], "trained": False, "seed": 1}
-    recipe = {**tiny_recipe, "encoder": {"name": "roi_grid", "backbone": backbone, "whole_photo": True}}
-    with pytest.raises(RecipeError, match=r"looks at the boxes of the dataset, .* set data\.features to a folder"):
-        train(recipe, tmp_path / "refused", quiet=True)
-    recipe["data"] = {**recipe["data"], "features": str(tmp_path / "store")}
-    recipe["training"] = {**recipe["training"], "epochs": 1}
-    run = train(recipe, tmp_path / "run", quiet=True).folder
-    records = open_dataset(tiny_scenes).split("val")
-    store = FeatureStore(tmp_path / "store")
-    for record in records:
-        boxes = [(box.x, box.y, box.x + box.width, box.y + box.height) for box in record.boxes]
-        np.testing.assert_allclose(store[record.image_id].boxes, [*boxes, (0, 0, 48, 48)], atol=1e-3)
-    opened = Captioner.from_pretrained(run / "last", device="cpu")
-    assert len(caption_records(opened, records, store=store)) == len(records)
-    with pytest.raises(UsageError, match="a photo on its own has none"):
-        opened.caption(records[0].path)

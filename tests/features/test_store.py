@@ -5,8 +5,6 @@ import multiprocessing
 import os
 import pickle
 import resource
-import zlib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lmdb
@@ -15,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load
 
 from showtell.errors import DataError
 from showtell.features import build_encoder, encoder_config
@@ -86,26 +83,6 @@ def test_what_was_written_is_read(tmp_path_factory, regions, dtype, names, photo
         assert ours is None or np.array_equal(ours, theirs)
 
 
-def test_the_layout_is_that_of_the_docs(path):
-    one = ImageFeatures(
-        np.array([[1, -2, 0.5]], "f2"), (640, 480), np.array([[1, 2, 3, 4]], "f4"), labels=np.array([7])
-    )
-    write(path, {"é": one})
-    with lmdb.open(str(path), readonly=True, lock=False) as environment, environment.begin() as transaction:
-        content = dict(transaction.cursor())
-    assert set(content) == {"é".encode(), METADATA}
-    assert json.loads(content[METADATA]) == INFO.model_dump(mode="json") and INFO.format == 3
-    value = content["é".encode()]
-    assert zlib.crc32(value[8:]) == int.from_bytes(value[:8], "little")
-    arrays = load(value[8:])
-    assert {name: (array.dtype.str, array.tolist()) for name, array in arrays.items()} == {
-        "vectors": ("<f2", [[1, -2, 0.5]]),
-        "boxes": ("<f4", [[1, 2, 3, 4]]),
-        "labels": ("<i4", [7]),
-        "size": ("<i8", [640, 480]),
-    }
-
-
 def test_the_file_grows_beyond_its_first_mapping(path, monkeypatch):
     """10 images of 1 MB in a mapping that begins with 2 MB, written in transactions of 4 MB."""
     monkeypatch.setattr("showtell.features.store._FIRST_MAP", 2**21)
@@ -152,17 +129,6 @@ def test_a_forked_process_reads_the_same(path):
     assert np.array_equal(pickle.loads(pickle.dumps(store))["a"].vectors, store["a"].vectors)
 
 
-def test_threads_read_the_same(path):
-    images = {str(number): image(1 + number % 5, number) for number in range(200)}
-    store = FeatureStore(write(path, images))
-    with ThreadPoolExecutor(4) as pool:
-        entries = dict(zip(images, pool.map(store.__getitem__, images), strict=True))
-    assert all(np.array_equal(entries[name].vectors, images[name].vectors) for name in images)
-    assert store.missing(["200", "7", "\0showtell", "x" * 600, ""]) == ["200", "\0showtell", "x" * 600, ""]
-    with pytest.raises(DataError, match="store has no features of image 200; add them with showtell features"):
-        store["200"]
-
-
 def test_a_damaged_entry_is_named_and_written_anew(path):
     write(path, {"7": image(3), "8": image(3)})
     good = stored(path, b"7")
@@ -177,27 +143,6 @@ def test_a_damaged_entry_is_named_and_written_anew(path):
             assert "7" not in writer and "8" in writer
             writer.write({"7": image(3)})
         assert stored(path, b"7") == good
-
-
-def test_a_store_with_an_inverted_page_is_repaired_or_refused(path):
-    """Whichever page it is, nothing kills the process, and no wrong features come out."""
-    images = {str(number): image(2000, number) for number in range(5)}  # of 3 pages each
-    write(path, images)
-    whole, page = (path / "data.mdb").read_bytes(), 4096
-    repaired = 0
-    for start in range(0, len(whole), page):
-        inverted = bytes(255 - byte for byte in whole[start : start + page])
-        (path / "data.mdb").write_bytes(whole[:start] + inverted + whole[start + page :])
-        try:
-            with StoreWriter(path, INFO) as writer:
-                writer.write({name: entry for name, entry in images.items() if name not in writer})
-            store = FeatureStore(path)
-            assert all(np.array_equal(store[name].vectors, entry.vectors) for name, entry in images.items())
-            repaired += 1
-        except DataError as error:
-            assert str(error).endswith("delete it and extract anew.")
-        store = None  # a writer opens the file anew
-    assert repaired >= 10
 
 
 def test_what_is_no_store_is_refused(tmp_path, path):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 import time
 
-import pytest
-
 from showtell.images.prefetch import prefetch, prefetch_map
 
 
@@ -44,14 +42,3 @@ def test_items_are_drawn_as_many_ahead_as_asked_for():
     assert next(results) == 1 and len(drawn) == 6
     results.close()
     assert len(drawn) == 6
-
-
-def test_errors_and_a_time_that_ran_out_come_in_place_of_results():
-    def items():
-        yield 1
-        raise OSError("gone")
-
-    drawn = prefetch(items(), ahead=2)
-    assert next(drawn) == 1
-    with pytest.raises(OSError, match="gone"):
-        next(drawn)

@@ -18,10 +18,7 @@ from published_parity import LUO, WORDS, vocabulary_of
 from showtell.captioners import Captioner
 from showtell.errors import CheckpointError, DataError, ShowtellError, UsageError, WeightsError
 from showtell.importing import Imported, import_checkpoint
-from showtell.importing.image_captioning_pytorch import POOLED, REGIONS
-from showtell.recipes import recipe_names
 from showtell.text.vocabulary import SPECIAL, Vocabulary
-from showtell.training import load_recipe
 from showtell.types import Features
 from tests.importing.makers import luo_infos, luo_tensors, write_luo
 
@@ -250,8 +247,3 @@ def test_odd_files_are_imported_or_refused(tmp_path: Path, number: int) -> None:
         assert import_checkpoint(write_luo(tmp_path, case, tensors, infos)).describe()
     except ShowtellError as error:
         assert str(error).endswith(".") and str(tmp_path) in str(error)
-
-
-def test_stores_of_the_recipes_are_those_that_imported_checkpoints_read():
-    names = [name for name in recipe_names() if name.startswith("coco/") and name.endswith("_luo")]
-    assert {load_recipe(name).encoder.source for name in names} == {REGIONS, POOLED}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
+from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation
 from showtell.explanations.explanation import Explanation
 from showtell.explanations.geometry import attention_map
 from showtell.images.boxes import scale_boxes
@@ -112,29 +111,6 @@ def test_a_screen_reader_is_told_the_word_its_probability_and_where_it_looks():
     assert labels[2].startswith("end of the caption, probability 50 percent; ")
 
 
-def test_captions_that_repeat_are_gathered_by_model():
-    content = page([explain(f"{n}.jpg", soft("a dog"), soft("a cat" if n else "a cow", "other")) for n in range(3)])
-    (repeated,) = re.findall(r'(?s)<ol class="repeated">(.*?)</ol>', content)
-    repeats = re.findall(r"<li>(.*?) <span class=\"small\">\((.*?), (\d) photos: ", repeated)
-    assert repeats == [("a dog", "soft", "3"), ("a cat", "other", "2")]
-    assert re.findall(r'href="#(photo-\d)"', repeated) == ["photo-1", "photo-2", "photo-3", "photo-2", "photo-3"]
-
-
-def sentences(by: ModelExplanation) -> list[list[str]]:
-    """What the page says of each word."""
-    (script,) = re.findall(r'(?s)<script type="application/json">(.*?)</script>', page([explain("x.jpg", by)]))
-    return [word["sentences"] for word in json.loads(script)["models"][0]["captions"][0]]
-
-
-def test_occlusion_is_told_in_plain_words():
-    attention = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]])
-    drops = (torch.tensor([0.1, 0.2, math.log(2), 0.3]), torch.tensor([-0.1, -0.2, -0.3, -0.4]), torch.zeros(4))
-    by = ModelExplanation("m", (say("a dog", attention, logprob_drop=drops),), grid(2, 2), (2, 2))
-    first, second, last = sentences(by)
-    assert first[1:] == ["Without row 2, column 1 its probability is 25.0% instead of 50.0%."]  # exp(-log 2)
-    assert second[1:] == last[1:] == ["Hiding any one region hardly changes its probability."]
-
-
 def test_a_word_that_names_what_is_not_there_and_a_model_without_attention_are_marked():
     caption = say("a puppy", None, hallucinated=(None, "dog", None))
     by = ModelExplanation("nic", (caption,), grid(1, 1), (1, 1))
@@ -144,16 +120,6 @@ def test_a_word_that_names_what_is_not_there_and_a_model_without_attention_are_m
     assert "This model has no attention: it sees the photo as a whole." in second and "<canvas" not in second
     noted = replace(by, attention_note="Maps are the mean cross-attention of 2 layers.")
     assert "Maps are the mean cross-attention of 2 layers." in page([explain("x.jpg", noted)])
-
-
-def test_regions_of_which_nobody_knows_where_they_are_have_words_alone():
-    attended = say("two dogs", torch.tensor([[0.6, 0.4], [0.1, 0.9], [0.5, 0.5]]), logprob_drop=torch.eye(3)[:, :2])
-    by = ModelExplanation("updown", (attended,), None)
-    body = page([explain("7", by)]).partition("<main>")[2].partition("<script>")[0]
-    assert "<canvas" not in body and "The features came without boxes, so it is not known where" in body
-    assert sentences(by)[1] == [
-        "Highest weights: region 2 90%, region 1 10%.", "Without region 2 its probability is 18.4% instead of 50.0%.",
-    ]  # fmt: skip
 
 
 def test_the_page_is_written_whole_and_needs_nothing_else(tmp_path):
@@ -272,21 +238,6 @@ def test_occlusion_has_one_scale_for_all_words_and_no_colour_where_little_change
                 assert picture[100, 100, 0] > picture[100, 100, 2] + 80
                 assert picture[100, 500, 2] > picture[100, 500, 0] + 80
         assert red[0] > red[1] + 60 and red[1] > 40 and red[2] == 0
-
-
-def test_values_of_words_are_lines_above_the_words(show):
-    gate = WordValues("gate", torch.tensor([[0.2], [1.0], [0.6], [0.2]]))
-    subgoal = WordValues("subgoal", torch.tensor([[0.0, 4], [1, 3], [0, 2], [-1, 1]]))
-    caption = replace(say("a dog runs", hot(12, 0, 1, 2, 3)), word_values=(gate, subgoal))
-    browser = show(explain("x.jpg", ModelExplanation("hacap", (caption,), grid(3, 4), (3, 4))))
-    assert browser.ask("[...document.querySelectorAll('.word-values svg')].map(one => one.ariaLabel)") == [
-        "gate at each word: a 0.20, dog 1.00, runs 0.60, end 0.20", "subgoal at each word: 2 lines",
-    ]  # fmt: skip
-    points = "[...document.querySelector('.word-values polyline').points].map(at => [at.x, at.y])"
-    np.testing.assert_allclose(browser.ask(points), [(0.5, 0.8), (1.5, 0), (2.5, 0.4), (3.5, 0.8)], atol=1e-3)
-    browser.click(".word-values li:nth-child(2)")
-    assert selected(browser) == [1]
-    assert browser.ask("document.querySelector('.details').textContent").endswith("Gate: 1.00.Subgoal: 1.00, 3.00.")
 
 
 def test_the_overview_filters_and_sorts_the_photos(show):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
 from showtell.explanations.explanation import Explanation
-from showtell.reports.figure import DARK, MAX_COLUMNS, MAX_WORD, draw, to_png
+from showtell.reports.figure import DARK, draw
 
 QUARTERS = torch.tensor([[0.0, 0, 40, 20], [40, 0, 80, 20], [0, 20, 40, 40], [40, 20, 80, 40]])
 
@@ -83,40 +82,3 @@ def test_numbers_along_a_caption_are_lines_below_it():
     assert [label.get_text() for label in gate.get_xticklabels()] == ["a", "$dog$", "(end)"]
     assert panels[0].get_position().y0 > gate.get_position().y1 > gate.get_position().y0 > subgoal.get_position().y1
     assert subgoal.get_position().y0 > 0
-
-
-def test_endless_words_and_control_characters_are_shortened_and_escaped():
-    words = (word("x" * 1_000_000), word("a\x1b[31m\nb"))
-    explained = explanation(ModelExplanation("sat", (caption(*words, attention=torch.full((2, 4), 0.25)),), QUARTERS))
-    long, escaped = [axes.get_title() for axes in draw(explained).axes[1:]]
-    assert len(long) <= MAX_WORD + len(" 50%")
-    assert escaped == "a\\x1b[31m\\nb 50%"
-    assert to_png(explained, dots=30).startswith(b"\x89PNG")
-
-
-def test_a_line_surrounds_where_a_map_is_above_half_of_its_maximum_and_the_rest_stays_visible():
-    boxes = torch.tensor([[20.0 * x, 10.0 * y, 20.0 * x + 20, 10.0 * y + 10] for y in range(4) for x in range(4)])
-    peak = torch.zeros(16)
-    peak[0] = 1
-    explained = caption(word("star"), word("a"), attention=torch.stack((peak, torch.full((16,), 1 / 16))))
-    _, looks, even = draw(explanation(ModelExplanation("sat", (explained,), boxes, (4, 4)))).axes
-    (line,) = looks.collections
-    (corner,) = (path for path in line.get_paths() if len(path))
-    light = (brightness(looks) - DARK) / (1 - DARK)
-    for x, y in corner.vertices:
-        assert light[round(y), round(x)] == pytest.approx(0.5, abs=0.03)
-    assert brightness(looks)[-1, -1] == pytest.approx(DARK, abs=0.01)
-    assert not even.collections  # it looks everywhere
-
-
-def test_long_captions_and_their_headings_are_wrapped():
-    words = tuple(word(f"a_long_word_{n}") for n in range(20))
-    sat = ModelExplanation("sat", (caption(*words, attention=torch.full((20, 4), 0.25)),), QUARTERS)
-    figure = draw(explanation(sat))
-    assert len({round(axes.get_position().y0, 4) for axes in figure.axes}) == -(-21 // MAX_COLUMNS)
-    assert "\n" in figure.texts[0].get_text()
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    boxes = [text.get_window_extent(renderer) for text in figure.texts]
-    panels = [axes.get_window_extent(renderer) for axes in figure.axes]
-    assert not any(text.overlaps(panel) for text in boxes for panel in panels)
-    assert min(box.y0 for box in boxes) >= 0 and max(box.x1 for box in boxes) <= figure.bbox.x1

@@ -17,7 +17,7 @@ from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.evaluation import evaluate
 from showtell.recipes import published_for
-from showtell.reports.curves import MAX_POINTS, chart
+from showtell.reports.curves import chart
 from showtell.reports.run import Paper, Run, read_run, score_run
 from showtell.reports.run_page import draw_curves, write_run_page
 from showtell.scores import intervals
@@ -69,12 +69,6 @@ def write_run(folder: Path, lines: list[dict[str, Any]], **options: Any) -> Path
 # --- what is read ---
 
 
-def with_state(folder: Path, **progress: Any) -> Path:
-    (folder / "last" / "training").mkdir(parents=True)
-    (folder / "last" / "training" / "state.json").write_text(json.dumps({"progress": progress}))
-    return folder
-
-
 def test_an_interrupted_run(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", LOG)
     with (folder / "log.jsonl").open("a") as stream:
@@ -90,15 +84,6 @@ def test_an_interrupted_run(tmp_path: Path) -> None:
     assert run.warnings == [
         "epoch 1, epoch 2: all alike", "epoch 2: too short", "epoch 3: reward watchdog warning: the reward falls",
     ]  # fmt: skip
-
-
-def test_how_far_a_run_has_come(tmp_path: Path) -> None:
-    whole = write_run(tmp_path / "whole", [*LOG, validation(60, 4, 0.4)])
-    assert read_run(whole).progress == "finished: 4 epochs, 60 steps"
-    # not every step is logged; and the watchdog found harm in those with 0.5
-    run = read_run(with_state(write_run(tmp_path / "stopped", LOG), stopped=True, step=49, best=0.2, best_epoch=1))
-    assert (run.progress, run.best) == ("stopped early: 3 of 4 epochs, 49 steps", "cider 0.2000 in epoch 1")
-    assert read_run(write_run(tmp_path / "new", [])).progress.startswith("not finished: no step is logged yet; it is")
 
 
 def test_what_is_no_run_is_a_sentence(tmp_path: Path) -> None:
@@ -127,16 +112,6 @@ def test_a_chart_is_to_scale_and_its_names_are_text() -> None:
     assert 'aria-label="loss: 4 at step 0, 0 at step 20"' in drawn
     drawn = chart('<b>"', {"<i>": [(0, 1.0), (1, 2)], "b": [(0, 2.0)]})
     assert "<i>" not in drawn and "&lt;b&gt;&#34;: &lt;i&gt; 1 at step 0" in drawn
-
-
-def test_a_chart_of_few_values_of_tiny_ones_and_of_many() -> None:
-    assert chart("x", {"": [(3, 5.0)]}) == '<p class="small">x: 5 at step 3</p>'
-    assert chart("x", {"": []}) == '<p class="small">x: no values yet</p>'
-    assert corners(chart("x", {"": [(0, 0.0), (1, float("nan")), (2, 4.0)]})) == [(48, 148), (330, 8)]
-    tiny = chart("bleu_4", {"": [(1, 1.6e-14), (2, 0.0)]})
-    assert "1.6e" not in tiny and corners(tiny)[0][1] == 148
-    many = corners(chart("x", {"": [(at, at % 2) for at in range(10 * MAX_POINTS)]}))  # each ten have the mean 0.5
-    assert len(many) == MAX_POINTS and len({y for _, y in many}) == 1
 
 
 def test_every_term_has_a_chart_and_a_term_that_is_the_loss_has_none() -> None:
@@ -231,21 +206,3 @@ def test_without_scores_and_photos_nothing_but_the_folder_is_read(run_folder: Pa
     new = write_run(tmp_path / "new", [])
     assert report(new, "--out", tmp_path / "a.html") == 0
     assert "There is no checkpoint yet" in (tmp_path / "a.html").read_text()
-
-
-def test_wrong_use_is_a_sentence(
-    run_folder: Path, tiny_scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    gone = write_run(tmp_path / "gone", LOG, data="not-here")
-    (gone / "best").mkdir()
-    shutil.copy(run_folder / "best" / "config.json", gone / "best")
-    for arguments, sentence in (
-        ([gone, "--out", tmp_path / "a.html"], "The run was trained on not-here, which is not there; give its dataset"),
-        ([run_folder, "--out", tmp_path / "a.html", "--split", "tets"], 'has no split "tets": did you mean "test"?'),
-        ([run_folder, "--out", run_folder / "log.jsonl"], "would replace what is read from"),
-        ([tiny_scenes, "--out", tmp_path / "a.html"], "is no run folder"),
-    ):
-        assert report(*arguments) == 2
-        out, err = capsys.readouterr()
-        assert not out and sentence in err and err.count("\n") == 1
-    assert not (tmp_path / "a.html").exists()

@@ -26,10 +26,6 @@ from showtell.scenes.truth import judge
 from showtell.scenes.world import SHAPES
 
 IMAGES = 60
-ITEM = (
-    '{"scenes": {"1": {"background": "white", "items": [{"shape": "moon", "colour": "red", "size": "big", '
-    '"pattern": "solid", "x": %s, "y": 48, "extent": 45}]}}}'
-)
 # Of scenes, captions, verdicts and pictures, as language version 1 drew them when version 0.1 of showtell was written.
 DRAWN = "940e43b693c83d6e570af6ca7fa8f3c9eca73fe5c93c4d1af35f532a9552bc85"
 
@@ -132,16 +128,6 @@ def test_the_number_of_processes_does_not_matter(tmp_path: Path) -> None:
     assert digests(tmp_path / "1") == digests(tmp_path / "2")
 
 
-def test_pictures_of_another_size_and_progress(tmp_path: Path) -> None:
-    counts: list[int] = []
-    write_scenes(tmp_path / "48", images=4, size=48, progress=counts.append)
-    write_scenes(tmp_path / "96", images=4)
-    small, usual = (load(tmp_path / size, "instances_train") for size in ("48", "96"))
-    assert (sum(counts), small["images"][0]["width"], small["images"][0]["height"]) == (4, 48, 48)
-    halves = [edge / 2 for edge in usual["annotations"][0]["bbox"]]
-    assert small["annotations"][0]["bbox"] == pytest.approx(halves, abs=0.01)
-
-
 def test_refusals_write_nothing(tmp_path: Path) -> None:
     (tmp_path / "here").touch()
     (tmp_path / "letters").mkdir()
@@ -181,20 +167,6 @@ def started(folder: Path, images: int, seed: int = 0) -> subprocess.Popen[str]:
     return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_of_processes_that_race_one_writes_a_whole_dataset(tmp_path: Path) -> None:
-    """Different seeds at one folder: whoever has the lock draws, the others end with a sentence."""
-    racers = [started(tmp_path / "drawn", 40, seed) for seed in range(2)]
-    ends = [(racer.communicate(timeout=240), racer.returncode) for racer in racers]
-    seeds = [seed for seed, (_, status) in enumerate(ends) if status == 0]
-    assert len(seeds) == 1, ends
-    write_scenes(tmp_path / "alone", images=40, seed=seeds[0])
-    assert digests(tmp_path / "drawn") == digests(tmp_path / "alone")
-    write_scenes(tmp_path / "other", images=40, seed=2)
-    assert not set(digests(tmp_path / "other").values()) & set(digests(tmp_path / "alone").values())
-    for (_, err), status in ends:
-        assert status == 0 or (status == 2 and ("Another program is drawing" in err or "other settings" in err)), err
-
-
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core draws in its own process")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_a_signal_ends_the_workers_too_and_the_same_command_finishes(number: signal.Signals, tmp_path: Path) -> None:
@@ -232,17 +204,6 @@ def test_interrupted_writing_does_not_look_complete_and_is_finished_later(
     write_scenes(folder, images=8)  # fewer images than before: none of the others stays
     write_scenes(tmp_path / "fresh", images=8)
     assert digests(folder) == digests(tmp_path / "fresh")
-
-
-def test_reading_scenes_that_are_missing_or_damaged(tmp_path: Path) -> None:
-    assert read_scenes(tmp_path) is read_scenes(tmp_path / "nowhere") is None
-    (tmp_path / "annotations").mkdir()
-    items = [ITEM % x for x in ('"star"', 10**30, -1, "NaN", "[4]")]
-    wrong = ["{}", "[]", '{"scenes": {"1": {}}}', '{"scenes": {"1": {"background": "white", "items": [{"x": 1}]}}}']
-    for content in [*wrong, *items, ITEM.replace("moon", "house") % 48, ITEM.replace('"red"', "7") % 48]:
-        (tmp_path / "annotations" / "scenes.json").write_text(content)
-        with pytest.raises(DataError, match=r"scenes\.json does not hold the scenes of a dataset"):
-            read_scenes(tmp_path)
 
 
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

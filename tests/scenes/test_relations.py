@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from showtell.scenes import Item
-from showtell.scenes.outlines import area, box, outline
+from showtell.scenes.outlines import box, outline
 from showtell.scenes.relations import APART, PAIRWISE, TOUCH, distance, is_between, is_inside, is_touching
 from showtell.scenes.world import BACKGROUNDS, COLOURS, EXTENTS, HELD_OUT, PATTERNS, SHAPES, SIZES, UNITS
 from tests.scenes.literals import is_unambiguous, item, scene
@@ -109,19 +108,3 @@ def test_touching_agrees_with_points_sampled_along_the_outlines(a: Item, b: Item
         assert not is_touching(a, b)
     if nearest > 4.3:
         assert is_touching(a, b) is False
-
-
-@settings(deadline=None)
-@given(items())
-def test_the_box_holds_the_outline_and_no_more(one: Item) -> None:
-    left, top, width, height = box(one)
-    points = outline(one)
-    assert points.min(axis=0) == pytest.approx((left, top))
-    assert points.max(axis=0) == pytest.approx((left + width, top + height))
-
-
-def test_areas_by_hand() -> None:
-    # 32-sided polygon in a circle of radius 23; a square of side 0.92 x 46; a diamond of 46 x 55.2
-    assert area(item("big solid red circle 48 48")) == pytest.approx(16 * 23**2 * math.sin(2 * math.pi / 32))
-    assert area(item("big solid red square 48 48")) == pytest.approx((0.92 * 46) ** 2)
-    assert area(item("big solid blue diamond 48 48")) == pytest.approx(46 * 55.2 / 2)

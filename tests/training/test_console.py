@@ -11,7 +11,7 @@ from showtell.training.console import TrainingConsole
 
 
 def test_a_log_has_threads_steps_and_validations(capsys, monkeypatch, tiny_recipe, tmp_path):
-    monkeypatch.setenv("SHOWTELL_PROGRESS_SECONDS", "0.005")
+    monkeypatch.setattr("showtell.progress.SECONDS", 0.005)
     tiny_recipe["training"]["epochs"] = 1
     train(tiny_recipe, tmp_path / "run")
     lines = capsys.readouterr().err.splitlines()

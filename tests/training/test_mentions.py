@@ -11,7 +11,6 @@ from torch import Tensor
 
 from showtell.datasets import open_dataset
 from showtell.datasets.records import Box, CaptionRecord, Grounding
-from showtell.errors import DataError
 from showtell.features.grid import GridEncoder
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.grounding.mentions import category_phrases, named_boxes
@@ -73,9 +72,6 @@ def test_phrases_of_scenes_name_the_items_that_they_describe(tiny_scenes: Path):
     assert seen > 300
 
 
-DOG = Box(1, 0, 0, 4, 4, "dog")
-
-
 def record_of(caption: str, boxes: tuple[Box, ...] | None, groundings: Any = None) -> CaptionRecord:
     return CaptionRecord("1", Path("1.png"), "train", (caption,), boxes, groundings)
 
@@ -97,21 +93,6 @@ def test_words_between_two_phrases_look_at_the_second():
         assert [(phrase.first, phrase.end, float(phrase.boxes[0, 0])) for phrase in named] == spans
     (mentions,) = find_mentions([record], [[12]], naming="links")
     assert mentions.indices[0].tolist() == [-1, -1, 0, 0, 0, 1, 1, 1, 1, 1, -1, -1]
-
-
-def test_datasets_without_boxes_or_names_are_refused():
-    for record, message in (
-        (record_of("a dog", None), "needs the boxes of objects, and the dataset has none"),
-        (record_of("a tree", (DOG,)), "no training caption names any of the objects that have boxes"),
-    ):
-        with pytest.raises(DataError, match=message):
-            find_mentions([record], [[3]], naming="phrases")
-    for text, length, indices in (
-        ("a dog", 3, [-1, 0, -1]),
-        ("the brown old dog", 4, [-1, -1, -1, -1]),  # cut before "dog"; the end names none
-    ):
-        (mentions,) = find_mentions([record_of(text, (DOG,))], [[length]], naming="phrases")
-        assert [own.tolist() for own in mentions.indices] == [indices]
 
 
 def test_a_batch_has_the_mentions_of_its_own_captions(tiny_scenes: Path):

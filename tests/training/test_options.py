@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from showtell.errors import RecipeError
 from showtell.training import loop, make_recipe, train, validation
-from showtell.training.average import WeightAverage
 from tests.training.test_loop import fingerprints, log_of
 
 
@@ -64,7 +62,7 @@ def every_option(tiny_recipe: dict[str, Any]) -> dict[str, Any]:
     recipe["training"] |= {
         "epochs": 2, "optimizer": {"name": "adamw", "weight_decay": 0.01},
         "schedule": "step", "decay_epochs": 1, "decay_factor": 0.7, "clip_value": 0.2, "clip_norm": 1.0,
-        "gradient_accumulation": 2, "mixed_precision": "bf16", "ema_decay": 0.9, "bucket": 2,
+        "gradient_accumulation": 2, "mixed_precision": "bf16", "bucket": 2,
         "selection_metric": "bleu_4", "patience": 3, "save_every": 3,
     }  # fmt: skip
     return recipe
@@ -104,59 +102,6 @@ def test_values_are_clipped_before_the_norm(tiny_recipe, tmp_path, monkeypatch):
     step = torch.cat([(snapshots[1][name].double() - snapshots[0][name].double()).flatten() for name in learned])
     assert float(step.norm()) == pytest.approx(1e-2, rel=1e-3)  # all are scaled to the limit
     assert float(step.abs().max()) == pytest.approx(1e-3 * 1e-2 / norms[0], rel=1e-2)  # and none was above 1e-3 before
-
-
-def test_the_average_by_hand():
-    layer = nn.Linear(1, 1, bias=False)
-    norm = nn.BatchNorm1d(1)
-    frozen = nn.Linear(1, 1).requires_grad_(False)
-    layer.weight.data.fill_(1.0)
-    average = WeightAverage({"a": layer, "b": norm, "c": frozen}, decay=0.5)
-    assert set(average.tensors) == {"a.weight", "b.weight", "b.bias", "b.running_mean", "b.running_var"}
-    assert average.modules["c"] is frozen and average.modules["a"] is not layer
-    expected = 1.0
-    # d = min(0.5, (1 + n) / (10 + n)): 0.1, 2/11, 0.25 ... and, from the eighth step on, 0.5.
-    for n in range(10):
-        d = min(0.5, (1 + n) / (10 + n))
-        layer.weight.data.fill_(float(n * n + 2))
-        norm.running_mean.fill_(float(n))
-        norm.num_batches_tracked.fill_(n)
-        if n == 4:  # resumed, with other averages before
-            tensors = {name: tensor.clone() for name, tensor in average.tensors.items()}
-            average = WeightAverage({"a": layer, "b": norm, "c": frozen}, decay=0.5)
-            average.load(tensors, 4)
-        average.update()
-        expected = d * expected + (1 - d) * (n * n + 2)
-        assert float(average.tensors["a.weight"]) == pytest.approx(expected)
-    assert average.modules["a"].weight.item() == pytest.approx(expected)
-    assert int(average.modules["b"].num_batches_tracked) == 9
-    assert float(layer.weight.detach()) == 83.0
-    assert float(norm.running_mean) == 9.0
-    average.restart()
-    assert float(average.tensors["a.weight"]) == 83.0
-
-
-def test_best_has_the_averaged_weights_and_last_both(tiny_recipe, tmp_path, monkeypatch):
-    tiny_recipe["training"]["ema_decay"] = 0.8
-    tiny_recipe["training"]["epochs"] = 2
-    tiny_recipe["data"]["validation_split"] = None  # the last average is the best
-    snapshots: list[dict[str, torch.Tensor]] = []
-    run = trainer(tiny_recipe, tmp_path / "run")
-    expected = weights(run.captioner.decoder)
-    after_each_step(monkeypatch, lambda self: snapshots.append(weights(self.captioner.decoder)))
-    folder = run.fit().folder
-    for n, now in enumerate(snapshots):
-        d = min(0.8, (1 + n) / (10 + n))
-        expected = {name: d * tensor + (1 - d) * now[name] for name, tensor in expected.items()}
-    best, last = load_file(folder / "best/model.safetensors"), load_file(folder / "last/model.safetensors")
-    kept = load_file(folder / "last/training/optimizer.safetensors")
-    for name, tensor in expected.items():
-        torch.testing.assert_close(best[f"decoder.{name}"], tensor, atol=1e-6, rtol=1e-5)
-        assert torch.equal(last[f"decoder.{name}"], snapshots[-1][name])
-        assert torch.equal(kept[f"extra.average.decoder.{name}"], best[f"decoder.{name}"])
-    assert not torch.equal(best["decoder.output.weight"], last["decoder.output.weight"])
-    mean = "encoder.layers.1.running_mean"
-    assert torch.equal(kept[f"extra.average.{mean}"], best[mean])
 
 
 def test_the_encoder_learns_from_its_epoch_on(tiny_recipe, tmp_path, monkeypatch):

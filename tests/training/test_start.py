@@ -83,14 +83,6 @@ def test_new_words_get_fresh_rows_behind_the_old_ones(continued, first_run):
     assert now.decoder.state_dict()["embedding.weight"][old].abs().sum() > 0
 
 
-def test_the_vocabulary_grows_to_its_limit_at_most(continued, first_run):
-    old = len(load_checkpoint(first_run).vocabulary) - len(SPECIAL)
-    for limit, added in ((1, 0), (old, 0), (old + 1, 1), (old + 9, 2)):
-        continued["vocabulary"] = {"extend": True, "max_size": limit}
-        captions = [["zebra", "gnu", "zebra"]]
-        assert start(make_recipe(continued), captions, first_run).added == added
-
-
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_every_model_keeps_its_old_rows(name):
     config = MODELS[name][0].model_validate({"name": name})

@@ -109,14 +109,3 @@ def test_batches_of_a_store_hold_each_image_with_its_own_regions(regions):
             assert not moved.vectors[index][~moved.is_region[index]].any()
     rest = list(epoch_batches(data, epoch=0, skip=2, **settings))
     assert [batch.image_ids for batch in rest] == [batch.image_ids for batch in batches[2:]]
-
-
-def test_features_of_elsewhere_that_the_store_lacks_are_named(tiny_recipe, tmp_path, tiny_scenes):
-    first, *rest = (record.image_id for record in open_dataset(tiny_scenes).records if record.split in ("train", "val"))
-    encoder = Precomputed(PrecomputedConfig(feature_size=6, source="up-down features"))
-    with StoreWriter(tmp_path / "foreign", StoreInfo.of(encoder, "fp32")) as writer:
-        writer.write({image_id: ImageFeatures(np.ones((4, 6), dtype="f4")) for image_id in rest})
-    tiny_recipe["encoder"] = {"name": "precomputed", "feature_size": 6, "source": "up-down features"}
-    tiny_recipe["data"]["features"] = str(tmp_path / "foreign")
-    with pytest.raises(DataError, match=rf"has no features of 1 of {len(rest) + 1} images: {first}; only"):
-        train(tiny_recipe, tmp_path / "run", quiet=True)

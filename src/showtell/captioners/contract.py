@@ -158,10 +158,8 @@ class Captioner(abc.ABC):
         """Move the weights."""
 
     @abc.abstractmethod
-    def prepare(self, photo: PhotoToCaption, boxes: torch.Tensor | None = None) -> Any:
+    def prepare(self, photo: PhotoToCaption) -> Any:
         """Open a photo, in any form that `caption` takes, and prepare it for `encode_prepared`. Threads call it.
-
-        `boxes` (n, 4) are those that its dataset has of it, in pixels of the upright photo; some captioners use them.
 
         Raises:
             ImageError: it is not an image.
@@ -353,19 +351,36 @@ class Captioner(abc.ABC):
     # --- explanations ---
 
     @overload
-    def explain(self, photo: PhotoToCaption, **options: Any) -> Explanation: ...
+    def explain(
+        self, photo: PhotoToCaption, *, occlusion: str | None = ..., batch_size: int = ..., **decoding: Any
+    ) -> Explanation: ...
     @overload
-    def explain(self, photo: Iterable[PhotoToCaption], **options: Any) -> list[Explanation]: ...
-    def explain(self, photo: Any, **options: Any) -> Explanation | list[Explanation]:
-        """Explain a caption: each word with its probability, the most likely other words and its attention.
+    def explain(
+        self, photo: Iterable[PhotoToCaption], *, occlusion: str | None = ..., batch_size: int = ..., **decoding: Any
+    ) -> list[Explanation]: ...
+    def explain(
+        self, photo: Any, *, occlusion: str | None = None, batch_size: int = 32, **decoding: Any
+    ) -> Explanation | list[Explanation]:
+        """Explain the best caption of a photo, or of each of many: the probabilities of its words and of others in
+        their place, and attention.
 
-        Arguments are those of `explanations.explain`: `occlusion`, one of the methods in `abilities` (default: none);
-        `batch_size`; and fields of `DecodingConfig` in place of the default settings. The best caption is explained.
+        Args:
+            photo: in any form that `caption` takes, or many of them.
+            occlusion: how to hide each region in turn, one of the methods in `abilities` (default: no occlusion).
+            batch_size: photos in a batch.
+            decoding: fields of `DecodingConfig` in place of the default settings.
+
+        Raises:
+            ImageError: a photo cannot be read; `explanations.explain_photos` continues without it.
+            UsageError: an unknown decoding setting, or a value out of range.
         """
-        from showtell.explanations import explain
+        from showtell.explanations import explain_photos
 
-        explained: Explanation | list[Explanation] = explain(self, photo, **options)
-        return explained
+        photos, title = [photo] if is_one_photo(photo) else list(photo), self.about.name
+        settings = {title: self.settings(**decoding)}
+        results = explain_photos({title: self}, photos, settings, occlusion=occlusion, batch_size=batch_size)
+        explanations: list[Explanation] = [or_raise(result) for _, result in results]
+        return explanations[0] if is_one_photo(photo) else explanations
 
     def explain_photos(
         self,
@@ -373,17 +388,16 @@ class Captioner(abc.ABC):
         settings: DecodingConfig | None = None,
         batch_size: int = 32,
         *,
-        boxes: Iterable[torch.Tensor] | None = None,
         occlusion: str | None = None,
     ) -> Iterator[tuple[SourceT, ModelExplanation | ImageError]]:
         """The best captions of many photos, explained: order and errors are those of `caption_photos`.
 
-        `boxes` are those of `prepare`, for each photo; `occlusion` is one of the methods of `abilities`.
+        `occlusion` is one of the methods of `abilities`.
         """
         settings = self.check(settings or self.decoding)
         self.check_occlusion(occlusion)
-        pairs = zip(photos, repeat(None) if boxes is None else boxes, strict=boxes is not None)
-        batches = prepare_batches(pairs, lambda pair: self.prepare(*pair), batch_size)
+        pairs = ((photo, None) for photo in photos)
+        batches = prepare_batches(pairs, lambda pair: self.prepare(pair[0]), batch_size)
         return self._answers(batches, lambda encoded, _: self.explain_encoded(encoded, settings, occlusion=occlusion))
 
 

@@ -118,15 +118,15 @@ class EncoderDecoderCaptioner(Captioner):
 
     # --- photos to features ---
 
-    def prepare(self, photo: PhotoToCaption, boxes: Tensor | None = None) -> PreparedPhoto | StoredImage:
-        """Open a photo and prepare it as the encoder wants it; boxes are kept if the encoder looks at boxes."""
+    def prepare(self, photo: PhotoToCaption) -> PreparedPhoto | StoredImage:
+        """Open a photo and prepare it as the encoder wants it."""
         if isinstance(photo, StoredImage):
             if photo.store.path not in self._stores:
                 for encoder in members_of(self.encoder):
                     photo.store.require(encoder)
                 self._stores.add(photo.store.path)
             return photo
-        return self.encoder.prepare(photo, boxes)
+        return self.encoder.prepare(photo)
 
     def reads(self, store: FeatureStore) -> bool:
         """Whether the features of a store are those of its encoder."""

@@ -16,7 +16,6 @@ from typing import Any, Self
 
 import torch
 from PIL import Image
-from torch import Tensor
 
 from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCaption, Source
 from showtell.captioners.hugging_face_explaining import attention_of, explain_batch
@@ -174,7 +173,7 @@ class TransformersCaptioner(Captioner):
 
     # --- photos ---
 
-    def prepare(self, photo: PhotoToCaption, boxes: Tensor | None = None) -> Image.Image:
+    def prepare(self, photo: PhotoToCaption) -> Image.Image:
         """Open a photo, upright and in RGB, in its full size: the processor of the model makes of it what it wants."""
         if isinstance(photo, StoredImage):
             raise UsageError(f"{self.name} looks at photos itself and reads no features from a store; give it photos.")

@@ -90,32 +90,6 @@ def occlude(
     return drops
 
 
-def agreement(attention: Tensor, logprob_drop: Tensor) -> Tensor:
-    """Rank correlation (...) of attention (..., R) with the absolute drop of log-probability (..., R).
-
-    Attention says how much of a region is seen, not whether that speaks for or against the word, so drops and rises
-    count alike. (Signed drops are near 0 for most regions, and their order there is noise: docs/explaining.md.)
-    """
-    return rank_correlation(attention, logprob_drop.abs())
-
-
-def rank_correlation(first: Tensor, second: Tensor) -> Tensor:
-    """Spearman's correlation of two maps (..., R) over the same regions, ties sharing the mean of their ranks.
-
-    (...) float64 from -1 to 1; nan where a map is constant, so that it has no ranks.
-    """
-    x, y = ((ranks := _ranks(values)) - ranks.mean(-1, keepdim=True) for values in (first, second))
-    return (x * y).sum(-1) / (x.square().sum(-1) * y.square().sum(-1)).sqrt()
-
-
-def _ranks(values: Tensor) -> Tensor:
-    """The rank of each of (..., R) values, from 1; equal ones share the mean of theirs."""
-    values = values.contiguous()
-    ordered = values.sort(-1).values
-    below, not_above = (torch.searchsorted(ordered, values, right=right) for right in (False, True))
-    return (below + not_above + 1).double() / 2
-
-
 # --- variants of photos, each with one region hidden ---
 
 
@@ -160,8 +134,7 @@ def _encode_filled(
         fill_rectangle(photos.images[index], photos.windows[index], rectangle)
         for index, rectangle in zip(indices, rectangles, strict=True)
     ]
-    boxes = None if photos.boxes is None else [photos.boxes[index] for index in indices]
-    return captioner.encode(PreparedBatch.of(stack_images(filled), photos.windows[indices], boxes))
+    return captioner.encode(PreparedBatch.of(stack_images(filled), photos.windows[indices]))
 
 
 def fill_rectangle(image: Tensor, window: Tensor, rectangle: Tensor) -> Tensor:

@@ -24,10 +24,10 @@ from showtell.errors import UsageError, notify
 
 # Each is the function of its name in the module of its name, such as `check` in `data_check`.
 VERBS = (
-    "quickstart", "caption", "explain", "serve", "data get", "data check", "data split", "data scenes", "features",
-    "train", "evaluate", "score", "report", "grounding", "calibrate", "import", "doctor",
+    "quickstart", "caption", "explain", "serve", "data get", "data check", "data scenes", "features",
+    "train", "evaluate", "score", "report", "calibrate", "import", "doctor",
 )  # fmt: skip
-GROUPS = {"data": "Fetch, check, split and draw datasets."}
+GROUPS = {"data": "Fetch, check and draw datasets."}
 # The message after an interrupt, unless its module has an `IF_INTERRUPTED` of its own.
 _IF_INTERRUPTED = "nothing was written; run the same command again"
 

@@ -70,10 +70,6 @@ def explain(
     limit: Annotated[
         int, typer.Option(help="Explain at most this many photos of a dataset, the same ones in each run.", min=1)
     ] = 50,
-    references: Annotated[
-        Path | None,
-        typer.Option(help="References of the photos: a dataset, or JSON of {id: \\[texts]}.", show_default="none"),
-    ] = None,
     occlusion: Annotated[
         OcclusionMethod | None,
         typer.Option(help="Hide each region in turn and measure the drop of each word.", show_default="no occlusion"),
@@ -87,10 +83,10 @@ def explain(
 ) -> None:
     """Explain captions: word probabilities, where the model looked.
 
-    With references the worst captions come first. Unreadable photos are reported at the end and skipped.
+    Of a dataset the worst captions come first. Unreadable photos are reported at the end and skipped.
     """
     from showtell.explanations.explanation import display_name
-    from showtell.explanations.photo_set import add_references, choose_photos
+    from showtell.explanations.photo_set import choose_photos
     from showtell.features.store import FeatureStore as FeatureStoreReader
     from showtell.files import write_bytes, write_json
     from showtell.grounding.judging import explain_and_judge
@@ -102,13 +98,11 @@ def explain(
     photo_set = choose_photos(arguments, split, limit, standard_input(arguments), store)
     if photo_set.note is not None:
         notify(photo_set.note)
-    if references is not None:
-        photo_set = add_references(photo_set, references)
     paths = [photo.path for photo in photo_set.photos]
     if store is None and not any(os.path.exists(path) for path in paths):  # noqa: PTH110 (any name)
         raise DataError(f"There is no photo to explain: {summarise(paths)} cannot be found; check the path.")
     names = [checkpoint, *(against or ())]
-    files = _files_to_write(photo_set, out, [*paths, *map(Path, names), *filter(None, (references, features))])
+    files = _files_to_write(photo_set, out, [*paths, *map(Path, names), *filter(None, [features])])
     if occlusion is not None and any(file.suffix.lower() == ".png" for file in files.values()):
         raise UsageError("Figures do not show --occlusion; write a page (--out FILE.html), or leave it out.")
     models = open_score_models(score_models)

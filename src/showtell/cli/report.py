@@ -70,7 +70,7 @@ def report(
             "There are no scores and no captions: the run reads features of other tools, and their store "
             f"{recipe['data']['features']} is not there; name it with --features STORE."
         )
-    elif data is None and not path.startswith("hf:") and not Path(path).exists():
+    elif data is None and not Path(path).exists():
         raise DataError(
             f"The run was trained on {path}, which is not there; give its dataset with --data, or skip what needs it: "
             "--no-score --photos 0."

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from showtell.datasets import coco, corrections, flickr, hub, jsonl, karpathy, table, text_files, xmp
+from showtell.datasets import coco, corrections, flickr, jsonl, karpathy, table, text_files, xmp
 from showtell.datasets.issues import DatasetIssues, counted, examine
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
 from showtell.errors import DataError, one_line, shorten, summarise
@@ -38,7 +38,6 @@ class Reader(Protocol):
 READERS: Registry[Reader] = Registry(
     "showtell.readers",
     {
-        "hub": hub,  # by the name alone; the others by the content
         "corrections": corrections,
         "karpathy": karpathy,
         "coco": coco,
@@ -57,7 +56,7 @@ def read_dataset(path: Path | str, *, with_photos: bool = True) -> CaptionDatase
     """Read a dataset of any known format, problems and warnings included.
 
     Args:
-        path: a file or folder, or a name on the Hugging Face hub.
+        path: a file or folder.
         with_photos: count missing image files as a problem; their features may be all that is needed.
 
     Raises:
@@ -66,7 +65,7 @@ def read_dataset(path: Path | str, *, with_photos: bool = True) -> CaptionDatase
     path, collects_garbage = Path(path), gc.isenabled()
     gc.disable()  # it would visit millions of new objects, nearly all of which stay: a third of the time for COCO
     try:
-        if not hub.recognises(path) and ("\0" in str(path) or not path.exists()):
+        if "\0" in str(path) or not path.exists():
             raise DataError(f"There is no file or folder {path}.")
         reader = next((reader for reader in READERS.values() if reader.recognises(path)), None)
         if reader is None:

@@ -21,7 +21,6 @@ class DatasetIssues:
     root: Path  # what the user named; paths in sentences start from there
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    split_lists_folder: Path | None = None  # where lists would choose the splits that were drawn
     used: dict[str, set[str]] = field(default_factory=dict)  # names of image files that have a row, by their folder
 
     @property
@@ -63,7 +62,7 @@ class DatasetIssues:
     def dataset(self, form: str, records: Iterable[CaptionRecord], name: str = "") -> CaptionDataset:
         """The dataset of a format, with its records, problems and warnings."""
         problems, warnings = tuple(self.problems), tuple(self.warnings)
-        return CaptionDataset(self.root, form, tuple(records), problems, warnings, self.split_lists_folder, name)
+        return CaptionDataset(self.root, form, tuple(records), problems, warnings, name)
 
     def collect(
         self, files: Iterable[Path], read_file: Callable[[Path, DatasetIssues], Iterable[CaptionRecord]]

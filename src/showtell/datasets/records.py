@@ -57,7 +57,6 @@ class CaptionDataset:
     records: tuple[CaptionRecord, ...]
     problems: tuple[str, ...] = ()  # sentences; a dataset with any is unusable
     warnings: tuple[str, ...] = ()  # sentences; a dataset with these can be used
-    split_lists_folder: Path | None = None  # where lists would choose the splits, if they were drawn at random
     name: str = ""  # from its file, as Karpathy's have one: coco, flickr8k, flickr30k
 
     def __repr__(self) -> str:

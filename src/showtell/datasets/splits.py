@@ -16,15 +16,13 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from showtell.datasets.image_files import names_in
-from showtell.errors import DataError
-from showtell.files import read_text, write_text
+from showtell.files import read_text
 from showtell.images.photo_files import is_image_file
 
 if TYPE_CHECKING:
     from showtell.datasets.issues import DatasetIssues
-    from showtell.datasets.records import CaptionDataset
 
-NAMES = ("train", "val", "test")  # of the lists that are written
+NAMES = ("train", "val", "test")
 _SYNONYMS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
@@ -106,11 +104,10 @@ def choose_splits(
 ) -> dict[int, str]:
     """The split of each image, by its index, of a dataset without splits, from lists or drawn by its first name.
 
-    An image in no list has none. Without lists, the first of the folders is where `write_lists` puts them.
+    An image in no list has none.
     """
     if lists := find_lists(folders):
         return _read_lists(lists, images, issues, shown)
-    issues.split_lists_folder = issues.split_lists_folder or folders[0]
     drawn = draw_splits(names[0] for names in images)
     splits = {index: drawn[names[0]] for index, names in enumerate(images)}
     if splits:
@@ -135,31 +132,6 @@ def find_lists(folders: Iterable[Path]) -> list[tuple[str, Path]]:
         if lists:
             return [(split_name(match["own"] or match["official"]), folder / match.string) for match in lists]
     return []
-
-
-def write_lists(dataset: CaptionDataset, val: float, test: float) -> dict[Path, int]:
-    """Draw splits of a dataset that has none and write them as lists into its folder: each with its number of images.
-
-    Raises:
-        DataError: the dataset has splits or no images, or a list exists or cannot be written.
-    """
-    if not dataset.records:
-        raise DataError(" ".join([f"{dataset.root} has no images to split.", *dataset.problems[:1]]))
-    folder, ids = dataset.split_lists_folder, [record.image_id for record in dataset.records]
-    if folder is None:
-        has = ", ".join(f"{images:,} {name}" for name, images in dataset.splits.items())
-        raise DataError(
-            f"{dataset.root} has splits already, its own or those of lists beside it ({has}); none were drawn."
-        )
-    drawn = {record.image_id: record.split for record in dataset.records}  # by the images' names, not by their ids
-    splits = drawn if (val, test) == (VAL_SHARE, TEST_SHARE) else draw_splits(ids, val, test)
-    lists = {folder / f"{name}.txt": [own for own, split in splits.items() if split == name] for name in NAMES}
-    lists = {file: own for file, own in lists.items() if own}
-    if existing := next((file for file in lists if file.exists()), None):  # the captions of a photo train.jpg
-        raise DataError(f"{existing} exists already and is not overwritten; give that file another name.")
-    for file, own in lists.items():
-        write_text(file, "".join(f"{image_id}\n" for image_id in own))
-    return {file: len(own) for file, own in lists.items()}
 
 
 def _read_lists(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from PIL import Image, ImageDraw
-from torch import Tensor
 
 from showtell.captioners import Captioner, PhotoToCaption
 from showtell.captions import ModelExplanation
@@ -78,7 +77,6 @@ def explain_photos(
     photos: Sequence[SourceT],
     settings: Mapping[str, DecodingConfig] | None = None,
     *,
-    boxes: Sequence[Tensor] | None = None,
     occlusion: str | None = None,
     batch_size: int = 32,
 ) -> Iterator[tuple[SourceT, Explanation | ImageError]]:
@@ -89,7 +87,6 @@ def explain_photos(
         photos: in any form that `Captioner.caption` takes. Captioners after the first that do not read the store of a
             stored image get its photo, if that is known.
         settings: decoding settings by title (default: those of each checkpoint).
-        boxes: (n, 4) boxes of each photo from its dataset, for encoders that take boxes.
         occlusion: one of `occlusion.OCCLUSION_METHODS` (default: no occlusion).
         batch_size: photos in a batch.
     """
@@ -99,7 +96,6 @@ def explain_photos(
             photos if index == 0 else _as_read_by(captioner, photos),
             settings.get(title),
             batch_size,
-            boxes=boxes,
             occlusion=occlusion,
         )
         for index, (title, captioner) in enumerate(captioners.items())

@@ -1,4 +1,4 @@
-"""The photos to explain, with what is known of them: references, annotated objects, scenes and boxes."""
+"""The photos to explain, with what is known of them: references, annotated objects and scenes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from torch import Tensor
-
-from showtell.datasets import READERS, CaptionDataset, hub, read_dataset
+from showtell.datasets import READERS, CaptionDataset, read_dataset
 from showtell.errors import DataError, summarise
 from showtell.features.store import FeatureStore, StoredImage
 from showtell.features.stored_images import choose_images
-from showtell.files import read_json
-from showtell.images.boxes import corners
-from showtell.images.photo_files import find_photos, is_image_file, photo_names
-from showtell.scores import ImageFacts, image_facts, read_references
+from showtell.images.photo_files import find_photos, is_image_file
+from showtell.scores import ImageFacts, image_facts
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,6 @@ class PhotoToExplain:
 
     path: Path  # of the file, or the id of a stored image without a file
     facts: ImageFacts = field(default_factory=ImageFacts)
-    boxes: Tensor | None = None  # (n, 4) of the dataset, in pixels of the upright photo; None outside datasets
     stored: StoredImage | None = None  # in place of the photo
 
     @property
@@ -101,43 +96,9 @@ def choose_photos(
     return PhotoSet(tuple(once.values()), tuple(references), num_skipped, tuple(missing), note)
 
 
-def add_references(photo_set: PhotoSet, path: Path) -> PhotoSet:
-    """The same photos with what a dataset, or a JSON file of captions, knows of them.
-
-    Photos are looked up in a dataset by path or else by file name. In JSON as `{id: [texts]}` the id is the path of the
-    photo as given, its file name, that without its suffix, or the number at the end of that.
-
-    Raises:
-        DataError: the file cannot be read, or knows none of the photos.
-    """
-    by_id: dict[str, PhotoToExplain] = {}
-    if _is_dataset(str(path)):
-        by_id = _photos_of(_read_dataset(path))
-        known = list(by_id.values())
-        by_name = {name: photo for photo in known for name in (photo.path.name, _absolute(photo.path))}
-    else:
-        texts = read_references(read_json(path))
-        known = [PhotoToExplain(Path(image), ImageFacts(captions)) for image, captions in texts.items()]
-        by_name = {str(photo.path): photo for photo in known}
-    photos = []
-    for photo in photo_set.photos:
-        match = by_id.get(photo.stored.image_id) if photo.stored is not None else None
-        match = match or next((by_name[name] for name in photo_names(photo.path).values() if name in by_name), None)
-        photos.append(photo if match is None else _merge(photo, match))
-    if not any(photo.facts.references for photo in photos):
-        given = summarise((photo.path.name for photo in photos), 3)
-        raise DataError(
-            f"{path} has captions of {summarise((photo.path.name for photo in known), 3)}, but of none of the photos "
-            f"({given}); use a dataset that contains them, or captions by their file names."
-        )
-    return replace(photo_set, photos=tuple(photos), references=tuple(photo.facts.references for photo in known))
-
-
 def _is_dataset(argument: str) -> bool:
     path = Path(argument)
-    if not path.exists():
-        return hub.recognises(path)
-    if path.is_file() and is_image_file(path.name):
+    if not path.exists() or (path.is_file() and is_image_file(path.name)):
         return False
     readers = (reader for name, reader in READERS.items() if name != "xmp")  # sidecars make no dataset of an album
     return any(reader.recognises(path) for reader in readers)
@@ -154,18 +115,7 @@ def _read_dataset(path: Path) -> CaptionDataset:
 def _photos_of(dataset: CaptionDataset) -> dict[str, PhotoToExplain]:
     """The images of a dataset by id."""
     facts = image_facts(dataset)
-    return {
-        record.image_id: PhotoToExplain(record.path, facts[record.image_id], corners(record.boxes))
-        for record in dataset.records
-    }
-
-
-def _merge(photo: PhotoToExplain, match: PhotoToExplain) -> PhotoToExplain:
-    """A photo with the references of its match, and whatever else is known of either."""
-    known, new = photo.facts, match.facts
-    objects = known.objects if new.objects is None else new.objects
-    facts = ImageFacts(new.references, objects, new.scene or known.scene, photo.path, known.categories | new.categories)
-    return replace(photo, facts=facts, boxes=photo.boxes if match.boxes is None else match.boxes)
+    return {record.image_id: PhotoToExplain(record.path, facts[record.image_id]) for record in dataset.records}
 
 
 def _absolute(path: Path) -> str:

@@ -17,7 +17,6 @@ from showtell.features.faster_rcnn import FasterRcnn, FasterRcnnConfig
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.quick_import import quick_import
 from showtell.features.resnet_caffe import ResNetCaffe, ResNetCaffeConfig
-from showtell.features.roi_grid import RoiGrid, RoiGridConfig
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.features.timm_grid import TimmConfig, TimmGrid
 from showtell.registry import Registry, is_settings_and_part
@@ -32,7 +31,6 @@ ENCODERS: Registry[tuple[type[EncoderConfig], Callable[[Any, bool], Encoder]]] =
         "resnet_caffe": (ResNetCaffeConfig, ResNetCaffe),
         "faster_rcnn": (FasterRcnnConfig, FasterRcnn),
         "bottom_up": (BottomUpConfig, BottomUp),
-        "roi_grid": (RoiGridConfig, RoiGrid),
         "precomputed": (PrecomputedConfig, lambda config, _: Precomputed(config)),
     },
     expects="a pair of settings (an EncoderConfig whose field `name` has that name as its default) and a function that "

@@ -19,7 +19,8 @@ from torch import Tensor
 from showtell.config import Size
 from showtell.features.contract import EncoderConfig
 from showtell.features.quick_import import quick_import
-from showtell.images.boxes import MIN_SIDE
+
+MIN_SIDE = 0.01  # pixels of a prepared image; boxes that are thinner hold nothing
 
 
 class DetectorConfig(EncoderConfig):

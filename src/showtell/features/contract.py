@@ -8,7 +8,6 @@ boxes = encoder.rectangles(features, batch.windows)   # (B, R, 4) pixels of the 
 from __future__ import annotations
 
 import abc
-import dataclasses
 import hashlib
 import json
 import re
@@ -70,16 +69,14 @@ class Encoder(nn.Module, abc.ABC):
     categories: tuple[str, ...] = ()  # what `Regions.labels` count, for encoders that name what they find
     attributes: tuple[str, ...] = ()  # what `Regions.attributes` count, for encoders that say how it is
     precisions: tuple[str, ...] = ("fp32",)  # that its products can have; `compute_in` chooses
-    takes_boxes: bool = False  # whether `forward` looks at boxes of the dataset; then it wants them
 
-    def prepare(self, photo: PhotoSource, boxes: Tensor | None = None) -> PreparedPhoto:
-        """Open a photo (an ImageError if it is none) and prepare it; boxes (n, 4) in its pixels are kept if wanted."""
-        prepared = prepare_photo(photo, self.preprocessing)
-        return dataclasses.replace(prepared, boxes=boxes) if self.takes_boxes else prepared
+    def prepare(self, photo: PhotoSource) -> PreparedPhoto:
+        """Open a photo (an ImageError if it is none) and prepare it."""
+        return prepare_photo(photo, self.preprocessing)
 
     @abc.abstractmethod
     def forward(self, batch: PreparedBatch) -> Features:
-        """Features of a batch, with the boxes where the encoder takes them."""
+        """Features of a batch."""
 
     @abc.abstractmethod
     def rectangles(self, features: Features, windows: Tensor) -> Tensor | None:

@@ -22,7 +22,6 @@ class EnsembleEncoder(Encoder):
         self.config = EncoderConfig(trained=False)
         self.preprocessing, self.feature_size = first.preprocessing, first.feature_size
         self.categories, self.attributes = first.categories, first.attributes
-        self.takes_boxes = any(member.takes_boxes for member in members)
 
     def forward(self, batch: PreparedBatch) -> EnsembleFeatures:
         """The features of all members; see `Encoder.forward`."""

@@ -21,7 +21,6 @@ from showtell.errors import DataError, ImageError, summarise
 from showtell.features.contract import Encoder
 from showtell.features.precomputed import Precomputed
 from showtell.features.store import FeatureStore, ImageFeatures, Precision, StoreInfo, StoreWriter
-from showtell.images.boxes import corners
 from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos
 from showtell.types import Features
 
@@ -67,7 +66,7 @@ def extract(
         progress(len(records) - sum(map(len, batches)))
         in_order = (record for batch in batches for record in batch)
         keeping: Future[None] | None = None
-        for chunk in prepare_batches(in_order, lambda one: encoder.prepare(one.path, corners(one.boxes)), batch_size):
+        for chunk in prepare_batches(in_order, lambda one: encoder.prepare(one.path), batch_size):
             readable = [(record, photo) for record, photo in chunk if not isinstance(photo, ImageError)]
             unreadable += [
                 photo for record, photo in chunk if isinstance(photo, ImageError) and record.image_id in missing

@@ -16,7 +16,7 @@ import threading
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -31,14 +31,13 @@ from torch import Tensor
 from showtell.config import Config, differences
 from showtell.errors import DataError, summarise
 from showtell.features.contract import Encoder, EncoderConfig
-from showtell.files import locked
 from showtell.images.preprocessing import Preprocessing
+from showtell.processes import LOCK_NAME, lock_folder
 from showtell.types import Features, Regions
 
 FORMAT = 3  # raised when the layout changes
 METADATA = b"\0showtell"  # no file name and no number begins with a null byte
 LONGEST_KEY = 511  # bytes, LMDB's limit
-_LOCK = "writing.lock"
 _FIRST_MAP = 64 * 2**20  # bytes of address space; doubled whenever it is full
 _CHECKSUM = 8  # bytes before an entry: the CRC-32 of the rest
 
@@ -318,21 +317,15 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         self.path, self.info = Path(path), info
         if self.path.resolve() in _opened:
             raise DataError(f"{self.path} is open for reading in this program: let go of its FeatureStore first.")
+        self._opened = ExitStack()
+        self._opened.enter_context(lock_folder(self.path, "writing to", "another store"))
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            others = sorted(entry.name for entry in self.path.iterdir() if entry.name != _LOCK)
+            others = sorted(entry.name for entry in self.path.iterdir() if entry.name != LOCK_NAME)
             if others and "data.mdb" not in others:
                 raise DataError(
                     f"{self.path} holds other files ({summarise(others, 3)}) and no feature store; choose a new or an "
                     "empty folder."
                 )
-            self._lock = locked(self.path / _LOCK)
-            self._lock.__enter__()
-        except BlockingIOError as error:
-            raise DataError(f"Another program is writing to {self.path}; wait for it, or end it.") from error
-        except OSError as error:
-            raise DataError(f"Cannot write {self.path}: {error.strerror or error}.") from error
-        try:
             with _damage(self.path):
                 self._environment = _open(self.path, map_size=_FIRST_MAP)
                 self._agree()
@@ -398,7 +391,7 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         """Let others write."""
         if hasattr(self, "_environment"):
             self._environment.close()
-        self._lock.__exit__(None, None, None)
+        self._opened.close()
 
 
 def collate_features(images: Sequence[ImageFeatures]) -> Features:

@@ -38,14 +38,12 @@ def explain_and_judge(
 ) -> tuple[list[Explanation], dict[Path | StoredImage, ImageError]]:
     """Explanations of the photos, judged, and the errors of unreadable photos; see `explain_photos` and `judge`.
 
-    The boxes of photos are used if all of them have some. `progress` is called with 1 for each photo that is done.
+    `progress` is called with 1 for each photo that is done.
     """
     sources = [photo.source for photo in photo_set.photos]
-    boxes = [photo.boxes for photo in photo_set.photos if photo.boxes is not None]
     explanations: list[Explanation] = []
     failures: dict[Path | StoredImage, ImageError] = {}
-    known = boxes if len(boxes) == len(sources) else None
-    results = explain_photos(captioners, sources, settings, boxes=known, occlusion=occlusion, batch_size=batch_size)
+    results = explain_photos(captioners, sources, settings, occlusion=occlusion, batch_size=batch_size)
     for source, result in results:
         if isinstance(result, ImageError):
             failures[source] = result

@@ -25,6 +25,8 @@ from showtell.scores.facts import ImageFacts
 from showtell.text.tokenizer import tokenize
 from showtell.types import NamingWords
 
+MIN_IOU = 0.5  # intersection over union from which on a detected region counts as the object
+
 
 @dataclass(frozen=True)
 class NamedBoxes:

@@ -12,8 +12,6 @@ from torch import Tensor
 
 Floats = npt.NDArray[np.float64]
 
-MIN_SIDE = 0.01  # pixels of a prepared image; boxes that are thinner hold nothing
-
 
 def corners(annotations: Iterable[Any] | None) -> Tensor:
     """Annotated boxes of an image, with x, y, width and height as COCO has them, as (n, 4) corners; n may be 0."""
@@ -21,40 +19,18 @@ def corners(annotations: Iterable[Any] | None) -> Tensor:
     return torch.tensor(boxes, dtype=torch.float32).view(-1, 4)
 
 
-def boxes_on_image(boxes: Tensor, window: Tensor, size: tuple[int, int], whole_photo: bool = False) -> Tensor:
-    """Boxes (n, 4) of a photo as they lie on its prepared image: (m, 4) corners in its pixels, cut off at its edges.
-
-    Boxes that the image does not show are left out; where none is left, the whole image is the only one.
+def boxes_on_photo(boxes: Tensor, window: Tensor, size: tuple[int, int]) -> Tensor:
+    """Boxes of a prepared image, (n, 4) corners in its pixels, in pixels of the photo.
 
     Args:
-        boxes: corners in pixels of the photo.
+        boxes: of the image.
         window: (4,) the part of the photo that the image shows, in its pixels.
         size: (height, width) of the image.
-        whole_photo: add the whole image at the end.
     """
-    origin, scale = _origin_and_scale(window, size)
-    height, width = size
-    whole = torch.tensor([[width, height] * 2], device=window.device)
-    shown = ((boxes.to(whole.device, torch.double) - origin) * scale).clamp(min=0).minimum(whole).float()
-    shown = shown[(shown[:, 2:] - shown[:, :2] >= MIN_SIDE).all(-1)]
-    if whole_photo or not len(shown):
-        shown = torch.cat([shown, shown.new_tensor([[0, 0, width, height]])])
-    return shown
-
-
-def boxes_on_photo(boxes: Tensor, window: Tensor, size: tuple[int, int]) -> Tensor:
-    """Boxes of a prepared image, (n, 4) corners in its pixels, in pixels of the photo. See `boxes_on_image`."""
-    origin, scale = _origin_and_scale(window, size)
-    return (boxes / scale + origin).float()
-
-
-def _origin_and_scale(window: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Where a window begins in the photo, and pixels of the image for each of the photo's: (x, y, x, y) each."""
     height, width = size
     left, top, right, bottom = window.double().unbind()
-    origin = torch.stack([left, top, left, top])
     scale = torch.stack([width / (right - left), height / (bottom - top)]).repeat(2)
-    return origin, scale
+    return (boxes / scale + torch.stack([left, top, left, top])).float()
 
 
 def scale_boxes(boxes: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
@@ -78,13 +54,6 @@ def coverage(rectangles: Tensor, boxes: Tensor) -> Tensor:
         is_within.append((boxes[..., first, None] <= start) & (end <= boxes[..., last, None]))  # (..., n, 2 n - 1)
     is_covered = (is_within[1].unsqueeze(-1) & is_within[0].unsqueeze(-2)).any(-3)  # (..., rows, columns)
     return ((shares[1] @ is_covered.double()) * shares[0]).sum(-1)
-
-
-def is_centre_inside(rectangles: Tensor, boxes: Tensor) -> Tensor:
-    """Whether the centre of each rectangle lies in any of the boxes: (R,) bool."""
-    x, y = ((rectangles[:, [0, 1]] + rectangles[:, [2, 3]]) / 2).unsqueeze(1).unbind(-1)  # (R, 1) each
-    left, top, right, bottom = boxes.unbind(-1)
-    return ((left <= x) & (x < right) & (top <= y) & (y < bottom)).any(-1)
 
 
 def overlap_shares(intervals: Floats, borders: Floats) -> Floats:

@@ -31,7 +31,6 @@ class PreparedPhoto:
     pixels: Tensor  # (3, height, width) uint8
     size: tuple[int, int]  # (width, height) of the upright photo
     window: tuple[float, float, float, float]  # the part that `pixels` show: left, top, right, bottom in the photo
-    boxes: Tensor | None = None  # (n, 4) that its dataset has of it, in pixels of the upright photo
 
 
 def prepare_photo(source: PhotoSource, preprocessing: Preprocessing) -> PreparedPhoto:
@@ -47,9 +46,8 @@ def stack_images(images: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
 
 def stack_photos(photos: Sequence[PreparedPhoto]) -> PreparedBatch:
     """Prepared photos as an encoder takes them."""
-    boxes = [photo.boxes for photo in photos if photo.boxes is not None] or None
     windows = torch.tensor([photo.window for photo in photos], dtype=torch.float32)
-    return PreparedBatch.of(stack_images([photo.pixels for photo in photos]), windows, boxes)
+    return PreparedBatch.of(stack_images([photo.pixels for photo in photos]), windows)
 
 
 def prepare_batches(

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
-from PIL import ExifTags, Image, ImageCms, ImageOps
+from PIL import ExifTags, Image, ImageOps
 
 from showtell.errors import DataError, ImageError, install_command
 from showtell.files import open_file, unreadable
@@ -249,9 +249,6 @@ def _orientation(image: Image.Image) -> int:
 
 def _as_rgb(image: Image.Image) -> Image.Image:
     """An image of any mode in RGB."""
-    if image.mode == "LAB":
-        profiles = (ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"))
-        return cast(Image.Image, ImageCms.profileToProfile(image, *profiles, outputMode="RGB"))
     if image.mode in ("I", "F"):  # stretched from its least value to its greatest
         levels = np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0)
         levels -= levels.min()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from showtell.errors import RecipeError
+from showtell.errors import RecipeError, nearest
 
 __all__ = ["FOLDER", "Published", "find_recipe", "published_for", "recipe_name", "recipe_names"]
 
@@ -58,19 +57,10 @@ def find_recipe(recipe: Path | str) -> Path:
         return FOLDER / f"{name}.yaml"
     if path.exists():
         return path
-    raise RecipeError(f"There is no recipe {recipe}: it is not the path of a file, and {_suggestion(name, names)}.")
-
-
-def _suggestion(name: str, names: list[str]) -> str:
-    """What to say of a name that does not exist: the recipes of that folder, the nearest names, or the folders."""
-    folders = sorted({known.partition("/")[0] for known in names})
-    if name in folders:
-        return f"the recipes in {name} are {', '.join(known for known in names if known.startswith(f'{name}/'))}"
+    inside = [known for known in names if known.startswith(f"{name.partition('/')[0]}/")]
     same_file = [known for known in names if known.partition("/")[2] == name.rpartition("/")[2]]
-    close = same_file or difflib.get_close_matches(name, names, n=3)
-    if close:
-        return f"no recipe of showtell has that name; the nearest are {', '.join(close)}"
-    return (
-        f"no recipe of showtell has that name; they are in {', '.join(folders)}: showtell train {folders[-1]} lists "
-        "those of one folder"
+    folders = {f"{known.partition('/')[0]}/" for known in names}
+    raise RecipeError(
+        f"There is no recipe {recipe}: it is not the path of a file, and no recipe of showtell has that name; "
+        f"{nearest(name, same_file or inside or folders)}."
     )

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from accelerate import Accelerator
 from pydantic import TypeAdapter
@@ -14,10 +14,7 @@ from torch.optim import Optimizer
 
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.errors import DataError
-from showtell.features import Encoder
 from showtell.files import write_folder
-from showtell.models import Decoder
-from showtell.training.average import WeightAverage
 from showtell.training.model import TrainingModel
 from showtell.training.run_folder import RunFolder
 from showtell.training.state import Progress, damage_refused, load_state, save_state
@@ -31,15 +28,8 @@ class RunCheckpoints:
     captioner: EncoderDecoderCaptioner  # with the weights that learn
     model: TrainingModel  # the same weights, and the objective's
     optimizer: Optimizer
-    average: WeightAverage | None
     accelerator: Accelerator  # its processes, and the scaler of fp16
     data_fingerprint: str  # of the training data
-
-    def __post_init__(self) -> None:
-        self.averaged = copy.copy(self.captioner)  # with the averaged weights, if there are some
-        if self.average is not None:
-            self.averaged.encoder = cast(Encoder, self.average.modules["encoder"])
-            self.averaged.decoder = cast("Decoder[Any, Any, Any]", self.average.modules["decoder"])
 
     def save_last(self, progress: Progress) -> None:
         """Write `last/`: the weights and everything else that is needed to resume."""
@@ -50,7 +40,6 @@ class RunCheckpoints:
         if self.accelerator.scaler is not None:
             progress.scaler = self.accelerator.scaler.state_dict()
         extra = {"objective": self.model.objective.state_dict()}
-        extra |= {"average": self.average.tensors} if self.average is not None else {}
         numbers = {"progress": asdict(progress), "data": self.data_fingerprint}
 
         def fill(folder: Path) -> None:
@@ -63,7 +52,7 @@ class RunCheckpoints:
         """Write `best/`: the weights that captioned the validation split, with a record of that validation."""
         if not self.accelerator.is_main_process:
             return
-        best = copy.copy(self.averaged)
+        best = copy.copy(self.captioner)
         if record is not None:
             best.origin = {**best.origin, "validation": record}
         write_folder(self.folder.best, best.save_pretrained)
@@ -86,8 +75,6 @@ class RunCheckpoints:
         with damage_refused(folder):
             self.model.objective.load_state_dict(extra.get("objective", {}))
             progress = TypeAdapter(Progress).validate_python(numbers["progress"])
-            if self.average is not None:
-                self.average.load(extra["average"], progress.step)
             if self.accelerator.scaler is not None and progress.scaler:
                 self.accelerator.scaler.load_state_dict(progress.scaler)
         return progress
@@ -97,8 +84,6 @@ class RunCheckpoints:
         self.accelerator.wait_for_everyone()
         self._load_weights(self.folder.best)
         self.optimizer.state.clear()
-        if self.average is not None:
-            self.average.restart()
 
     def _load_weights(self, checkpoint: Path) -> None:
         saved = EncoderDecoderCaptioner.from_pretrained(checkpoint, device="cpu")

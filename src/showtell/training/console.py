@@ -39,7 +39,7 @@ class TrainingConsole:
         """Show the progress of the run's steps, of which some may be done."""
         self._task = self._progress.add_task("training", total=steps, completed=done, loss="", speed="")
         if not (self._quiet or self._is_live):
-            self._lines = self._opened.enter_context(ProgressLines("training", steps, done=done))
+            self._lines = ProgressLines("training", steps, done=done)
 
     @contextmanager
     def counting(self, text: str, total: int) -> Iterator[Callable[[int], None]]:

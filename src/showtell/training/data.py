@@ -8,10 +8,10 @@ from pathlib import Path
 from accelerate import Accelerator
 
 from showtell.captioners import EncoderDecoderCaptioner
-from showtell.datasets import hub, open_dataset
+from showtell.datasets import open_dataset
 from showtell.datasets.download import SOURCES
 from showtell.datasets.records import CaptionDataset, CaptionRecord
-from showtell.errors import DataError, RecipeError, summarise
+from showtell.errors import DataError, summarise
 from showtell.features import Encoder
 from showtell.features.extraction import fill_store
 from showtell.features.store import FeatureStore
@@ -30,7 +30,7 @@ def open_dataset_of(data: DataConfig, *, with_photos: bool = True) -> CaptionDat
         DataError: there is none at `data.path`, and the message says how to get it; or it cannot be used.
     """
     path = Path(data.path)
-    if path.exists() or hub.recognises(path):
+    if path.exists():
         return open_dataset(path, with_photos=with_photos)
     remedy = "set data.path to a folder or file of yours"
     if path.parent == Path("data") and path.name in SOURCES:
@@ -55,17 +55,8 @@ def split_of(dataset: CaptionDataset, name: str) -> tuple[CaptionRecord, ...]:
 def open_store(
     name: str | None, encoder: Encoder, records: Sequence[CaptionRecord], accelerator: Accelerator, quiet: bool
 ) -> FeatureStore | None:
-    """The store of a recipe, or None; what it lacks is extracted into it by the first process.
-
-    Raises:
-        RecipeError: there is none, and the encoder looks at boxes.
-    """
+    """The store of a recipe, or None; what it lacks is extracted into it by the first process."""
     if name is None:
-        if encoder.takes_boxes:
-            raise RecipeError(
-                "This encoder looks at the boxes of the dataset, which training has in a store alone: set "
-                "data.features to a folder for it, and let the encoder be frozen."
-            )
         return None
     if accelerator.is_main_process:
         with counting("extracting features", len(records), quiet) as progress:

@@ -39,7 +39,6 @@ from showtell.processes import is_first_process, lock_folder
 from showtell.scores import image_facts
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL
-from showtell.training.average import WeightAverage
 from showtell.training.batches import TrainingSet, epoch_batches, groups_of
 from showtell.training.checkpoints import RunCheckpoints
 from showtell.training.console import TrainingConsole
@@ -159,7 +158,7 @@ class Trainer:
         check_selection_metric(self.recipe.training.selection_metric, self.facts)
 
     def _build_model(self) -> None:
-        """Vocabulary, encoder, decoder and objective, their optimiser and their average."""
+        """Vocabulary, encoder, decoder and objective, and their optimiser."""
         recipe, checkpoint = self.recipe, self.recipe.training.start_from
         torch.manual_seed(counter_rng.key_of(recipe.training.seed, "weights"))
         words = [tokenize(caption) for record in self.training_records for caption in record.captions]
@@ -185,8 +184,6 @@ class Trainer:
         )
         self.raw_model = TrainingModel(encoder, decoder, self.objective)
         self.model, self.optimizer = self.accelerator.prepare(self.raw_model, build_optimizer(self.raw_model, recipe))
-        decay = recipe.training.ema_decay
-        self.average = None if decay is None else WeightAverage({"encoder": encoder, "decoder": decoder}, decay)
         self.rounds_products = rounds_products(recipe)
 
     def _prepare_batches(self) -> None:
@@ -201,7 +198,7 @@ class Trainer:
         self.objective.prepare(dict(self.data.contents()), recipe.decoding.max_length)
         fingerprint = f"{counter_rng.key_of(self.start.vocabulary.fingerprint, *self.data.contents()):016x}"
         self.checkpoints = RunCheckpoints(
-            self.folder, self.captioner, self.raw_model, self.optimizer, self.average, self.accelerator, fingerprint
+            self.folder, self.captioner, self.raw_model, self.optimizer, self.accelerator, fingerprint
         )
         batches = math.ceil(len(self.training_records) / training.batch_size)  # of an epoch
         self.steps_per_epoch = math.ceil(batches / training.gradient_accumulation)
@@ -346,8 +343,6 @@ class Trainer:
             raise self._diverged(numbers, group)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        if self.average is not None:
-            self.average.update()
         return numbers
 
     def _set_learning_rate(self) -> None:
@@ -428,7 +423,7 @@ class Trainer:
                     raise _InterruptedError
 
             return validate(
-                self.checkpoints.averaged, self.objective, data, self.facts, self.recipe.training, self.accelerator,
+                self.captioner, self.objective, data, self.facts, self.recipe.training, self.accelerator,
                 advance,
             )  # fmt: skip
 

@@ -19,8 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import DataError
 from showtell.features import Encoder
-from showtell.grounding.mentions import category_phrases, named_boxes
-from showtell.grounding.pointing import MIN_IOU
+from showtell.grounding.mentions import MIN_IOU, category_phrases, named_boxes
 from showtell.images.boxes import coverage
 from showtell.types import Features, Mentions, NamingWords
 

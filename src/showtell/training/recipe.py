@@ -153,11 +153,6 @@ class TrainingConfig(Config):
     clip_norm: float | None = Field(
         5.0, gt=0, description="Clip the norm of the gradient of all weights together; null does not clip."
     )
-    ema_decay: float | None = Field(
-        None, ge=0, lt=1,
-        description="Decay of an exponential moving average of the weights, which is validated and kept as `best/` "
-        "(default: no average).",
-    )  # fmt: skip
     gradient_accumulation: int = Field(1, ge=1, description="Batches per optimiser step.")
     mixed_precision: Annotated[Literal["no", "fp16", "bf16"], BeforeValidator(_yaml_no)] = Field(
         "no",

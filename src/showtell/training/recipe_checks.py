@@ -123,8 +123,6 @@ def _describe(section: str, problem: Any, values: Any) -> str:
         for parent in parents:
             annotation, values = kind.model_fields[parent].annotation, values[parent]
             kind = next((member for member in get_args(annotation) if member is not NoneType), annotation)
-            if kind is EncoderConfig:  # an encoder within an encoder
-                kind = _settings_of("encoder", values)
         named = {} if parents else _BY_NAME.get(section, {})
         if owners := sorted(name for name, (config, _) in named.items() if key in config.model_fields):
             return (

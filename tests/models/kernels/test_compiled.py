@@ -98,15 +98,6 @@ def test_large_arguments_saturate_nan_stays_nan_and_strides_are_read_right():
     torch.testing.assert_close(additive_scores(*values), plain.additive_scores(*values))
 
 
-def test_other_precisions_are_left_to_torch_and_16_bits_have_a_likelihood_in_float32():
-    for dtype in (torch.float64, torch.bfloat16):
-        assert not compiled.fits(torch.zeros(2, dtype=dtype))
-    scores, words = numbers(2, 3, 7).bfloat16(), torch.tensor([[0, 1, 2], [3, 4, 5]])
-    logprobs = log_likelihood(scores, words)
-    assert logprobs.dtype == torch.float32
-    torch.testing.assert_close(logprobs, plain.log_likelihood(scores.float(), words))
-
-
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache folder, in which the library is looked for anew."""

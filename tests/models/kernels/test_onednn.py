@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import gc
 from collections.abc import Callable
 
 import pytest
@@ -93,18 +91,6 @@ def test_the_copy_follows_the_weight():
         assert float((after - before).abs().max()) > 0.01, name
 
 
-def test_an_unchanged_weight_is_packed_once(monkeypatch):
-    layer, made = Linear(6, 9), []
-    original = torch.ops.mkldnn._reorder_linear_weight
-    monkeypatch.setattr(
-        torch.ops.mkldnn, "_reorder_linear_weight", lambda *arguments: made.append(1) or original(*arguments)
-    )
-    with torch.no_grad():
-        for rows in (1, 5, 3):
-            layer(torch.randn(rows, 6))
-    assert len(made) == 1
-
-
 def test_with_gradients_under_autocast_and_for_small_or_double_weights_it_is_torchs_layer(calls, monkeypatch):
     layer, x = Linear(6, 9), torch.randn(4, 6)
     layer(x).sum().backward()
@@ -118,18 +104,3 @@ def test_with_gradients_under_autocast_and_for_small_or_double_weights_it_is_tor
     with torch.inference_mode():
         Linear(6, 9)(x)
     assert calls == []
-
-
-def test_layers_can_be_copied_and_saved_and_a_copy_dies_with_its_weight():
-    layer, x = Linear(6, 9), torch.randn(4, 6)
-    gc.collect()
-    alive = len(onednn._packed_copies)
-    with torch.no_grad():
-        output = layer(x)
-        other = copy.deepcopy(layer)
-        assert set(layer.state_dict()) == {"weight", "bias"}
-        close(other(x), output)
-    assert len(onednn._packed_copies) == alive + 2
-    del layer, other
-    gc.collect()
-    assert len(onednn._packed_copies) == alive

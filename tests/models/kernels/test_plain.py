@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-import showtell
 from showtell.decoding import greedy, teacher_forced
 from showtell.models.contract import Decoder
-from showtell.models.kernels import onednn, plain, plain_kernels
+from showtell.models.kernels import onednn, plain_kernels
 from tests.models.test_zoo import captions, features, make
 
 # Each uses kernels in its own way: LSTM gates, scores by tanh and by ReLU, columns of one weight, all steps at once.
@@ -64,17 +61,3 @@ def test_the_plain_form_calls_no_operator_of_ours(monkeypatch):
             nodes.add(node)
             pending += [following for following, _ in node.next_functions]
     assert len(nodes) > 50 and not [node for node in nodes if node.name().startswith("_")]  # torch's own have no _
-
-
-@pytest.mark.parametrize(("value", "expected"), [("plain", True), ("", False)])
-def test_the_environment_chooses_the_form(monkeypatch, value, expected):
-    monkeypatch.setenv("SHOWTELL_KERNELS", value)
-    assert runpy.run_path(str(plain.__file__))["is_plain"]() is expected
-
-
-def test_private_operators_of_torch_are_called_in_the_kernels_alone():
-    private = ("torch.ops.", "torch._C._", "._version", "_linear_pointwise")
-    for file in Path(showtell.__file__).parent.rglob("*.py"):
-        if "kernels" not in file.parts:
-            text = file.read_text(encoding="utf-8")
-            assert not [name for name in private if name in text], file

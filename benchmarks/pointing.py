@@ -1,8 +1,10 @@
-"""Numbers for attention: does the model look at the object that it names?
+"""Does a model look at the objects that it names, and does it need them? docs/explaining.md says how to read this.
 
-A mention is one or several words of a caption that name objects whose boxes are known (`mentions.py`). Its map is the
-mean of the attention of its words over the regions of the image; for occlusion (`captioners/occlusion.py`) it is the
-sum of their drops of log-probability.
+    python benchmarks/pointing.py runs/mine/best data/coco --split test --occlusion mean
+
+A mention is one or several words of a caption that name objects whose boxes are known (`grounding/mentions.py`). Its
+map is the mean of the attention of its words over the regions of the image; for occlusion
+(`captioners/occlusion.py`) the sum of their drops of log-probability.
 
     pointing   the region of maximum weight has its centre in a box of the mention (the pointing game of J. Zhang et
                al., Top-down neural attention by excitation backprop, ECCV 2016); of several maxima, their share
@@ -17,31 +19,39 @@ images, with all of their mentions.
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
+
+from showtell.captioners import EncoderDecoderCaptioner
+from showtell.captioners.occlusion import OCCLUSION_METHODS, occlude
+from showtell.captioners.teacher_forcing import pad_captions
+from showtell.datasets import open_dataset
+from showtell.datasets.records import CaptionRecord
+from showtell.decoding import DecodingConfig, StageView, search, teacher_forced
+from showtell.errors import DataError, UsageError, or_raise
+from showtell.features.store import FeatureStore
+from showtell.features.stored_images import photo_or_stored
+from showtell.grounding.mentions import MIN_IOU, NamedBoxes, annotated_mentions, category_mentions, category_phrases
+from showtell.images.boxes import coverage
+from showtell.images.loading import prepare_batches
+from showtell.models import Decoder
+from showtell.models.contract import eval_mode
+from showtell.progress import counting
+from showtell.scores.base import Floats, corpus_numbers, image_numbers
+from showtell.scores.bootstrap import intervals
+from showtell.scores.report import ScoreReport, ScoreStatistics
+from showtell.text.tokenizer import tokenize
+from showtell.types import EncodedBatch, Features
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from showtell.captioners import EncoderDecoderCaptioner
-from showtell.captioners.occlusion import agreement, occlude, rank_correlation
-from showtell.datasets.records import CaptionRecord
-from showtell.decoding import DecodingConfig, teacher_forced
-from showtell.errors import DataError, UsageError
-from showtell.features.store import FeatureStore
-from showtell.grounding.mentions import NamedBoxes, annotated_mentions, category_mentions, category_phrases
-from showtell.grounding.teacher_forcing import captions_to_follow, encode_records
-from showtell.images.boxes import coverage, is_centre_inside
-from showtell.models.contract import eval_mode
-from showtell.scores.base import Floats, corpus_numbers, image_numbers
-from showtell.scores.bootstrap import intervals
-from showtell.scores.report import ScoreReport, ScoreStatistics
-from showtell.types import EncodedBatch
-
-MIN_IOU = 0.5  # intersection over union from which on a region counts as the object
+BATCH_SIZE = 16  # images
 
 # --- geometry: regions (R, 4) and boxes (n, 4), corners in pixels of the upright photo ---
 
@@ -51,6 +61,13 @@ def central_weights(rectangles: Tensor, window: Tensor) -> Tensor:
     offset = (rectangles[:, :2] + rectangles[:, 2:]) / 2 - (window[:2] + window[2:]) / 2
     distance = offset.double().norm(dim=-1)
     return _equal_parts(distance <= distance.min() * (1 + 1e-6) + 1e-6)
+
+
+def is_centre_inside(rectangles: Tensor, boxes: Tensor) -> Tensor:
+    """Whether the centre of each rectangle lies in any of the boxes: (R,) bool."""
+    x, y = ((rectangles[:, [0, 1]] + rectangles[:, [2, 3]]) / 2).unsqueeze(1).unbind(-1)  # (R, 1) each
+    left, top, right, bottom = boxes.unbind(-1)
+    return ((left <= x) & (x < right) & (top <= y) & (y < bottom)).any(-1)
 
 
 def peak_weights(weights: Tensor) -> Tensor:
@@ -69,12 +86,40 @@ def drop_weights(logprob_drop: Tensor) -> Tensor:
     return torch.where(total > 0, positive / total.clamp(min=1e-300), 1 / logprob_drop.shape[-1])
 
 
+# --- rank correlation of two maps ---
+
+
+def agreement(attention: Tensor, logprob_drop: Tensor) -> Tensor:
+    """Rank correlation (...) of attention (..., R) with the absolute drop of log-probability (..., R).
+
+    Attention says how much of a region is seen, not whether that speaks for or against the word, so drops and rises
+    count alike. (Signed drops are near 0 for most regions, and their order there is noise: docs/explaining.md.)
+    """
+    return rank_correlation(attention, logprob_drop.abs())
+
+
+def rank_correlation(first: Tensor, second: Tensor) -> Tensor:
+    """Spearman's correlation of two maps (..., R) over the same regions, ties sharing the mean of their ranks.
+
+    (...) float64 from -1 to 1; nan where a map is constant, so that it has no ranks.
+    """
+    x, y = ((ranks := _ranks(values)) - ranks.mean(-1, keepdim=True) for values in (first, second))
+    return (x * y).sum(-1) / (x.square().sum(-1) * y.square().sum(-1)).sqrt()
+
+
+def _ranks(values: Tensor) -> Tensor:
+    """The rank of each of (..., R) values, from 1; equal ones share the mean of theirs."""
+    values = values.contiguous()
+    ordered = values.sort(-1).values
+    below, not_above = (torch.searchsorted(ordered, values, right=right) for right in (False, True))
+    return (below + not_above + 1).double() / 2
+
+
 # --- statistics of an image, and numbers from their sums ---
 
 _MEANS = (
     *("pointing", "chance_pointing", "centre_pointing", "mass", "chance_mass", "centre_mass", "overlap"),
     *("chance_overlap", "occlusion_pointing", "occlusion_mass", "correlation", "correlation_named"),
-    "correlation_signed",
 )
 _DIFFERENCES = {
     "pointing_over_chance": ("pointing", "chance_pointing"),
@@ -154,13 +199,11 @@ def statistics_of(maps: CaptionMaps, mentions: Sequence[Sequence[NamedBoxes]]) -
                 add("occlusion_mass", drop_weights(drop) @ covered)
         if maps.attention is not None and maps.logprob_drop is not None:
             attention, drops = maps.attention[caption, :length], maps.logprob_drop[caption, :length]
-            pairs = zip(agreement(attention, drops).tolist(), rank_correlation(attention, drops).tolist(), strict=True)
-            for position, (unsigned, signed) in enumerate(pairs):
-                if not math.isnan(unsigned):
-                    add("correlation", unsigned)
-                    add("correlation_signed", signed)
+            for position, correlation in enumerate(agreement(attention, drops).tolist()):
+                if not math.isnan(correlation):
+                    add("correlation", correlation)
                     if position in object_words:
-                        add("correlation_named", unsigned)
+                        add("correlation_named", correlation)
     return np.array([*sums.values(), *counts.values()])
 
 
@@ -174,17 +217,6 @@ class AttentionReport:
     report: ScoreReport  # with statistics of each image, for `intervals` and `compare`
     mentions: int  # that were measured
     hallucinated: int  # mentions of objects that the image does not have, which cannot be measured
-    facts: dict[str, Any]  # how the numbers were made
-
-    def to_json(self) -> dict[str, Any]:
-        """As `showtell grounding --json` prints it: numbers with their 95 % intervals, null where not measured."""
-        bounds = intervals(self.report)
-        numbers = {
-            name: None if value is None else {"value": value, "low": bounds[name].low, "high": bounds[name].high}
-            for name, value in self.report.scores.items()
-        }
-        counts = {"images": self.report.images, "mentions": self.mentions, "hallucinated": self.hallucinated}
-        return {**self.facts, **counts, "numbers": numbers}
 
 
 @torch.no_grad()
@@ -195,7 +227,6 @@ def measure_attention(
     captions: str = "references",
     occlusion: str | None = "mean",
     settings: DecodingConfig | None = None,
-    batch_size: int = 16,
     store: FeatureStore | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> AttentionReport:
@@ -207,15 +238,8 @@ def measure_attention(
         captions: "references", along which the model is teacher-forced, or "own", which it generates.
         occlusion: occlusion method, see `captioners/occlusion.py`; None: no occlusion.
         settings: how own captions are searched for, and at which stage (default: the checkpoint's settings).
-        batch_size: images in a batch.
         store: features of the images by the captioner's encoder, read instead of the photos.
         progress: called with the number of images done since the last call.
-
-    Raises:
-        DataError: the dataset or the features have no boxes, no caption names any of the objects, or the store does
-            not fit.
-        ImageError: a photo cannot be read.
-        UsageError: the model has no attention and occlusion is off.
     """
     if any(record.boxes is None for record in records):
         raise DataError(
@@ -226,7 +250,7 @@ def measure_attention(
     phrases = category_phrases(records)
     rows, hallucinated = [], 0
     with eval_mode(captioner.decoder):
-        for batch, encoded in encode_records(captioner, records, batch_size, store):
+        for batch, encoded in encode_records(captioner, records, store):
             results = _caption_maps(captioner, batch, encoded, captions, occlusion, settings)
             for record, (maps, words) in zip(batch, results, strict=True):
                 if captions == "references" and record.groundings is not None:
@@ -244,7 +268,7 @@ def measure_attention(
         raise DataError(f"No caption of these {len(records)} images names any of the objects that have boxes.")
     facts = {"captions": captions, "occlusion": occlusion}
     report = _report([record.image_id for record in records], statistics, facts)
-    return AttentionReport(report, count, hallucinated, facts)
+    return AttentionReport(report, count, hallucinated)
 
 
 def _report(ids: Sequence[str], statistics: Floats, facts: dict[str, Any]) -> ScoreReport:
@@ -302,3 +326,93 @@ def _caption_maps(
             [len(caption) for caption in captions_of_image],
         )
         yield maps, captions_of_image
+
+
+# --- captions along which a model is teacher-forced ---
+
+
+def encode_records(
+    captioner: EncoderDecoderCaptioner,
+    records: Sequence[CaptionRecord],
+    store: FeatureStore | None = None,
+) -> Iterator[tuple[list[CaptionRecord], EncodedBatch]]:
+    """The photos of the records, or their features in a store, batch by batch, encoded."""
+
+    def prepare(record: CaptionRecord) -> Any:
+        return captioner.prepare(photo_or_stored(record, store))
+
+    for pairs in prepare_batches(records, prepare, BATCH_SIZE):
+        photos = [or_raise(photo) for _, photo in pairs]
+        yield [record for record, _ in pairs], captioner.encode_prepared(photos)
+
+
+def captions_to_follow(
+    captioner: EncoderDecoderCaptioner,
+    batch: Sequence[CaptionRecord],
+    features: Features,
+    captions: str,
+    settings: DecodingConfig,
+) -> tuple[Decoder, list[list[list[str]]], Tensor]:
+    """The captions of B images along which a model is teacher-forced: the references, or its own.
+
+    Returns:
+        The decoder at that stage; the words of each caption of each image; their ids, (B, N, T + 1), begin first.
+    """
+    vocabulary = captioner.vocabulary
+    decoder: Decoder = captioner.decoder if settings.stage is None else StageView(captioner.decoder, settings.stage)
+    if captions == "references":
+        words = [[tokenize(text) for text in record.captions] for record in batch]
+        ids = pad_captions([[vocabulary.encode(caption) for caption in image] for image in words]).to(captioner.device)
+    else:
+        best = search(captioner.decoder, features, settings, vocabulary).words[:, :1]
+        words = [[vocabulary.decode(caption.tolist()) for caption in image] for image in best]
+        ids = torch.cat((best.new_full((*best.shape[:2], 1), vocabulary.begin), best), -1)
+    return decoder, words, ids
+
+
+def describe(result: AttentionReport) -> str:
+    """The numbers with their 95 % intervals, beside those of maps that do not depend on the words."""
+    bounds = intervals(result.report)
+
+    def cell(name: str) -> str:
+        value = result.report.scores[name]
+        return "-" if value is None else f"{value:.3f} [{bounds[name].low:.3f}, {bounds[name].high:.3f}]"
+
+    lines = [
+        f"{result.mentions} mentions of objects in {result.report.images} images; "
+        f"{result.hallucinated} mentions of objects that are not there",
+        f"{'':10}{'pointing':24}{'mass in the box':24}{'overlap of 1/2':24}",
+    ]
+    for title, prefix in (("attention", ""), ("occlusion", "occlusion_"), ("chance", "chance_"), ("centre", "centre_")):
+        names = [prefix + name for name in ("pointing", "mass", "overlap")]
+        cells = [f"{cell(name) if name in _MEANS else '-':24}" for name in names]
+        lines.append(f"{title:10}{''.join(cells)}".rstrip())
+    lines += [f"rank correlation of attention with occlusion: {cell('correlation')}"]
+    return "\n".join([*lines, f"of mentions of objects alone: {cell('correlation_named')}"])
+
+
+def main() -> None:
+    """Read, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint")
+    parser.add_argument("dataset")
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--captions", choices=["references", "own"], default="references")
+    parser.add_argument("--occlusion", choices=["none", *OCCLUSION_METHODS], default="mean")
+    parser.add_argument("--limit", type=int, help="images")
+    parser.add_argument("--features", type=Path, help="a store, read in place of the photos")
+    chosen = parser.parse_args()
+    records = open_dataset(chosen.dataset, with_photos=chosen.features is None).limited(chosen.limit)
+    store = None if chosen.features is None else FeatureStore(chosen.features)
+    occlusion = None if chosen.occlusion == "none" else chosen.occlusion
+    captioner = EncoderDecoderCaptioner.from_pretrained(chosen.checkpoint)
+    split = records.split(chosen.split)
+    with counting("measuring", len(split)) as progress:
+        result = measure_attention(
+            captioner, split, captions=chosen.captions, occlusion=occlusion, store=store, progress=progress
+        )
+    print(describe(result))
+
+
+if __name__ == "__main__":
+    main()
