@@ -305,7 +305,7 @@ def _caption_maps(
     attention = teacher_forced(decoder, features, ids[..., :-1]).outputs.attention
     if attention is None and occlusion is None:
         raise UsageError(
-            "This captioner has no attention to measure: its model sees the whole photo at once, or it is an ensemble; "
+            "This captioner has no attention to measure: its model sees the whole photo at once; "
             "measure occlusion instead (--occlusion mean, remove or pixels)."
         )
     drops = None if occlusion is None else occlude(captioner, encoded, ids, occlusion, decoder=decoder)

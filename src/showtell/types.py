@@ -124,19 +124,6 @@ class Features(TensorRecord):
 
 
 @dataclass(frozen=True, repr=False)
-class EnsembleFeatures(Features):
-    """The features of B images for each member of an ensemble; `vectors` and `is_region` are the first's."""
-
-    others: tuple[Features, ...] = ()
-
-    @classmethod
-    def of(cls, members: Sequence[Features]) -> Self:
-        """The features of the members, in their order."""
-        first, *others = members
-        return cls(first.vectors, first.is_region, first.regions, tuple(others))
-
-
-@dataclass(frozen=True, repr=False)
 class EncodedBatch(TensorRecord):
     """The features of B photos, with the photos where they were encoded here."""
 

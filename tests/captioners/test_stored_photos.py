@@ -138,19 +138,6 @@ def test_regions_have_the_categories_of_the_store_and_attributes_in_front(tiny_s
     assert len(colours) > 2  # the picture in place of the photo is not empty: it has outlines and a text
 
 
-def test_an_ensemble_reads_the_store_of_all_its_members(tiny_scenes: Path, tmp_path: Path) -> None:
-    store = precomputed_store(tmp_path / "store", {"7": ImageFeatures(VECTORS, (64, 64), BOXES)})
-    captioner = captioner_of(PRECOMPUTED, tiny_scenes)
-    captioner.save_pretrained(tmp_path / "one")
-    captioner_of({**PRECOMPUTED, "source": "another"}, tiny_scenes).save_pretrained(tmp_path / "other")
-    same = Captioner.ensemble([tmp_path / "one", tmp_path / "one"], device="cpu")
-    (alone,), (together,) = (one.caption(StoredImage(store, "7")) for one in (captioner, same))
-    assert together.text == alone.text and together.logprob == pytest.approx(alone.logprob, abs=1e-5)
-    differing = Captioner.ensemble([tmp_path / "one", tmp_path / "other"], device="cpu")
-    with pytest.raises(DataError, match="source 'a test' instead of 'another'"):
-        differing.caption(StoredImage(store, "7"))
-
-
 def test_a_captioner_that_reads_no_features_says_so(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     from tests.captioners.tiny_transformers import build

@@ -87,7 +87,6 @@ WRONG = [
     ("caption {blip} {photo} --num-beam-groups 2 --num-beams 2", "has no search diverse-beam; "),
     ("caption {blip} {photo} --force-word dog", "cannot honour force_words=dog; it knows "),
     ("caption {blip} {photo} --stage 0", "cannot honour stage=0; it knows "),
-    ("caption {blip} {photo} --ensemble {blip}", "and this needs a checkpoint of showtell"),
     ("caption {ours} {photo} --dtype bf16", "computes in fp32; leave bf16 out"),
     ("caption {ours} {photo} --prompt a", "takes no prompt: "),
     ("explain {blip} {photo} --occlusion mean", 'has no occlusion method "mean"'),

@@ -163,18 +163,6 @@ def test_a_model_without_attention_says_so_and_leaves_nothing(capsys, tiny_check
     assert not list(tmp_path.glob("out.json*"))
 
 
-def test_an_ensemble_is_averaged_and_shares_a_vocabulary(capsys, tiny_checkpoint, photo, tmp_path):
-    other = blind(tmp_path / "nic", tiny_checkpoint)
-    options = ["--format", "json", "--search", "greedy", "--min-length", 4, "--ensemble", other]
-    both = json.loads(run(capsys, "caption", tiny_checkpoint, photo, *options)[1])[0]["captions"][0]
-    expected = Captioner.ensemble([tiny_checkpoint, other]).caption(photo, search="greedy", min_length=4)[0]
-    assert (both["text"], both["logprob"]) == (expected.text, pytest.approx(expected.logprob))
-    stranger = blind(tmp_path / "stranger", tiny_checkpoint, ["red", "circle"])
-    status, out, err = run(capsys, "caption", tiny_checkpoint, photo, *options, "--ensemble", stranger)
-    assert (status, out) == (2, "")
-    assert err.startswith(f"showtell: {stranger} and {tiny_checkpoint} cannot be averaged: their vocabularies differ (")
-
-
 WRONG = {  # DecodingConfig's own tests have the others
     "temperature=0.5 has no effect with search=beam; use search=sample": ["--temperature", 0.5],
     "temperature: Input should be greater than or equal to 0.000001": ["--search", "sample", "--temperature", 0],

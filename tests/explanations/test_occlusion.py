@@ -19,7 +19,7 @@ from showtell.errors import UsageError
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.models import MODELS
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import EncodedBatch, EnsembleFeatures, Features, PreparedBatch
+from showtell.types import EncodedBatch, Features, PreparedBatch
 from tests.toys import random_decoder
 
 WORDS = torch.tensor([[[1, 5, 4, 6, 2], [1, 7, 2, 0, 0]], [[1, 6, 6, 2, 0], [1, 0, 0, 0, 0]]])  # (2, 2, T + 1)
@@ -112,9 +112,8 @@ def test_what_cannot_be_hidden_is_refused() -> None:
     batch = encoded_batch(made)
     with pytest.raises(UsageError, match='has no occlusion method "pixel"; did you mean "pixels"'):
         occlude(made, batch, WORDS, "pixel")
-    ensemble = dataclasses.replace(batch, features=EnsembleFeatures.of([batch.features, batch.features]))
-    with pytest.raises(UsageError, match="The members of an ensemble have regions of their own"):
-        occlude(made, ensemble, WORDS)
+    with pytest.raises(UsageError, match="Occlusion by pixels fills parts of the photo and encodes it again"):
+        occlude(made, dataclasses.replace(batch, photos=None), WORDS, "pixels")
 
 
 def test_painting_covers_exactly_the_pixels_whose_centres_are_inside() -> None:

@@ -122,20 +122,6 @@ class Captioner(abc.ABC):
             captioner.calibration = load_calibration(about.folder, about.fingerprints["weights"])
         return captioner
 
-    @classmethod
-    def ensemble(cls, paths_or_hub_ids: Sequence[str | Path], device: str | torch.device | None = None) -> Captioner:
-        """Open several checkpoints of showtell as one captioner that averages the probabilities of their next words.
-
-        Members whose encoders are the same share its work. The decoding settings are those of the first member.
-
-        Raises:
-            CheckpointError: a member is not of showtell, or has other words or preprocessing than the first.
-            UsageError: there are no members.
-        """
-        from showtell.captioners.opening import open_ensemble
-
-        return open_ensemble(paths_or_hub_ids, device)
-
     # --- what an implementation gives ---
 
     @property

@@ -16,14 +16,13 @@ from torch import Tensor
 
 from showtell import __version__, checkpoint
 from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCaption, Source, Texts, several
-from showtell.captioners.explaining import explain_batch, members_of
+from showtell.captioners.explaining import explain_batch
 from showtell.captioners.occlusion import OCCLUSION_METHODS
 from showtell.captioners.teacher_forcing import pad_captions, word_logprobs
 from showtell.captions import Attention, Caption, TextLogprobs, Word
-from showtell.decoding import SEARCHES, Captions, DecodingConfig, Ensemble, StageView, search
+from showtell.decoding import SEARCHES, Captions, DecodingConfig, StageView, search
 from showtell.errors import UsageError, or_raise
 from showtell.features import Encoder
-from showtell.features.ensemble import EnsembleEncoder
 from showtell.features.grid import GridEncoder
 from showtell.features.store import FeatureStore, StoredImage, collate_features
 from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos
@@ -32,7 +31,7 @@ from showtell.models import Capability, Decoder
 from showtell.models.attention import masked_mean
 from showtell.models.contract import eval_mode
 from showtell.text.vocabulary import SPECIAL, Vocabulary
-from showtell.types import EncodedBatch, EnsembleFeatures, Features, PreparedBatch, map_tensors, upcast_half
+from showtell.types import EncodedBatch, Features, PreparedBatch, map_tensors, upcast_half
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -45,7 +44,6 @@ class EncoderDecoderCaptioner(Captioner):
     decoding: DecodingConfig  # default settings
     origin: dict[str, Any] = field(default_factory=dict)  # of the weights: data, scores, whatever training wrote down
     source: Source | None = None  # what it was opened from
-    members: Sequence[EncoderDecoderCaptioner] = ()  # of an ensemble, whose probabilities are averaged
     _stores: set[Path] = field(default_factory=set, init=False)  # of this encoder's features
 
     def __repr__(self) -> str:
@@ -61,8 +59,6 @@ class EncoderDecoderCaptioner(Captioner):
         opened: dict[str, Any] = {}
         if self.source is not None:
             opened = {"source" if key == "name" else key: value for key, value in vars(self.source).items()}
-        if self.members:
-            opened = {"fingerprints": {"members": [member.about.fingerprints for member in self.members]}}
         return About(
             name=_part_name(self.decoder),
             library=f"showtell {__version__}",
@@ -79,7 +75,7 @@ class EncoderDecoderCaptioner(Captioner):
         """What it can do."""
         attention = None
         if Capability.ATTENTION in self.decoder.config.capabilities:
-            attention = "grid" if isinstance(members_of(self.encoder)[0], GridEncoder) else "regions"
+            attention = "grid" if isinstance(self.encoder, GridEncoder) else "regions"
         return Abilities(
             searches=tuple(SEARCHES),
             settings=tuple(name for name in DecodingConfig.model_fields if name != "prompt"),
@@ -110,9 +106,7 @@ class EncoderDecoderCaptioner(Captioner):
         return self
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write a checkpoint that `from_pretrained` opens; a `UsageError` says that an ensemble has none of its own."""
-        if isinstance(self.decoder, Ensemble):
-            raise UsageError("An ensemble is not saved; keep the checkpoints of its members.")
+        """Write a checkpoint that `from_pretrained` opens."""
         content = checkpoint.Checkpoint(self.encoder, self.decoder, self.vocabulary, self.decoding, self.origin)
         checkpoint.save_checkpoint(Path(folder), content)
 
@@ -122,15 +116,14 @@ class EncoderDecoderCaptioner(Captioner):
         """Open a photo and prepare it as the encoder wants it."""
         if isinstance(photo, StoredImage):
             if photo.store.path not in self._stores:
-                for encoder in members_of(self.encoder):
-                    photo.store.require(encoder)
+                photo.store.require(self.encoder)
                 self._stores.add(photo.store.path)
             return photo
         return self.encoder.prepare(photo)
 
     def reads(self, store: FeatureStore) -> bool:
         """Whether the features of a store are those of its encoder."""
-        return all(encoder.fingerprint() == store.info.fingerprint for encoder in members_of(self.encoder))
+        return self.encoder.fingerprint() == store.info.fingerprint
 
     def encode_prepared(self, photos: Sequence[PreparedPhoto | StoredImage]) -> EncodedBatch:
         """The features of prepared photos, or of images of a store.
@@ -148,8 +141,6 @@ class EncoderDecoderCaptioner(Captioner):
             return EncodedBatch(self.encode(batch), batch.windows, batch)
         images = [photo.read() for photo in stored]
         features = map_tensors(collate_features(images), lambda tensor: upcast_half(tensor.to(self.device)))
-        if isinstance(self.encoder, EnsembleEncoder):  # whose members all look with the store's encoder
-            features = EnsembleFeatures.of([features] * len(self.encoder.members))
         windows = [self.encoder.preprocessing.window(image.extent) for image in images]
         seen, names = torch.tensor(windows, dtype=torch.float32), tuple(photo.image_id for photo in stored)
         info = stored[0].store.info
@@ -206,7 +197,7 @@ class EncoderDecoderCaptioner(Captioner):
         return self.read_captions(result, settings.num_return_sequences)
 
     def mean_features(self, photos: EncodedBatch) -> NDArray[np.float64]:
-        """The mean feature vector of each encoded photo, (B, D); of an ensemble those of its first member."""
+        """The mean feature vector of each encoded photo, (B, D)."""
         return masked_mean(photos.features.vectors, photos.features.is_region).double().cpu().numpy()
 
     def _fitting(self, features: Features) -> Features:
@@ -305,8 +296,7 @@ def _with_attention(
     """Captions with the attention of their words: attention (B, K, T, R), is_region (B, R), boxes (B, R, 4)."""
     if attention is None:
         raise UsageError(
-            "This captioner has no attention to show: its model sees the whole photo at once, or it is an ensemble "
-            "whose members look at different places; leave attention out."
+            "This captioner has no attention to show: its model sees the whole photo at once; leave attention out."
         )
     for image, of_image in enumerate(captions):
         regions = is_region[image]
@@ -335,8 +325,5 @@ def _lessons(origin: dict[str, Any]) -> str:
 
 
 def _part_name(part: Decoder | Encoder) -> str:
-    """The name that recipes have for a decoder or an encoder; of an ensemble, those of its members."""
-    members = getattr(part, "members", None)
-    if members is not None:
-        return f"ensemble of {', '.join(map(_part_name, members))}"
+    """The name that recipes have for a decoder or an encoder."""
     return str(getattr(part.config, "name", type(part).__name__))

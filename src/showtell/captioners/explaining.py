@@ -16,8 +16,6 @@ from torch import Tensor
 from showtell.captioners.occlusion import occlude
 from showtell.captions import NUM_RUNNERS_UP, ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
 from showtell.decoding import DecodingConfig, StageView, search
-from showtell.features import Encoder
-from showtell.features.ensemble import EnsembleEncoder
 from showtell.features.grid import GridEncoder
 from showtell.models.contract import eval_mode
 from showtell.text.vocabulary import Vocabulary
@@ -40,12 +38,12 @@ def explain_batch(
         indices = [None]
     with eval_mode(decoder):
         stages = [_explain_stage(captioner, photos, settings, occlusion, stage) for stage in indices]
-    explanations, first = [], members_of(encoder)[0]
+    explanations = []
     categories, attributes = photos.categories or encoder.categories, photos.attributes or encoder.attributes
     for image, captions in enumerate(zip(*stages, strict=True)):
         known = features.is_region[image]
         boxes = None if rectangles is None else rectangles[image, known].cpu()
-        grid = first.grid_of(int(known.sum())) if isinstance(first, GridEncoder) else None
+        grid = encoder.grid_of(int(known.sum())) if isinstance(encoder, GridEncoder) else None
         labels = _region_labels(categories, attributes, features, image)
         explanations.append(ModelExplanation("", captions, boxes, grid, labels))
     return explanations
@@ -122,11 +120,6 @@ def _explain_words(
         drop = None if drops is None else drops[position]
         words.append(ExplainedWord(text(index), probabilities[position], runners_up, region, logprob_drop=drop))
     return tuple(words)
-
-
-def members_of(encoder: Encoder) -> list[Encoder]:
-    """The encoders of an ensemble; another encoder is its own only member."""
-    return list(encoder.members) if isinstance(encoder, EnsembleEncoder) else [encoder]  # type: ignore[arg-type]
 
 
 def _region_labels(

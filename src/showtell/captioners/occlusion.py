@@ -31,7 +31,7 @@ from showtell.errors import UsageError
 from showtell.images.loading import stack_images
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
-from showtell.types import EncodedBatch, EnsembleFeatures, Features, PreparedBatch, map_tensors
+from showtell.types import EncodedBatch, Features, PreparedBatch, map_tensors
 
 if TYPE_CHECKING:
     from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
@@ -65,18 +65,13 @@ def occlude(
         (B, N, T, R) natural logarithms, above 0 where the region supports the word; 0 for padding.
 
     Raises:
-        UsageError: an unknown method, pixels without photos, or an ensemble whose members have regions of their own.
+        UsageError: an unknown method, or pixels without photos.
     """
     captioner.check_occlusion(method)
     if method == "pixels" and batch.photos is None:
         raise UsageError(
             "Occlusion by pixels fills parts of the photo and encodes it again, and the features of a store come "
             "without photos; use the occlusion method mean or remove."
-        )
-    if method != "pixels" and isinstance(batch.features, EnsembleFeatures):
-        raise UsageError(
-            "The members of an ensemble have regions of their own, so a region cannot be hidden from all of them; use "
-            "the occlusion method pixels, or explain each member by itself."
         )
     decoder = decoder or captioner.decoder
     with eval_mode(decoder):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +10,7 @@ import torch
 from showtell import checkpoint
 from showtell.captioners.contract import Captioner, Source
 from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
-from showtell.decoding import Ensemble
-from showtell.errors import CheckpointError, DataError, UsageError, nearest
-from showtell.features.ensemble import EnsembleEncoder
+from showtell.errors import DataError, UsageError, nearest
 from showtell.features.precision import fastest_precision
 from showtell.files import read_json
 from showtell.hub import SERVER, SETTINGS, find_checkpoint
@@ -70,33 +67,3 @@ def _open_folder(source: Source, device: torch.device, precision: str | None) ->
         encoder.compute_in(precision)
         fingerprints["encoder_precision"] = precision  # captions are not quite those of the checkpoint as trained
     return EncoderDecoderCaptioner(**vars(opened), source=replace(source, fingerprints=fingerprints)).to(device)
-
-
-def open_ensemble(
-    paths_or_hub_ids: Sequence[str | Path], device: str | torch.device | None = None
-) -> EncoderDecoderCaptioner:
-    """Open several checkpoints as one captioner; see `Captioner.ensemble`."""
-    if not paths_or_hub_ids:
-        raise UsageError("An ensemble needs at least one checkpoint.")
-    members = [EncoderDecoderCaptioner.from_pretrained(name, device) for name in paths_or_hub_ids]
-    first = members[0]
-    for name, member in zip(paths_or_hub_ids, members, strict=True):
-        problem = f"{name} and {paths_or_hub_ids[0]} cannot be averaged: their"
-        if member.vocabulary.words != first.vocabulary.words:
-            raise CheckpointError(
-                f"{problem} vocabularies differ ({len(member.vocabulary)} words and {len(first.vocabulary)}); train "
-                "the members with one vocabulary."
-            )
-        if member.encoder.preprocessing != first.encoder.preprocessing:
-            raise CheckpointError(
-                f"{problem} encoders prepare photos differently ({member.encoder.preprocessing} and "
-                f"{first.encoder.preprocessing})."
-            )
-    return EncoderDecoderCaptioner(
-        encoder=EnsembleEncoder([member.encoder for member in members]).eval(),
-        decoder=Ensemble([member.decoder for member in members]).eval(),
-        vocabulary=first.vocabulary,
-        decoding=first.decoding,
-        origin={"members": [member.origin for member in members]},
-        members=members,
-    )

@@ -56,15 +56,6 @@ Overrides = Annotated[
         help="Overrides of the recipe, such as training.epochs=3.", metavar="[KEY=VALUE]...", show_default=False
     ),
 ]
-Ensemble = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--ensemble",
-        help="Average the probabilities with those of another checkpoint; can be repeated.",
-        metavar="CHECKPOINT",
-        show_default="no ensemble",
-    ),
-]
 Split = Annotated[str, typer.Option(help="Split of the dataset.")]
 Limit = Annotated[
     int | None,

@@ -14,7 +14,6 @@ from showtell.cli.arguments import (
     BatchSize,
     Checkpoint,
     Dtype,
-    Ensemble,
     FeatureStore,
     Photos,
     out_file,
@@ -44,7 +43,6 @@ _FOR_PEOPLE = ("corrections", "sidecar", "xmp", "alt-text")  # who do not want <
 def caption(
     checkpoint: Checkpoint,
     photos: Photos = None,
-    ensemble: Ensemble = None,
     features: FeatureStore = None,
     attention: Annotated[bool, typer.Option("--attention", help="Add the attention of each word to the JSON.")] = False,
     format: Annotated[
@@ -131,13 +129,13 @@ def caption(
     files = [path for image in images if (path := image if isinstance(image, Path) else image.path) is not None]
     if style in _FOR_PEOPLE and len(files) < len(images):
         raise UsageError(f"{style} needs photos; name photos, which are matched to ids of the store.")
-    inputs = [*files, *map(Path, (checkpoint, *(ensemble or ()))), *filter(None, [features])]
+    inputs = [*files, Path(checkpoint), *filter(None, [features])]
     _check_out(style, out, files, inputs, overwrite=overwrite)
-    captioner = open_captioner(checkpoint, ensemble, dtype)
+    captioner = open_captioner(checkpoint, dtype)
     if style in _FOR_PEOPLE and captioner.calibration is None and "no_unknown" in captioner.abilities.settings:
         decoding = {"no_unknown": True, **decoding}  # nobody wants it there; a calibration has its own search
     settings = captioner.settings(**decoding)
-    notify(f"{captioner.about.name if ensemble else checkpoint} {captioner.about.knows}")
+    notify(f"{checkpoint} {captioner.about.knows}")
     if captioner.calibration is not None and not captioner.calibration.fits(settings):
         notify("confidences are not calibrated: the calibration beside the weights is for another search.")
     if len(images) >= MANY:

@@ -28,9 +28,8 @@ Journal = tuple[dict[str, bytes], Callable[[Iterable["CaptionResult"]], None]]
 
 def made_with_of(captioner: Captioner, settings: DecodingConfig, *, attention: bool = False) -> dict[str, Any]:
     """Whatever captions depend on, as the journal keeps it."""
-    fingerprints = captioner.about.fingerprints
     return {
-        "checkpoints": fingerprints.get("members", [fingerprints]),
+        "checkpoints": [captioner.about.fingerprints],
         "decoding": settings.model_dump(mode="json"),
         "attention": attention,
         "calibration": captioner.calibration.to_json() if captioner.calibration else None,

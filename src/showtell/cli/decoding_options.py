@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from showtell.cli.settings_options import SettingsOptions
-from showtell.errors import UsageError, notify
+from showtell.errors import notify
 
 if TYPE_CHECKING:
     from showtell.captioners import Captioner
@@ -22,15 +22,11 @@ DecodingOfOne = Annotated[  # one caption per image
 ]
 
 
-def open_captioner(checkpoint: str, ensemble: Sequence[str] | None = None, dtype: str | None = None) -> Captioner:
-    """A captioner, or the average of several checkpoints."""
+def open_captioner(checkpoint: str, dtype: str | None = None) -> Captioner:
+    """A captioner by its name."""
     from showtell.captioners import Captioner
 
-    if not ensemble:
-        return Captioner.from_pretrained(checkpoint, dtype=dtype)
-    if dtype is not None:
-        raise UsageError("--ensemble averages checkpoints of showtell, which compute in fp32; leave --dtype out.")
-    return Captioner.ensemble([checkpoint, *ensemble])
+    return Captioner.from_pretrained(checkpoint, dtype=dtype)
 
 
 def looks_at_photos(captioner: Captioner, title: str, store: FeatureStore | None) -> bool:

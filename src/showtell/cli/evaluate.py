@@ -13,7 +13,6 @@ from showtell.cli.arguments import (
     BatchSize,
     Dataset,
     Dtype,
-    Ensemble,
     FeatureStore,
     Limit,
     Split,
@@ -46,7 +45,6 @@ def evaluate(
     ],
     dataset: Dataset,
     split: Split = "test",
-    ensemble: Ensemble = None,
     limit: Limit = None,
     max_captions: Annotated[
         int | None,
@@ -78,8 +76,8 @@ def evaluate(
     from showtell.scores.bootstrap import SAMPLES
     from showtell.scores.files import training_captions
 
-    if len(checkpoints) > 1 and (ensemble or out):
-        raise UsageError("--ensemble and --out are for one captioner, and several are named; evaluate that one alone.")
+    if len(checkpoints) > 1 and out:
+        raise UsageError("--out is for one captioner, and several are named; evaluate that one alone.")
     if out is not None:
         refuse_overwriting(out, "--out", [*map(Path, checkpoints), dataset])
     opened = open_dataset(dataset, with_photos=features is None)
@@ -93,7 +91,7 @@ def evaluate(
     evaluations: dict[str, Evaluation] = {}
     about: dict[str, dict[str, Any]] = {}
     for title, name in titles.items():
-        captioner = open_captioner(name, ensemble, dtype)
+        captioner = open_captioner(name, dtype)
         settings = captioner.settings(**decoding, num_return_sequences=1)
         prompt = {} if settings.prompt is None else {"prompt": settings.prompt}
         about[title] = {"split": split, "search": settings.kind, "num_beams": settings.num_beams, **prompt, **decoding}

@@ -1,7 +1,6 @@
 """Decoding: every walk over time, for any decoder, batched."""
 
 from showtell.decoding.beam import beam
-from showtell.decoding.ensemble import Ensemble
 from showtell.decoding.ranking import LengthPenalty
 from showtell.decoding.rollout import Captions, TeacherForcedOutput, teacher_forced
 from showtell.decoding.rules import Rules
@@ -15,7 +14,6 @@ __all__ = [
     "SEARCHES",
     "Captions",
     "DecodingConfig",
-    "Ensemble",
     "LengthPenalty",
     "Rules",
     "Search",
