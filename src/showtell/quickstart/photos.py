@@ -8,7 +8,6 @@ from typing import Any
 
 from showtell.captioners import Captioner
 from showtell.captions import state_confidence
-from showtell.explanations import explain
 from showtell.hub import IN_THE_BOX
 from showtell.reports.explanation_page import write_page
 
@@ -24,7 +23,7 @@ def caption_photos(out: Path) -> dict[str, Any]:
     """
     out.mkdir(parents=True, exist_ok=True)
     photos = [Path(shutil.copy(photo, out)) for photo in PHOTOS]
-    explanations = explain(Captioner.from_pretrained("small"), photos)
+    explanations = Captioner.from_pretrained("small").explain(photos)
     page = out / "why.html"
     write_page(page, explanations)
     captions = [explanation.models[0].caption for explanation in explanations]
