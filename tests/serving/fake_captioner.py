@@ -66,7 +66,7 @@ class FakeCaptioner(Captioner):
     def to(self, device: str | torch.device) -> Self:
         return self
 
-    def prepare(self, photo: Any, boxes: torch.Tensor | None = None) -> bytes:
+    def prepare(self, photo: Any) -> bytes:
         with self._lock:
             self.prepared.append(photo)
         self.preparing.pass_through()

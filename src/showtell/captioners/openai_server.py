@@ -117,7 +117,7 @@ class OpenAICaptioner(Captioner):
         """The same: the server has its own."""
         return self
 
-    def prepare(self, photo: PhotoToCaption, boxes: torch.Tensor | None = None) -> NamedPhoto:
+    def prepare(self, photo: PhotoToCaption) -> NamedPhoto:
         """A photo as a data: URL: its own bytes if every server reads them, else an upright JPEG."""
         if isinstance(photo, StoredImage):
             raise UsageError(f"{self.model} looks at photos; leave --features out.")
