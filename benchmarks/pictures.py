@@ -27,11 +27,15 @@ from html import escape
 from itertools import pairwise
 from pathlib import Path
 
+from showtell.captioners import Captioner
+from showtell.captioners.hugging_face import TransformersCaptioner
+from showtell.captioners.hugging_face_adapters import TransformersConfig, adapt, save_adapted
 from showtell.files import read_json, write_bytes, write_folder, write_json, write_text
 from showtell.scenes.dataset import sample_image
 from showtell.scenes.rendering import render
 from showtell.scenes.truth import judge
 from terminal import draw, record
+from tiny_blip import make_base
 
 from PIL import Image
 from tests.chromium import Chromium
@@ -272,6 +276,18 @@ def write_published() -> None:
     write_luo(WORK / "log_att2in", "att2in2, use_bn 0")
 
 
+def write_adapted() -> None:
+    """A tiny BLIP with adapters that have learned nothing, where `showtell train` would put it."""
+    draw_photos()
+    for made in ("my-captioner", "tiny-blip", "runs/adapted"):
+        shutil.rmtree(WORK / made, ignore_errors=True)
+    make_base(WORK / "tiny-blip", ["a", "red", "circle", "is", "above", "blue", "square"])
+    captioner = Captioner.from_pretrained(WORK / "tiny-blip", "cpu")
+    assert isinstance(captioner, TransformersCaptioner)
+    adapt(captioner, TransformersConfig())
+    save_adapted(WORK / "runs/adapted/best", captioner, captioner.decoding.changed(max_length=8), {})
+
+
 # --- what is looked at ---
 
 
@@ -310,6 +326,7 @@ SETUPS: dict[str, Callable[[], None]] = {
     "caption": draw_photos,
     "photos-train": correct_table,
     "import": write_published,
+    "export": write_adapted,
 }
 SCREENS: dict[str, Screen] = {
     "quickstart-report": Screen("quickstart", "showtell-quickstart/report.html", 1200, 900),

@@ -34,8 +34,8 @@ MAY_IMPORT: dict[str, str] = {
     "decoding": "counter_rng decoding_config errors models registry text types",
     "checkpoint": "config decoding errors features files hub models text torch_weights",
     "captions": "errors",
-    "captioners": "captions checkpoint confidence counter_rng decoding decoding_config errors features files hub "
-    "images models text types",
+    "captioners": "captions checkpoint confidence config counter_rng decoding decoding_config errors features files "
+    "hub images models text types",
     "scores": "config datasets errors features files hub images progress registry scenes text torch_weights",
     "importing": "checkpoint config decoding errors features files hub models text torch_weights",
     "evaluation": "captioners captions confidence datasets decoding errors features images scores",

@@ -43,7 +43,8 @@ def test_every_recipe_says_what_it_is_and_what_to_expect():
         text, name = file.read_text(), NAMES[file]
         content = yaml.safe_load(text)
         written = {f"{section}.{key}" for section, keys in content.items() for key in keys}
-        needed = {key for key in NEEDED if not ("start_from" in content["training"] and key.endswith(".name"))}
+        left = (".name", "decoding.num_beams" if "decoding" not in content else ".name")  # to a checkpoint
+        needed = {key for key in NEEDED if not ("start_from" in content["training"] and key.endswith(left))}
         assert needed <= written, name
         head = [line for line in text.splitlines() if line.startswith("#")]
         assert any(f"showtell train {name}" in line for line in head), name
@@ -57,7 +58,7 @@ def test_every_recipe_says_what_it_is_and_what_to_expect():
 def test_every_recipe_can_be_built_and_trained(tiny_checkpoint: Path):
     """The encoder without its numbers, which is quick; decoder and objective for one step on random features."""
     for file in FILES:
-        of_checkpoint = "name" not in yaml.safe_load(file.read_text())["model"]
+        of_checkpoint = "name" not in yaml.safe_load(file.read_text()).get("model", {})
         recipe = load_recipe(file, [f"training.start_from={tiny_checkpoint}"] if of_checkpoint else [])
         sizes = {"feature_size": feature_size(recipe.encoder), "vocabulary_size": 50}
         assert skeleton(lambda recipe=recipe, sizes=sizes: build_decoder(recipe.model, **sizes)) is not None, file
@@ -254,8 +255,8 @@ def test_a_wrong_name_is_answered_with_the_nearest():
         ("sat_soft", 'did you mean "scenes/sat_soft"? Known: coco-mini/sat_soft, folder/sat_soft, scenes/sat_soft.'),
         ("foldr/sat_soft", 'did you mean "folder/sat_soft"? Known: coco-mini/sat_soft, folder/sat_soft, '),
         ("recipes/scenes/stak.yaml", 'did you mean "scenes/stack"? Known: scenes/att2in, '),
-        ("folder", "Known: folder/corrections, folder/sat_soft, folder/sat_soft_pretrained."),
-        ("qqq", "Known: coco-mini/, coco/, flickr30k/, flickr8k/, folder/, scenes/."),
+        ("folder", "Known: folder/sat_soft, folder/sat_soft_pretrained."),
+        ("qqq", "Known: adapt/, coco-mini/, coco/, flickr30k/, flickr8k/, folder/, scenes/."),
     ):
         with pytest.raises(RecipeError) as caught:
             load_recipe(given)

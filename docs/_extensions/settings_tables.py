@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 import showtell
+from showtell.captioners.hugging_face_adapters import TransformersConfig
 from showtell.config import Config
 from showtell.decoding import SEARCHES, DecodingConfig
 from showtell.features import ENCODERS
@@ -31,7 +32,7 @@ equations at the top of the file that is named.
 """
 KINDS: dict[str, list[type[Config]]] = {
     "encoder": [*(config for config, _ in ENCODERS.builtin.values()), TimmConfig],
-    "model": [config for config, _ in MODELS.builtin.values()],
+    "model": [*(config for config, _ in MODELS.builtin.values()), TransformersConfig],
     "objective": [config for config, _ in OBJECTIVES.builtin.values()],
 }
 NUMBERS = {int: "whole number", float: "number"}

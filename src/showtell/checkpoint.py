@@ -23,6 +23,7 @@ from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, DataError, RecipeError, nearest, summarise
 from showtell.features import Encoder, build_encoder, encoder_config
 from showtell.files import read_json, write_bytes, write_json
+from showtell.hub import ADAPTER
 from showtell.hub import SETTINGS as SETTINGS
 from showtell.hub import WEIGHTS as WEIGHTS
 from showtell.models import MODELS, Decoder, build_decoder
@@ -64,20 +65,10 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         "model": decoder.config.model_dump(mode="json"),
         "decoding": checkpoint.decoding.model_dump(mode="json"),
         "about": checkpoint.origin,
-        "fingerprints": {"weights": _fingerprint(weights), "vocabulary": vocabulary.fingerprint},
+        "fingerprints": {"weights": fingerprint_of(weights), "vocabulary": vocabulary.fingerprint},
         "vocabulary": vocabulary.to_json(),
     }
     write_json(folder / SETTINGS, settings, indent=1)
-
-
-def encoder_and_model(folder: Path) -> dict[str, dict[str, Any]]:
-    """The settings of encoder and model in a checkpoint, as the sections of a recipe have them.
-
-    Raises:
-        CheckpointError: a file is missing or damaged.
-    """
-    settings = _read_settings(folder)
-    return {section: settings[section] for section in ("encoder", "model")}
 
 
 def fingerprints(folder: Path) -> dict[str, str]:
@@ -85,7 +76,8 @@ def fingerprints(folder: Path) -> dict[str, str]:
     return dict(read_json(folder / SETTINGS)["fingerprints"])
 
 
-def _fingerprint(weights: bytes) -> str:
+def fingerprint_of(weights: bytes) -> str:
+    """The fingerprint of a file of weights."""
     return hashlib.sha256(weights).hexdigest()[:12]
 
 
@@ -96,7 +88,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         CheckpointError: a file is missing or damaged, or the two do not belong together.
     """
     settings_file, weights_file = folder / SETTINGS, folder / WEIGHTS
-    settings = _read_settings(folder)
+    settings = read_settings(folder)
     name = str(settings["model"].get("name"))
     if name not in MODELS:
         raise CheckpointError(
@@ -114,7 +106,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         raise CheckpointError(f"The checkpoint cannot be opened here: {settings_file}: {error}") from error
     except ValidationError as error:
         raise CheckpointError(f"The checkpoint is damaged: {settings_file}: {describe_problem(error)}") from error
-    tensors = _read_weights(weights_file, settings["fingerprints"].get("weights"))
+    tensors = read_weights(weights_file, settings["fingerprints"].get("weights"))
     encoder = _build(lambda: build_encoder(encoder_settings, load_weights=False), tensors, "encoder", weights_file)
     if settings.get("preprocessing") != encoder.preprocessing.model_dump(mode="json"):
         raise CheckpointError(
@@ -128,10 +120,14 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(encoder, decoder, vocabulary, decoding, settings["about"])
 
 
-def _read_settings(folder: Path) -> dict[str, Any]:
-    """The content of `config.json`."""
-    file = folder / SETTINGS
-    for needed in (file, folder / WEIGHTS):
+def read_settings(folder: Path) -> dict[str, Any]:
+    """The content of `config.json`, of a checkpoint with all its weights or of one that stands on another.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+    """
+    file, stands_on_another = folder / SETTINGS, (folder / ADAPTER).is_file()
+    for needed in (file, folder / (ADAPTER if stands_on_another else WEIGHTS)):
         if not needed.is_file():
             runs = [name for name in ("best", "last") if (folder / name / SETTINGS).is_file()]
             hint = f"; it looks like a run: use {folder / runs[0]}" if runs else ""
@@ -140,12 +136,6 @@ def _read_settings(folder: Path) -> dict[str, Any]:
         settings = read_json(file)
     except DataError as error:
         raise CheckpointError(f"The checkpoint is damaged: {error}") from error
-    if isinstance(settings, dict) and "model_type" in settings:
-        raise CheckpointError(
-            f"{folder} holds a model of transformers ({settings['model_type']}), which captions here but is not "
-            "trained here; this needs a checkpoint that showtell train wrote. To train on its captions, leave "
-            "training.start_from out: showtell train folder/sat_soft_pretrained data.path=TABLE.csv."
-        )
     if not isinstance(settings, dict) or "format" not in settings:
         raise CheckpointError(f'{file} is not of a showtell checkpoint: it has no key "format".')
     if settings["format"] != FORMAT:
@@ -154,16 +144,17 @@ def _read_settings(folder: Path) -> dict[str, Any]:
             f"showtell {__version__} reads format {FORMAT}; install the version that wrote it, or train again."
         )
     settings.setdefault("about", {})
-    for key in ("vocabulary", "encoder", "model", "decoding", "fingerprints", "about"):
+    kind = "base" if stands_on_another else "vocabulary"
+    for key in (kind, "encoder", "model", "decoding", "fingerprints", "about"):
         if not isinstance(settings.get(key), dict):
             raise CheckpointError(f'The checkpoint is damaged: "{key}" in {file} should be an object.')
     return settings
 
 
-def _read_weights(file: Path, recorded: object) -> dict[str, Tensor]:
-    """The tensors of `model.safetensors`, checked to be finite."""
+def read_weights(file: Path, recorded: object) -> dict[str, Tensor]:
+    """The tensors of a file, checked to have the recorded fingerprint and to be finite; else a `CheckpointError`."""
     try:
-        fingerprint = _fingerprint(file.read_bytes())
+        fingerprint = fingerprint_of(file.read_bytes())
         tensors = load_file(file)
     except Exception as error:  # safetensors raises errors of several kinds about a damaged header
         raise CheckpointError(f"The checkpoint is damaged: {file} cannot be read ({error}).") from error

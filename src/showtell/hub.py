@@ -13,6 +13,7 @@ from showtell.files import read_json
 WEIGHTS, INDEX, SETTINGS = "model.safetensors", "model.safetensors.index.json", "config.json"
 PICKLE = "pytorch_model.bin"
 SERVER = "openai:"  # what the name of a captioner on a server begins with
+ADAPTER = "adapter_model.safetensors"  # of a checkpoint that stands on another
 TOKENIZERS = (
     "tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
     "tekken.json",
@@ -98,8 +99,8 @@ def missing_files(folder: Path) -> list[str]:
             raise CheckpointError(
                 f"{folder / INDEX} is damaged: it should name files of safetensors beside it; get it again."
             )
-    elif (folder / PICKLE).is_file():
-        weights = [PICKLE]
+    else:
+        weights = [next((name for name in (PICKLE, ADAPTER) if (folder / name).is_file()), WEIGHTS)]
     absent = [name for name in weights if not (folder / name).is_file()]
     missing = [summarise(absent, 2)] if absent else []
     if not (folder / SETTINGS).is_file():

@@ -70,7 +70,9 @@ class Plain:
         more = {"text": prompts[self.name]} if self.name in prompts else {}
         inputs = dict(self.processor(images=image, **more, return_tensors="pt"))
         inputs.pop("labels", None)
-        return inputs
+        return {
+            name: value.to(self.model.dtype) if value.is_floating_point() else value for name, value in inputs.items()
+        }
 
     def generate(self, image: Image.Image, **settings: Any) -> list[list[int]]:
         """The ids behind the prompt, up to the end."""
@@ -98,8 +100,8 @@ class Plain:
                  "blip-2": [image] * 4 + [2]}  # fmt: skip
         return torch.tensor([fixed[self.name]]) if self.name in fixed else inputs["input_ids"]
 
-    def logprobs(self, image: Image.Image, tokens: Sequence[int]) -> tuple[list[float], float]:
-        """Of each token, and of the end, by one forward pass without a cache."""
+    def logits(self, image: Image.Image, tokens: Sequence[int]) -> Tensor:
+        """(T + 1, V) of each token and the end, by one forward pass without a cache."""
         inputs = self.inputs(image)
         begin = self.begin(inputs)
         ids = torch.cat((begin, torch.tensor([list(tokens)], dtype=torch.long)), 1)
@@ -114,9 +116,13 @@ class Plain:
             for name, value in (("attention_mask", 1), ("token_type_ids", 1), ("mm_token_type_ids", 0)):
                 if name in inputs:
                     inputs[name] = torch.cat((inputs[name], torch.full((1, more), value)), 1)
-        with torch.no_grad():
-            logits = self.model(**inputs).logits[0, -more - 1 :].float()
-        logprobs = logits.log_softmax(-1)
+        logits: Tensor = self.model(**inputs).logits[0, -more - 1 :]
+        return logits
+
+    @torch.no_grad()
+    def logprobs(self, image: Image.Image, tokens: Sequence[int]) -> tuple[list[float], float]:
+        """Of each token, and of the end."""
+        logprobs = self.logits(image, tokens).log_softmax(-1)
         of_tokens = [logprobs[index, token].item() for index, token in enumerate(tokens)]
         return of_tokens, logprobs[-1, self.ends()].logsumexp(-1).item()
 

@@ -185,7 +185,7 @@ def test_a_folder_goes_to_sidecars_and_edits_come_back_to_train_on(capsys, tiny_
     run_folder = album.parent / "run"
     more = ["training.epochs=40", "training.learning_rate=0.01", "training.batch_size=4", "--out", run_folder]
     given = [f"data.path={album}", f"training.start_from={tiny_checkpoint}"]
-    assert run(capsys, "train", "folder/corrections", *given, *more)[0] == 0
+    assert run(capsys, "train", "adapt/corrections", *given, *more)[0] == 0
     before_and_after = [Captioner.from_pretrained(one, device="cpu") for one in (tiny_checkpoint, run_folder / "best")]
     first, learned = (one.logprobs(album / "10.png", "a zebra at last")[0].logprob for one in before_and_after)
     assert first < -10 and learned > -2

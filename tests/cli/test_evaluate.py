@@ -75,6 +75,17 @@ def test_several_checkpoints_are_compared_on_the_same_draws(capsys, tiny_checkpo
         assert differences[name]["low"] <= expected <= differences[name]["high"] and 0 < differences[name]["p"] <= 1
 
 
+def test_different_searches_are_said_aloud(capsys, tiny_checkpoint, tiny_scenes, other_checkpoint):
+    settings = json.loads((other_checkpoint / "config.json").read_text())
+    settings["decoding"] |= {"num_beams": 4, "length_normalisation": "none"}
+    (other_checkpoint / "config.json").write_text(json.dumps(settings))
+    asked = ("evaluate", tiny_checkpoint, other_checkpoint, tiny_scenes, "--split", "val", "--metrics", "bleu")
+    assert run(*asked) == 0
+    assert "other was searched otherwise than tiny (num_beams 4 and 2, length_norm" in capsys.readouterr().err
+    assert run(*asked, "--num-beams", 3, "--length-normalisation", "none") == 0
+    assert "searched otherwise" not in capsys.readouterr().err
+
+
 def test_what_is_for_one_captioner_is_refused_for_several(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
     out = tmp_path / "results.json"
     assert run("evaluate", tiny_checkpoint, tiny_checkpoint, tiny_scenes, "--out", out) == 2

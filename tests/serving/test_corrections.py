@@ -334,7 +334,7 @@ def test_training_on_the_folder_while_it_is_in_use(capsys, tiny_checkpoint, tiny
     photos = sorted((tiny_scenes / "images").iterdir())[:16]
     store = corrected_store(tmp_path / "kept", photos, 10)
     start, data, out = f"training.start_from={tiny_checkpoint}", f"data.path={store.folder}", tmp_path / "run"
-    status, printed, err = run(capsys, "train", "folder/corrections", data, start, *SMALL, "--out", out)
+    status, printed, err = run(capsys, "train", "adapt/corrections", data, start, *SMALL, "--out", out)
     assert status == 0, err
     assert "captions of unchecked before and after:" in printed
     about = json.loads((out / "best" / "config.json").read_text())["about"]

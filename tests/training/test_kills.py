@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from showtell.training import train
+from tests.captioners.tiny_transformers import build
 from tests.training import process_group
 from tests.training.test_loop import fingerprints, log_of
 
@@ -41,6 +42,12 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], folder: Path) -> dict[str,
     recipe = copy.deepcopy(tiny_recipe)
     recipe["training"] |= {"epochs": 2, "save_every": 2}
     if name == "cross_entropy":
+        return recipe
+    if name == "adapted":
+        del recipe["encoder"], recipe["model"], recipe["decoding"]
+        recipe["objective"] = {"name": "self_critical", "samples": 2, "cross_entropy": 0.5}
+        base = folder / "blip" if (folder / "blip").exists() else build("blip", folder / "blip")
+        recipe["training"] |= {"start_from": str(base), "reward_watchdog": None}
         return recipe
     start = copy.deepcopy(tiny_recipe)
     start["training"] |= {"epochs": 12, "learning_rate": 0.01}
@@ -147,6 +154,7 @@ def test_a_run_may_resume_with_another_number_of_processes(tiny_recipe, tmp_path
         ("self_critical", 1, 8),
         ("self_critical", 2, 8),
         ("cross_entropy", 4, 3),  # from three on it matters in which order numbers are added
+        ("adapted", 1, 6),
         ("adversarial", 1, 3),
         ("adversarial", 2, 3),
     ],

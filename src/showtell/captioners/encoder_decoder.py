@@ -110,6 +110,12 @@ class EncoderDecoderCaptioner(Captioner):
         content = checkpoint.Checkpoint(self.encoder, self.decoder, self.vocabulary, self.decoding, self.origin)
         checkpoint.save_checkpoint(Path(folder), content)
 
+    def load_weights(self, folder: Path) -> None:
+        """Take the weights of a checkpoint of the same encoder, decoder and vocabulary."""
+        saved = checkpoint.load_checkpoint(folder)
+        self.encoder.load_state_dict(saved.encoder.state_dict())
+        self.decoder.load_state_dict(saved.decoder.state_dict())
+
     # --- photos to features ---
 
     def prepare(self, photo: PhotoToCaption) -> PreparedPhoto | StoredImage:

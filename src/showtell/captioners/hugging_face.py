@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from PIL import Image
@@ -28,6 +28,9 @@ from showtell.errors import CheckpointError, ShowtellError, UsageError, first_li
 from showtell.features.store import StoredImage
 from showtell.hub import quiet
 from showtell.images.photo import to_photo
+
+if TYPE_CHECKING:
+    from showtell.captioners.hugging_face_adapters import Adapted
 
 SEARCHES = ("greedy", "beam", "sample")
 SETTINGS = (
@@ -64,6 +67,7 @@ class TransformersCaptioner(Captioner):
     source: Source  # what it was opened from
     dtype: str = "fp32"  # precision of the weights, one of `opening.DTYPES`
     licence: str | None = None  # of the weights
+    adapted: Adapted | None = None  # what has learned since
 
     def __post_init__(self) -> None:
         self.tokenizer = self.processor.tokenizer
@@ -80,6 +84,8 @@ class TransformersCaptioner(Captioner):
     @property
     def name(self) -> str:
         """The model's name in messages: that of its repository or folder."""
+        if self.adapted is not None and self.source.folder != self.adapted.base.folder:
+            return f"{self.adapted.base.name}, adapted,"
         return self.source.name.partition("@")[0] if self.source.revision else self.source.folder.resolve().name
 
     @property
@@ -91,7 +97,9 @@ class TransformersCaptioner(Captioner):
             library=self._library,
             parameters=self.model.num_parameters(),
             preprocessing=json.loads(self.processor.images.to_json_string()),
-            knows="was trained by others: its model card says on what.",
+            knows="was trained by others: its model card says on what."
+            if self.adapted is None
+            else f"is {self.adapted.base.name} and what it learned from {self.adapted.origin.get('data', 'nothing')}.",
             source=self.source.name,
             folder=self.source.folder,
             revision=self.source.revision,
@@ -99,7 +107,7 @@ class TransformersCaptioner(Captioner):
             licence=self.licence,
             origin={
                 "model_type": self.model.config.model_type, "class": type(self.model).__name__, "dtype": self.dtype,
-                "prompt": self.decoding.prompt,
+                "prompt": self.decoding.prompt, **(self.adapted.origin if self.adapted else {}),
             },
         )  # fmt: skip
 
@@ -123,7 +131,7 @@ class TransformersCaptioner(Captioner):
     @property
     def patches(self) -> int | None:
         """Patches along each side of a photo that the cross-attention of the text is over; None: there is none."""
-        if self.family.attention is None or getattr(self.processor.images, "do_center_crop", False):
+        if self.family.read is None or getattr(self.processor.images, "do_center_crop", False):
             return None
         config = self.model.config
         vision = config.vision_config if hasattr(config, "vision_config") else config.encoder
@@ -140,7 +148,7 @@ class TransformersCaptioner(Captioner):
 
     @cached_property
     def _fingerprint(self) -> str:
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(self.adapted.base.fingerprints["weights"].encode() if self.adapted else b"")
         for file in sorted(self.source.folder.glob("*.safetensors")):
             with file.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").hexdigest().encode())
@@ -263,8 +271,8 @@ class TransformersCaptioner(Captioner):
         self, photos: Sequence[Image.Image], texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig
     ) -> list[list[TextLogprobs]]:
         """The log-probabilities of the texts of each photo, teacher-forced."""
-        follows_word = self._follows_word(settings.prompt)
-        tokens = [[self._tokens_of_text(text, follows_word) for text in of_image] for of_image in texts]
+        follows_word = self.follows_word(settings.prompt)
+        tokens = [[self.tokens_of(text, follows_word) for text in of_image] for of_image in texts]
         forced = self.force(photos, tokens, settings.prompt)
 
         def read(text: str | Caption, row: Generated) -> TextLogprobs:
@@ -273,7 +281,7 @@ class TransformersCaptioner(Captioner):
 
         return [list(map(read, of_image, rows)) for of_image, rows in zip(texts, forced, strict=True)]
 
-    def _tokens_of_text(self, text: str | Caption, follows_word: bool) -> list[int]:
+    def tokens_of(self, text: str | Caption, follows_word: bool) -> list[int]:
         """The tokens that a text has as a caption; those of a `Caption` are its own."""
         if isinstance(text, Caption) and text.tokens:
             tokens = [token.id for token in text.tokens]
@@ -288,7 +296,7 @@ class TransformersCaptioner(Captioner):
             )
         return tokens
 
-    def _follows_word(self, prompt: str | None) -> bool:
+    def follows_word(self, prompt: str | None) -> bool:
         """Whether a caption stands right behind a word of the prompt, so that its first token has a space."""
         if not prompt or self.generator.part.config.is_encoder_decoder:
             return False

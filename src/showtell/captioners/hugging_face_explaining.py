@@ -129,7 +129,7 @@ def attention_of(
         UsageError: the model has no cross-attention over patches.
     """
     patches = captioner.patches
-    if patches is None or captioner.family.attention is None:
+    if patches is None:
         raise UsageError(
             f"{captioner.name} has no attention to show: it is of type {captioner.model.config.model_type}, which has "
             "no cross-attention over a grid of patches of the whole photo; leave attention out."

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn import functional as F
 
 CHAT_PROMPT = "Describe this photo in one short sentence."
 CAPTION_TASKS = ("<CAPTION>", "<DETAILED_CAPTION>", "<MORE_DETAILED_CAPTION>")  # Florence-2's others draw boxes
@@ -40,13 +41,44 @@ class Family:
     max_length: int = 50  # tokens of a caption by default
     generator: str = ""  # the part of the model that generates, and whose generation settings count; "": the model
     end: str = ""  # setting of its text model with the token that ends captions; "": the generation settings name it
-    # The cross-attention of a model, its inputs and the tokens (B, T) of captions: (B, T + 1, positions), the mean over
-    # layers and heads for each token and the end; the patches of the photo are the last positions.
-    attention: Callable[[Any, Inputs, Tensor], Tensor] | None = None
+    text: str = (
+        r"(.+\.)?(language_model|text_model)\."  # pattern of the modules that write; their layers learn by default
+    )
+    # Of models with cross-attention, which look at a photo once for all its captions: one pass over the inputs of B
+    # photos and the tokens (B * N, T) of N captions of each. The outputs, and how many positions precede the tokens.
+    read: Callable[..., tuple[Any, int]] | None = None
 
     def generating_part(self, model: Any) -> Any:
         """The part of a model that generates."""
         return attrgetter(self.generator)(model) if self.generator else model
+
+    def logits(self, model: Any, inputs: Inputs, tokens: Tensor) -> Tensor:
+        """The logits of each token of given captions and of what follows the last, by one pass with gradients.
+
+        Args:
+            model: of this family.
+            inputs: for `generate`, of a photo for each caption; with `read` of B photos with N captions each.
+            tokens: (B * N, T), those of a photo beside each other, padded with anything.
+
+        Returns:
+            (B * N, T + 1, V).
+        """
+        if self.read is not None:
+            outputs, _ = self.read(model, inputs, tokens)
+        elif self.generating_part(model).config.is_encoder_decoder:
+            outputs = _read_with_encoder(model, self.generating_part(model), inputs, tokens)
+        else:
+            outputs = _read_behind(model, inputs, tokens)
+        logits: Tensor = outputs.logits[:, -tokens.shape[1] - 1 :]  # before them stand photos and prompt
+        return logits
+
+    def attention(self, model: Any, inputs: Inputs, tokens: Tensor) -> Tensor:
+        """The cross-attention of a model with `read`, for each token (B, T) of captions and the end: the mean over
+        layers and heads, (B, T + 1, positions), of which the last are the patches of the photo."""
+        assert self.read is not None
+        outputs, begin = self.read(model, inputs, tokens, output_attentions=True)
+        mean = torch.stack([layer.float().mean(1) for layer in outputs.cross_attentions]).mean(0)
+        return mean[:, begin - 1 :]
 
 
 # --- inputs ---
@@ -65,6 +97,11 @@ def _git_inputs(processor: Processor, images: Sequence[Image.Image], prompt: str
         ids = processor.tokenizer(prompt, add_special_tokens=False).input_ids
         inputs["input_ids"] = torch.tensor([[processor.tokenizer.cls_token_id, *ids]] * len(images))
     return inputs
+
+
+def _blip_2_inputs(processor: Processor, images: Sequence[Image.Image], prompt: str | None) -> Inputs:
+    """The places of the photo, then what texts begin with, then the prompt."""
+    return dict(processor.both(images=list(images), text=[prompt or ""] * len(images), return_tensors="pt"))
 
 
 def _paligemma_inputs(processor: Processor, images: Sequence[Image.Image], prompt: str | None) -> Inputs:
@@ -86,39 +123,60 @@ def _chat_inputs(processor: Processor, images: Sequence[Image.Image], prompt: st
     )
 
 
-# --- cross-attention ---
+# --- given captions ---
 
 
-def _blip_attention(model: Any, inputs: Inputs, tokens: Tensor) -> Tensor:
-    begin = inputs["input_ids"][:, :-1].clone() if "input_ids" in inputs else tokens.new_zeros(len(tokens), 1)
+def _read_blip(model: Any, inputs: Inputs, tokens: Tensor, **options: Any) -> tuple[Any, int]:
+    images = len(inputs["pixel_values"])
+    rows = len(tokens) // images
+    begin = inputs["input_ids"][:, :-1].clone() if "input_ids" in inputs else tokens.new_zeros(images, 1)
     begin[:, 0] = model.config.text_config.bos_token_id
-    patches = model.vision_model(pixel_values=inputs["pixel_values"])[0]
-    ids = torch.cat((begin, tokens), 1)
-    outputs = model.text_decoder(input_ids=ids, encoder_hidden_states=patches, output_attentions=True)
-    return _mean_attention(outputs.cross_attentions, begin.shape[1])
+    patches = model.vision_model(pixel_values=inputs["pixel_values"])[0].repeat_interleave(rows, 0)
+    ids = torch.cat((begin.repeat_interleave(rows, 0), tokens), 1)
+    return model.text_decoder(input_ids=ids, encoder_hidden_states=patches, **options), begin.shape[1]
 
 
-def _encoder_decoder_attention(model: Any, inputs: Inputs, tokens: Tensor) -> Tensor:
-    config = model.generation_config
+def _read_vision_encoder_decoder(model: Any, inputs: Inputs, tokens: Tensor, **options: Any) -> tuple[Any, int]:
+    patches = model.encoder(pixel_values=inputs["pixel_values"])[0]
+    patches = patches.repeat_interleave(len(tokens) // len(patches), 0)
+    ids = torch.cat((_start(model, tokens), tokens), 1)
+    if options:
+        model.decoder.set_attn_implementation("eager")  # the others compute no weights that could be looked at
+    return model(encoder_outputs=(patches,), decoder_input_ids=ids, **options), 1
+
+
+def _read_with_encoder(model: Any, part: Any, inputs: Inputs, tokens: Tensor) -> Any:
+    forced = getattr(part.generation_config, "forced_bos_token_id", None)
+    begin = [_start(part, tokens)] + ([] if forced is None else [tokens.new_full((len(tokens), 1), forced)])
+    return model(**inputs, decoder_input_ids=torch.cat((*begin, tokens), 1))
+
+
+def _read_behind(model: Any, inputs: Inputs, tokens: Tensor) -> Any:
+    """The tokens stand behind the prompt, or the token that texts begin with."""
+    begin = inputs.get("input_ids")
+    begin = tokens.new_full((len(tokens), 1), model.generation_config.bos_token_id) if begin is None else begin
+    masks = {"attention_mask": 1, "token_type_ids": 1, "mm_token_type_ids": 0}
+    longer = {name: F.pad(inputs[name], (0, tokens.shape[1]), value=masks[name]) for name in masks if name in inputs}
+    return model(**{**inputs, **longer, "input_ids": torch.cat((begin, tokens), 1)})
+
+
+def _start(part: Any, tokens: Tensor) -> Tensor:
+    """The token that a decoder behind an encoder begins with: (rows, 1)."""
+    config = part.generation_config
     start = config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
-    ids = torch.cat((tokens.new_full((len(tokens), 1), start), tokens), 1)
-    model.decoder.set_attn_implementation("eager")  # the others compute no weights that could be looked at
-    outputs = model(pixel_values=inputs["pixel_values"], decoder_input_ids=ids, output_attentions=True)
-    return _mean_attention(outputs.cross_attentions, 1)
-
-
-def _mean_attention(layers: Sequence[Tensor], begin: int) -> Tensor:
-    """The mean over layers, (B, heads, begin + T, positions) each, and heads, from where the first token is chosen."""
-    mean = torch.stack([layer.float().mean(1) for layer in layers]).mean(0)
-    return mean[:, begin - 1 :]
+    return tokens.new_full((len(tokens), 1), start)
 
 
 CHAT = Family(_chat_inputs, prompt=CHAT_PROMPT, max_length=100)
 FAMILIES: Mapping[str, Family] = {
-    "blip": Family(_photos_and_prompt, generator="text_decoder", end="sep_token_id", attention=_blip_attention),
-    "blip-2": Family(_photos_and_prompt, generator="language_model"),
-    "git": Family(_git_inputs),
+    "blip": Family(
+        _photos_and_prompt, generator="text_decoder", end="sep_token_id", text=r"text_decoder\.", read=_read_blip
+    ),
+    "blip-2": Family(_blip_2_inputs, generator="language_model"),
+    "git": Family(_git_inputs, text=r"git\.encoder\."),
     "florence2": Family(_photos_and_prompt, prompt="<CAPTION>", prompts=CAPTION_TASKS, max_length=100),
     "paligemma": Family(_paligemma_inputs, prompt="caption en"),
-    "vision-encoder-decoder": Family(_photos_and_prompt, takes_prompt=False, attention=_encoder_decoder_attention),
+    "vision-encoder-decoder": Family(
+        _photos_and_prompt, takes_prompt=False, text=r"decoder\.", read=_read_vision_encoder_decoder
+    ),
 }

@@ -25,6 +25,8 @@ LOGITS_MEMORY = 2 * 2**30  # bytes of logits that a call of generate may keep
 # Sampling without its own rules: our logits processor chooses the token.
 _SAMPLE: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1}
 
+_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id")
+
 
 @dataclass(frozen=True)
 class Generated:
@@ -64,8 +66,13 @@ class Generator:
 
     def photos_per_call(self, steps: int, rows: int) -> int:
         """Maximum number of photos per call with this number of rows each, so that logits fit into `LOGITS_MEMORY`."""
-        vocabulary: int = self.part.config.get_text_config(decoder=True).vocab_size
-        return max(1, LOGITS_MEMORY // (2 * 4 * vocabulary * steps * rows))
+        return max(1, LOGITS_MEMORY // (2 * 4 * self.vocabulary_size * steps * rows))
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of logits of a token."""
+        size: int = self.part.config.get_text_config(decoder=True).vocab_size
+        return size
 
     def search(
         self,
@@ -107,7 +114,26 @@ class Generator:
         count = len(texts[0])
         changes = {**_SAMPLE, "num_return_sequences": count, "max_new_tokens": steps, "min_new_tokens": None}
         following = iter(tokens.to(self.model.device).unbind(1))
-        return _by_photo(self._generate(inputs, [lambda _, scores: _only(next(following), scores)], changes), count)
+        return _by_photo(self._generate(inputs, [lambda _, scores: only(next(following), scores)], changes), count)
+
+    def walk(self, inputs: Inputs, process: Callable[[Tensor, Tensor], Tensor], steps: int, rows: int) -> None:
+        """Generate rows for each photo, of at most this many steps, whose tokens a logits processor chooses: it gets
+        the model's logits, by no rule of the model's settings, and masks all others."""
+        import transformers
+
+        library: Any = transformers
+        own = self.part.generation_config
+        config = library.GenerationConfig(
+            **{name: getattr(own, name, None) for name in _TOKENS}, **_SAMPLE, num_return_sequences=rows,
+            max_new_tokens=steps + len(self.begin),
+        )  # fmt: skip
+        self.part.generation_config = config  # from which `generate` takes what is not set
+        try:
+            self.model.generate(
+                **inputs, generation_config=config, logits_processor=library.LogitsProcessorList([process])
+            )
+        finally:
+            self.part.generation_config = own
 
     def _generate(
         self, inputs: Inputs, processors: list[Any], changes: dict[str, Any], keep_logits: bool = False
@@ -183,11 +209,11 @@ def _draw(settings: DecodingConfig, uniform: Tensor) -> Callable[[Tensor, Tensor
         warped = scores
         for warper in warpers:
             warped = warper(input_ids, warped)
-        return _only(inverse_cdf(warped.softmax(-1), next(following)), scores)
+        return only(inverse_cdf(warped.softmax(-1), next(following)), scores)
 
     return draw
 
 
-def _only(tokens: Tensor, scores: Tensor) -> Tensor:
+def only(tokens: Tensor, scores: Tensor) -> Tensor:
     """Scores (rows, V) that mask all tokens but one per row, (rows,)."""
     return torch.full_like(scores, -math.inf).scatter_(1, tokens.unsqueeze(1), 0.0)

@@ -25,8 +25,11 @@ _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.msgpack", "*.h5")
 
 
-def open_transformers_folder(source: Source, device: str | torch.device, dtype: str) -> TransformersCaptioner:
-    """Open a folder with a captioning model of transformers, its weights in a precision of `PRECISIONS`.
+def open_transformers_folder(
+    source: Source, device: str | torch.device, dtype: str | None = None
+) -> TransformersCaptioner:
+    """Open a folder with a captioning model of transformers, its weights in a precision of `PRECISIONS`; on the device
+    "meta" without its weights, for its settings alone.
 
     Raises:
         CheckpointError: it is incomplete, damaged, of another task, or needs code or pickles.
@@ -42,7 +45,8 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
     advice = "a file is damaged, was not fetched to its end, or is of another model; get the files once more"
     with translate_errors(f"{source.name} cannot be opened", advice):
         processor = _open_processor(source.folder)
-        model = _open_model(source, PRECISIONS[dtype])
+        dtype = dtype or "fp32"
+        model = _open_settings(source) if str(device) == "meta" else _open_model(source, PRECISIONS[dtype])
         kind = model.config.model_type
         family = FAMILIES.get(kind, CHAT if getattr(processor.both, "chat_template", None) else None)
         if family is None:
@@ -116,6 +120,20 @@ def _open_processor(folder: Path) -> Processor:
     tokenizer.padding_side = "left"  # generation continues on the right
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return Processor(images, tokenizer, both)
+
+
+def _open_settings(source: Source) -> Any:
+    """The model without its weights."""
+    import transformers
+
+    library: Any = transformers
+    with torch.device("meta"):
+        model = library.AutoModelForImageTextToText.from_config(
+            library.AutoConfig.from_pretrained(source.folder, **LOCAL)
+        )
+    if (source.folder / "generation_config.json").is_file():
+        model.generation_config = library.GenerationConfig.from_pretrained(source.folder, **LOCAL)
+    return model
 
 
 def _open_model(source: Source, dtype: torch.dtype) -> Any:

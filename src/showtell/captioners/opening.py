@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from showtell import checkpoint
 from showtell.captioners.contract import Captioner, Source
 from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
-from showtell.errors import DataError, UsageError, nearest
+from showtell.errors import CheckpointError, DataError, UsageError, nearest
 from showtell.features.precision import fastest_precision
 from showtell.files import read_json
-from showtell.hub import SERVER, SETTINGS, find_checkpoint
+from showtell.hub import ADAPTER, SERVER, SETTINGS, find_checkpoint
 
 # Precisions of a model's weights; of a checkpoint of showtell, of its encoder's products.
 DTYPES = ("fp32", "bf16", "fp16", "auto")
+TRANSFORMERS = "transformers"  # name of encoder and model in recipes that start from one of theirs
 
 
 def open_checkpoint(
@@ -29,26 +31,59 @@ def open_checkpoint(
         from showtell.captioners.openai_server import OpenAICaptioner
 
         return OpenAICaptioner(str(path_or_hub_id))
-    folder = find_checkpoint(path_or_hub_id)
-    in_cache = folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--")
-    source = Source(str(path_or_hub_id), folder, folder.name if in_cache else None)  # its name there is its commit
+    source = _source_of(path_or_hub_id)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if not _is_of_transformers(folder):
+    if not is_of_transformers(source.folder):
         return _open_folder(source, device, dtype)
+    from showtell.captioners.hugging_face_adapters import open_adapted
     from showtell.captioners.hugging_face_opening import open_transformers_folder
 
     if dtype == "auto":
         dtype = fastest_precision(("fp32", "bf16"), device)
-    return open_transformers_folder(source, device, dtype or "fp32")
+    return (open_adapted if _is_adapted(source.folder) else open_transformers_folder)(source, device, dtype)
 
 
-def _is_of_transformers(folder: Path) -> bool:
-    """Whether the config.json of a folder names the type of a model, and no format of ours; not if it is damaged."""
+def _source_of(path_or_hub_id: str | Path) -> Source:
+    folder = find_checkpoint(path_or_hub_id)
+    in_cache = folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--")
+    return Source(str(path_or_hub_id), folder, folder.name if in_cache else None)  # its name there is its commit
+
+
+def is_of_transformers(folder: Path) -> bool:
+    """Whether a folder holds a captioner of transformers, or what one has learned: its config.json names the type of a
+    model and no format of ours, or there are adapters; not if it is damaged."""
     try:
         settings = read_json(folder / SETTINGS)
     except DataError:
         return False
-    return isinstance(settings, dict) and "format" not in settings and "model_type" in settings
+    if not isinstance(settings, dict):
+        return False
+    return _is_adapted(folder) or ("model_type" in settings and "format" not in settings)
+
+
+def _is_adapted(folder: Path) -> bool:
+    return (folder / ADAPTER).is_file()
+
+
+def recipe_sections(path_or_hub_id: str | Path) -> dict[str, dict[str, Any]]:
+    """What a recipe that starts from a captioner has by itself: the sections `encoder`, `model` and `decoding`.
+
+    Raises:
+        CheckpointError: there is none, it is damaged, or it is on a server.
+    """
+    if str(path_or_hub_id).startswith(SERVER):
+        raise CheckpointError(
+            f"{path_or_hub_id} does not learn here: its server keeps its weights; start from a captioner that opens "
+            "here, or let a small one learn from its captions (adapt/corrections)."
+        )
+    source = _source_of(path_or_hub_id)
+    if is_of_transformers(source.folder) and not _is_adapted(source.folder):
+        from showtell.captioners.hugging_face_opening import open_transformers_folder
+
+        own = open_transformers_folder(source, "meta").decoding.model_dump(mode="json")
+        return {"encoder": {"name": TRANSFORMERS}, "model": {"name": TRANSFORMERS}, "decoding": own}
+    settings = checkpoint.read_settings(source.folder)
+    return {section: settings[section] for section in ("encoder", "model", "decoding")}
 
 
 def _open_folder(source: Source, device: torch.device, precision: str | None) -> EncoderDecoderCaptioner:

@@ -25,7 +25,7 @@ from showtell.errors import UsageError, notify
 # Each is the function of its name in the module of its name, such as `check` in `data_check`.
 VERBS = (
     "quickstart", "caption", "explain", "serve", "data get", "data check", "data scenes", "features",
-    "train", "evaluate", "score", "report", "calibrate", "import", "doctor",
+    "train", "evaluate", "score", "report", "calibrate", "import", "export", "doctor",
 )  # fmt: skip
 GROUPS = {"data": "Fetch, check and draw datasets."}
 # The message after an interrupt, unless its module has an `IF_INTERRUPTED` of its own.

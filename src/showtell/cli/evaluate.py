@@ -32,6 +32,7 @@ from showtell.cli.score import (
 from showtell.errors import UsageError, notify
 
 if TYPE_CHECKING:
+    from showtell.decoding import DecodingConfig
     from showtell.evaluation import Evaluation
 
 PERFECT = 0.999  # BLEU-4 that captions reach against themselves alone
@@ -90,9 +91,11 @@ def evaluate(
     titles = dict(zip(short_names(checkpoints), checkpoints, strict=True))
     evaluations: dict[str, Evaluation] = {}
     about: dict[str, dict[str, Any]] = {}
+    searches: dict[str, DecodingConfig] = {}
     for title, name in titles.items():
         captioner = open_captioner(name, dtype)
         settings = captioner.settings(**decoding, num_return_sequences=1)
+        searches[title] = settings
         prompt = {} if settings.prompt is None else {"prompt": settings.prompt}
         about[title] = {"split": split, "search": settings.kind, "num_beams": settings.num_beams, **prompt, **decoding}
         own = None if evaluations and looks_at_photos(captioner, title, store) else store
@@ -102,6 +105,13 @@ def evaluate(
             )
     if out is not None:
         write_json(out, next(iter(evaluations.values())).results())
+    for title, settings in searches.items():
+        first_title, first_search = next(iter(searches.items()))
+        if changed := _differences(first_search, settings):
+            notify(
+                f"{title} was searched otherwise than {first_title} ({changed}), so their scores do not compare the "
+                "captioners alone; give all one search by options, such as --num-beams."
+            )
     reports = {title: evaluation.report for title, evaluation in evaluations.items()}
     first = next(iter(reports.values()))
     if (first.scores.get("bleu_4") or 0.0) > PERFECT:
@@ -122,3 +132,9 @@ def evaluate(
         for title, evaluation in evaluations.items()
     }
     show_scores(reports, captions, training_captions(opened), samples=SAMPLES, as_json=as_json, about=about)
+
+
+def _differences(first: DecodingConfig, other: DecodingConfig) -> str:
+    """The settings in which two searches differ, as text; the prompt is a matter of the captioner."""
+    pairs = [(name, getattr(other, name), value) for name, value in first if name not in ("prompt", "seed")]
+    return ", ".join(f"{name} {here} and {there}" for name, here, there in pairs if here != there)

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from showtell import counter_rng
 from showtell.decoding.beam import beam
@@ -48,7 +49,8 @@ class Rollouts:
     """N sampled captions of each image, or those of a beam, and its greedy caption as row N."""
 
     captions: Captions  # (B, N + 1, T)
-    outputs: Output | None  # of the samples alone, (B, N, T or more, ...); None where no gradients are asked for
+    # Of the samples alone, (B, N, T or more, ...); None where no gradients are asked for, or later (`sample_logprobs`).
+    outputs: Output | None
 
     @property
     def samples(self) -> Captions:
@@ -56,11 +58,12 @@ class Rollouts:
         return map_tensors(self.captions, lambda x: x[:, :-1])
 
 
-def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int) -> Rollouts:
+def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int, *, feed: bool = True) -> Rollouts:
     """Sample N captions of at most `max_length` words, `end` not counted, with the greedy one beside them.
 
     The decoder is in eval mode, as it generates captions. Draws come from `counter_rng`, so in a `counter_rng.use`
-    block they are functions of (seed, step, image, sample, position).
+    block they are functions of (seed, step, image, sample, position). Without `feed` a decoder that reads all words at
+    once is not fed its samples.
     """
     numbers = counter_rng.uniform((len(features.vectors), samples, max_length + 1), features.vectors.device)
 
@@ -70,10 +73,14 @@ def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int
 
     with_gradients, is_fed = torch.is_grad_enabled(), Capability.PARALLEL in decoder.capabilities
     keep = with_gradients and not is_fed
-    with gathered_gradients(), torch.set_grad_enabled(keep):
-        sequences, outputs = walk(decoder, features, max_length, samples + 1, choose, keep_outputs=keep)
-    drawn = Rollouts(collect(sequences.words, sequences.logprobs), None)
-    if with_gradients and is_fed:
+    outputs: list[tuple[Tensor, Output]] = []
+    generated = decoder.generate(features, max_length, samples + 1, choose)
+    if generated is None:
+        with gathered_gradients(), torch.set_grad_enabled(keep):
+            sequences, outputs = walk(decoder, features, max_length, samples + 1, choose, keep_outputs=keep)
+        generated = sequences.words, sequences.logprobs
+    drawn = Rollouts(collect(*generated), None)
+    if with_gradients and is_fed and feed:
         return replace(drawn, outputs=_fed_again(decoder, features, drawn.samples))
     stacked = stack_over_time([output for _, output in outputs]) if keep else None
     return replace(drawn, outputs=map_tensors(stacked, lambda x: x[:, :-1]))
@@ -110,6 +117,28 @@ def _fed_again(decoder: Decoder, features: Features, captions: Captions) -> Outp
 def _decisions(captions: Captions) -> Tensor:
     """The number of decisions of captions: words, end, or being cut off: (B, N)."""
     return captions.is_word.sum(-1) + ~captions.is_finished
+
+
+def sample_logprobs(
+    decoder: Decoder, features: Features, drawn: Rollouts, samples_per_pass: int | None = None
+) -> Tensor:
+    """The log-probability of each decision of the samples, (B, N, steps), with gradients: see `policy_logprobs`.
+
+    Of rollouts without outputs this many samples of each image are fed at a time, and once more for their gradients, so
+    that the logits and activations of no others are in memory.
+    """
+    if drawn.outputs is not None:
+        return policy_logprobs(decoder, drawn.outputs, drawn.samples)
+    samples, steps = drawn.samples, int(_decisions(drawn.samples).max())
+
+    def feed(first: int) -> Tensor:
+        some = map_tensors(samples, lambda x: x[:, first : first + size])
+        logprobs = policy_logprobs(decoder, _fed_again(decoder, features, some), some)
+        return F.pad(logprobs, (0, steps - logprobs.shape[-1]))
+
+    size = samples_per_pass or samples.words.shape[1]
+    parts = [checkpoint(feed, first, use_reentrant=False) for first in range(0, samples.words.shape[1], size)]
+    return torch.cat(parts, 1)
 
 
 def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Tensor:

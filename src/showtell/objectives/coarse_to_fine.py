@@ -36,6 +36,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from showtell.decoding.policy import sample_logprobs
 from showtell.decoding.stages import StageView
 from showtell.models import Capability, Decoder
 from showtell.objectives.contract import counts_of
@@ -81,7 +82,8 @@ class CoarseToFine(SelfCritical):
             over_before = rewards[:, :-1] - before
             advantage = advantage + self.config.previous_stage_weight * over_before  # Gu et al. 2018, eq. 15: D_i
             # Gu et al. 2018, eq. 13: gradient; Gu et al. 2018, eq. 14: gradient
-            term, parts = self._terms(own, drawn, rewards, advantage, counts.images)
+            logprobs = sample_logprobs(own, features, drawn)
+            term, parts = self._terms(drawn.samples, logprobs, rewards, advantage, counts.images)
             total = total + term  # Gu et al. 2018, eq. 11: L; Gu et al. 2018, eq. 12: gradient
         of_stages[f"reward_{decoder.stages - 1}"] = parts["reward"]
         return total, parts | of_stages

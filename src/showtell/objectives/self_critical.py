@@ -48,14 +48,17 @@ Where this differs from the papers or the authors' code, or they are silent:
  7. The release's beam keeps its rule against repeated words (`decoding.no_repeat_words`), its reward leaves out the
     end, and a truncated caption has the probability of its words; ours has no rule in training, rewards the end, and
     treats truncation as in 3.
- 8. In eval mode (validation) the terms are those of cross-entropy, so that the loss can be compared.
- 9. The other photos of `discriminability` are those of a process's batch: it depends on how a step is cut into batches.
+ 8. A model whose ids are pieces of words is rewarded for the words that they make (`Decoder.as_words`); words of no
+    training caption are "unknown" to the reward.
+ 9. In eval mode (validation) the terms are those of cross-entropy, so that the loss can be compared.
+10. The other photos of `discriminability` are those of a process's batch: it depends on how a step is cut into batches.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -64,8 +67,9 @@ from torch import Tensor
 
 from showtell.config import Config, Size
 from showtell.decoding import Captions
-from showtell.decoding.policy import Rollouts, beam_rollouts, policy_logprobs, rollouts
+from showtell.decoding.policy import Rollouts, beam_rollouts, rollouts, sample_logprobs
 from showtell.errors import TrainingError
+from showtell.models import Capability
 from showtell.models.contract import Decoder, eval_mode
 from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
@@ -121,6 +125,11 @@ class SelfCriticalConfig(ObjectiveConfig):
     )
     reward: RewardConfig = Field(RewardConfig(), description="r, a weighted sum of scores.")
     cross_entropy: float = Field(0.0, ge=0, description="Weight of the cross-entropy of the reference captions.")
+    samples_per_pass: Size | None = Field(
+        None,
+        description="Samples of each image that are in memory at a time for their gradients, which then takes a second "
+        "pass (default: all).",
+    )
 
     @model_validator(mode="after")
     def _has_others(self) -> Self:
@@ -134,6 +143,7 @@ class SelfCritical(Objective):
 
     config: SelfCriticalConfig
     optimises_reward: ClassVar[bool] = True
+    setting_needs: ClassVar[Mapping[str, Capability]] = {"samples_per_pass": Capability.PARALLEL}
 
     def __init__(self, config: SelfCriticalConfig, *, feature_size: int, vocabulary_size: int) -> None:
         super().__init__()
@@ -163,13 +173,15 @@ class SelfCritical(Objective):
     def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Tensor, dict[str, Tensor]]:
         """The policy-gradient term and its parts for the log."""
         drawn, rewards = self._rewarded(batch, features, decoder)
-        return self._terms(decoder, drawn, rewards, self._advantage(rewards), counts_of(batch).images)
+        logprobs = sample_logprobs(decoder, features, drawn, self.config.samples_per_pass)
+        return self._terms(drawn.samples, logprobs, rewards, self._advantage(rewards), counts_of(batch).images)
 
     def _rewarded(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Rollouts, Tensor]:
         """Samples and the greedy caption, and their rewards, (B, N + 1)."""
         assert self.reward is not None, "prepare comes before the first step"
         if self.config.sampling == "multinomial":
-            drawn = rollouts(decoder, features, self.max_length, self.config.samples)
+            feed = self.config.samples_per_pass is None
+            drawn = rollouts(decoder, features, self.max_length, self.config.samples, feed=feed)
         elif decoder.samples_attention:
             raise TrainingError(
                 "objective.sampling=beam needs a model that samples no regions when it captions: set "
@@ -177,7 +189,8 @@ class SelfCritical(Objective):
             )
         else:
             drawn = beam_rollouts(decoder, features, self.max_length, self.config.samples)
-        captions, weight = drawn.captions, self.config.reward.discriminability
+        words, is_word = decoder.as_words(drawn.captions.words, drawn.captions.is_word)
+        captions, weight = replace(drawn.captions, words=words, is_word=is_word), self.config.reward.discriminability
         rewards = self.reward(captions.words, captions.is_word, batch.image_ids)
         if weight:
             rewards = rewards + weight * discriminability(self.reward, captions, batch.image_ids)
@@ -193,12 +206,9 @@ class SelfCritical(Objective):
         return sampled - mean_of_others(sampled)
 
     def _terms(
-        self, decoder: Decoder, drawn: Rollouts, rewards: Tensor, advantage: Tensor, images: int
+        self, samples: Captions, logprobs: Tensor, rewards: Tensor, advantage: Tensor, images: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Minus the samples' mean reward, with the gradient of the advantage (B, N) times log p(ws)."""
-        assert drawn.outputs is not None, "training keeps the outputs"
-        samples = drawn.samples
-        logprobs = policy_logprobs(decoder, drawn.outputs, samples)  # (B, N, T)
+        """Minus the samples' mean reward, with the gradient of the advantage (B, N) times log p(ws), (B, N, T)."""
         rewards, advantage = rewards.to(logprobs.dtype), advantage.to(logprobs.dtype)
         mean = 1 / (images * self.config.samples)
         reward = rewards[:, :-1].sum() * mean  # Anderson et al. 2018, eq. 10: E r
@@ -230,7 +240,8 @@ def prepare_reward(
         image: [[replaced.get(word, word) for word in caption[1:]] for caption in own]
         for image, own in captions.items()
     }
-    return Reward(references, vocabulary_size=vocabulary_size, weights=weights)
+    most = max((word for own in references.values() for caption in own for word in caption), default=0)
+    return Reward(references, vocabulary_size=max(vocabulary_size, most + 1), weights=weights)
 
 
 def discriminability(reward: Reward, captions: Captions, image_ids: Sequence[str]) -> Tensor:

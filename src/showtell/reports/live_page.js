@@ -699,7 +699,7 @@
       : `To train on it, save the table as ${file}, beside the photos:`;
     const quoted = (path) => (/^[\w./@:+-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`); // for a shell
     const checkpoint = served.trainable[choices.captioner] ?? Object.values(served.trainable)[0] ?? "CHECKPOINT";
-    $("#export code").textContent = `showtell train folder/corrections data.path=${quoted(served.folder ?? file)} training.start_from=${quoted(checkpoint)}`;
+    $("#export code").textContent = `showtell train adapt/corrections data.path=${quoted(served.folder ?? file)} training.start_from=${quoted(checkpoint)}`;
     $("#export").showModal();
   }
 

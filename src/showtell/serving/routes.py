@@ -103,7 +103,7 @@ def page_router(engine: Engine, settings: ServeSettings) -> APIRouter:
     router = APIRouter(include_in_schema=False)
     folder = None if settings.corrections is None else str(settings.corrections)
     about = {name: captioner.about for name, captioner in engine.captioners.items()}
-    trainable = {name: one.source for name, one in about.items() if one.source and one.library.startswith("showtell")}
+    trainable = {name: one.source for name, one in about.items() if one.source and one.folder}
     content = live_page(
         describe_captioners(engine), corrections=folder, max_body=settings.max_body, trainable=trainable
     )

@@ -25,6 +25,7 @@ class Vocabulary:
     begin = 1
     end = 2
     unknown = 3
+    unit = "words"  # what ids stand for
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = (*SPECIAL, *words)
@@ -66,6 +67,14 @@ class Vocabulary:
         """begin, the ids of the words (at most `max_length` of them), end."""
         ids = [self._ids.get(word, self.unknown) for word in words][:max_length]
         return [self.begin, *ids, self.end]
+
+    def encode_text(self, text: str, max_length: int | None = None) -> list[int]:
+        """The same of the text of a caption."""
+        return self.encode(tokenize(text), max_length)
+
+    def in_words(self, captions: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+        """Captions as ids of words; here they are."""
+        return captions
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The words up to the first `end`; `pad` and `begin` are left out."""

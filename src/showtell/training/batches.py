@@ -22,7 +22,6 @@ from showtell.errors import ImageError
 from showtell.features.store import FeatureStore, ImageFeatures, collate_features
 from showtell.images.loading import PreparedPhotos, stack_images
 from showtell.images.prefetch import prefetch
-from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 from showtell.training.mentions import ImageMentions, collate_mentions, find_mentions
 from showtell.types import Batch, NamingWords
@@ -72,7 +71,7 @@ class TrainingSet(Dataset[Example]):
         self.images = images
         self._ids = [record.image_id for record in records]
         self._words = [
-            [torch.tensor(vocabulary.encode(tokenize(caption), max_length)) for caption in record.captions]
+            [torch.tensor(vocabulary.encode_text(caption, max_length)) for caption in record.captions]
             for record in records
         ]
         self.lengths = [max((len(words) for words in captions), default=0) for captions in self._words]

@@ -71,7 +71,7 @@ class RunCheckpoints:
                 f"The images or captions of data.path have changed since the run in {self.folder.path} began; restore "
                 "them, or begin anew with another --out."
             )
-        self._load_weights(self.folder.last)
+        self.captioner.load_weights(self.folder.last)
         with damage_refused(folder):
             self.model.objective.load_state_dict(extra.get("objective", {}))
             progress = TypeAdapter(Progress).validate_python(numbers["progress"])
@@ -82,10 +82,5 @@ class RunCheckpoints:
     def roll_back(self) -> None:
         """Load the weights of `best/` and reset the optimiser, whose averages are of gradients at other weights."""
         self.accelerator.wait_for_everyone()
-        self._load_weights(self.folder.best)
+        self.captioner.load_weights(self.folder.best)
         self.optimizer.state.clear()
-
-    def _load_weights(self, checkpoint: Path) -> None:
-        saved = EncoderDecoderCaptioner.from_pretrained(checkpoint, device="cpu")
-        self.model.encoder.load_state_dict(saved.encoder.state_dict())
-        self.model.decoder.load_state_dict(saved.decoder.state_dict())

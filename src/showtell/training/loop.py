@@ -26,7 +26,6 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from showtell import counter_rng
-from showtell.captioners import EncoderDecoderCaptioner
 from showtell.cores import describe_threads
 from showtell.errors import TrainingError, UsageError, summarise
 from showtell.features.precomputed import PrecomputedConfig
@@ -176,7 +175,7 @@ class Trainer:
             if before := about if is_other else about.get("before"):
                 origin["before"] = {key: value for key, value in before.items() if key != "validation"}
         origin |= {key: self.start.about[key] for key in ("licence", "imported") if key in self.start.about}
-        self.captioner = EncoderDecoderCaptioner(
+        self.captioner = self.start.kind(
             encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=recipe.decoding, origin=origin
         )
         self.objective = build_objective(
@@ -195,7 +194,8 @@ class Trainer:
             recipe, self.training_records, self.captioner, self.store, "reading training photos", self.quiet,
             self.objective.supervised_words,
         )  # fmt: skip
-        self.objective.prepare(dict(self.data.contents()), recipe.decoding.max_length)
+        references = {image: self.start.vocabulary.in_words(captions) for image, captions in self.data.contents()}
+        self.objective.prepare(references, recipe.decoding.max_length)
         fingerprint = f"{counter_rng.key_of(self.start.vocabulary.fingerprint, *self.data.contents()):016x}"
         self.checkpoints = RunCheckpoints(
             self.folder, self.captioner, self.raw_model, self.optimizer, self.accelerator, fingerprint
@@ -262,7 +262,7 @@ class Trainer:
         unknown = vocabulary.unknown_rate(validation_words)
         say(
             f"{len(self.data)} images with {self.captioner.origin['captions']} captions, "
-            f"{len(vocabulary) - len(SPECIAL)} words ({100 * unknown:.1f}% of validation words unknown), "
+            f"{len(vocabulary) - len(SPECIAL)} {vocabulary.unit} ({100 * unknown:.1f}% of validation words unknown), "
             f"{weights:,} weights to train, {self.steps} steps on {self.accelerator.device}, {describe_threads()}"
             + (f" in each of {processes} processes" if processes > 1 else "")
         )

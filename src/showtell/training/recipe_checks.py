@@ -9,13 +9,14 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from showtell.checkpoint import encoder_and_model
+from showtell.captioners.hugging_face_adapters import TransformersConfig
+from showtell.captioners.hugging_face_training import TransformersEncoderConfig
+from showtell.captioners.opening import TRANSFORMERS, recipe_sections
 from showtell.config import Config
 from showtell.decoding import DecodingConfig
 from showtell.errors import RecipeError, nearest
 from showtell.features import ENCODERS, EncoderConfig, encoder_config
 from showtell.features.timm_grid import TimmConfig
-from showtell.hub import find_checkpoint
 from showtell.models import MODELS
 from showtell.objectives import OBJECTIVES
 from showtell.training.recipe import DataConfig, Recipe, TrainingConfig, VocabularyConfig
@@ -28,6 +29,7 @@ _FIXED: dict[str, type[Config]] = {
 _BY_NAME: dict[str, Mapping[str, tuple[type[Config], Any]]] = {
     "encoder": ENCODERS, "model": MODELS, "objective": OBJECTIVES,
 }  # fmt: skip
+_OF_TRANSFORMERS: dict[str, type[Config]] = {"encoder": TransformersEncoderConfig, "model": TransformersConfig}
 _SHORT = reprlib.Repr()  # of values in messages
 _SHORT.maxstring = _SHORT.maxother = 200
 
@@ -66,15 +68,18 @@ def make_encoder_config(content: dict[str, Any], source: str) -> EncoderConfig:
 
 
 def _completed(content: dict[str, Any]) -> dict[str, Any]:
-    """The content of a recipe whose encoder and model, where they have no name, are those that it starts from."""
+    """The content of a recipe whose encoder and model, where they have no name, are those that it starts from; its
+    search then is that one too, with what the section changes."""
     training = content.get("training")
     start = training.get("start_from") if isinstance(training, dict) else None
     given = {section: content.get(section) or {} for section in ("encoder", "model")}
     left = [section for section, values in given.items() if isinstance(values, dict) and "name" not in values]
-    if not left or not isinstance(start, str):
+    if not isinstance(start, str) or not left:
         return content
-    settings = encoder_and_model(find_checkpoint(start))
-    return content | {section: settings[section] | given[section] for section in left}
+    settings, own = recipe_sections(start), content.get("decoding") or {}
+    return content | {section: settings[section] | given[section] for section in left} | {
+        "decoding": settings["decoding"] | own if isinstance(own, dict) else own
+    }  # fmt: skip
 
 
 def _refuse(problems: Sequence[str], source: str) -> None:
@@ -94,7 +99,8 @@ def _check_section(section: str, values: Any, problems: list[str]) -> Config | N
         problems.append(f"{section}.name: a name is needed; known: {', '.join(known)}{hint}")
         return None
     try:
-        return encoder_config(values) if section == "encoder" else _settings_of(section, values).model_validate(values)
+        is_ours = section == "encoder" and values["name"] != TRANSFORMERS
+        return encoder_config(values) if is_ours else _settings_of(section, values).model_validate(values)
     except ValidationError as error:
         problems += [_describe(section, problem, values) for problem in error.errors()]
     except RecipeError as error:
@@ -107,6 +113,8 @@ def _settings_of(section: str, values: Mapping[str, Any]) -> type[Config]:
     if section in _FIXED:
         return _FIXED[section]
     known, name = _BY_NAME[section], values["name"]
+    if name == TRANSFORMERS and section in _OF_TRANSFORMERS:  # no choice, but what a recipe starts from
+        return _OF_TRANSFORMERS[section]
     if name in known:
         return known[name][0]
     if section == "encoder":

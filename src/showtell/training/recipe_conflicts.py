@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from showtell.config import Config
+from showtell.captioners.opening import TRANSFORMERS
+from showtell.config import Config, flat
 from showtell.decoding import DecodingConfig
 from showtell.features import EncoderConfig
 from showtell.models import DecoderConfig
@@ -27,8 +28,12 @@ def conflicts(
             f"decoding.stage={decoding.stage} and model.name={model.name} contradict each other: the model has {has}; "
             "leave out decoding.stage for the last"
         )
-    if decoding and decoding.prompt is not None:
-        yield "decoding.prompt is for captioners of transformers; a model that is trained here takes none: leave it out"
+    if model and model.name == TRANSFORMERS:
+        yield from _with_transformers(data, encoder, objective, training)
+    elif getattr(encoder, "name", None) == TRANSFORMERS and model:
+        yield f"model.name={model.name} and encoder.name={TRANSFORMERS} contradict each other: leave both out"
+    elif model and decoding and decoding.prompt is not None:
+        yield "decoding.prompt is for captioners of transformers; a model of showtell takes none: leave it out"
     if data and encoder and data.features is not None and encoder.trained:
         yield (
             f"data.features={data.features} and encoder.trained={encoder.trained} contradict each other: features on "
@@ -61,3 +66,22 @@ def conflicts(
                 f"objective.name={objective.name} and data.validation_split=null contradict each other: the reward "
                 "watchdog goes by validations; name a split, or set training.reward_watchdog=null"
             )
+
+
+def _with_transformers(
+    data: DataConfig | None, encoder: EncoderConfig | None, objective: ObjectiveConfig | None,
+    training: TrainingConfig | None,
+) -> Iterator[str]:  # fmt: skip
+    """What a captioner of transformers cannot do."""
+    if training and training.start_from is None:
+        yield f"model.name={TRANSFORMERS} needs training.start_from, which names the captioner"
+    if encoder and (getattr(encoder, "name", None) != TRANSFORMERS or encoder.trained):
+        yield f"model.name={TRANSFORMERS} has its own encoder: leave the section out; model.learns says what learns"
+    if data and data.features is not None:
+        yield f"data.features={data.features}: a captioner of transformers looks at photos itself; leave it out"
+    settings = {} if objective is None else flat(objective.model_dump())
+    for name in ("label_smoothing", "word_presence", "scheduled_sampling.max_probability"):
+        if settings.get(name):
+            yield f"objective.{name}={settings[name]:g} is for models of showtell; leave it out"
+    if settings.get("sampling") == "beam":
+        yield "objective.sampling=beam is for models of showtell; leave it out, so that captions are drawn"

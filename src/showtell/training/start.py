@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
+from showtell.captioners.opening import TRANSFORMERS, is_of_transformers
 from showtell.checkpoint import Checkpoint, load_checkpoint
 from showtell.config import differences, flat
 from showtell.errors import RecipeError, summarise
@@ -39,9 +41,12 @@ class Start:
     unknown: tuple[str, ...] = ()  # words of the captions that the checkpoint's vocabulary lacks, most frequent first
     added: int = 0  # how many of them got an id of their own
     about: Mapping[str, Any] = field(default_factory=dict)  # the checkpoint's record of its origin
+    kind: type[EncoderDecoderCaptioner] = EncoderDecoderCaptioner  # what the parts make
 
     def describe(self, checkpoint: str) -> str:
         """What a person should know of a start from this checkpoint."""
+        if self.kind is not EncoderDecoderCaptioner:
+            return f"starting from {checkpoint}"
         new, left = self.unknown[: self.added], self.unknown[self.added :]
         message = f"starting from {checkpoint}, vocabulary {len(self.vocabulary) - len(SPECIAL) - len(new)}"
         if new:
@@ -64,6 +69,13 @@ def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | 
         RecipeError: the recipe's encoder or model is not the checkpoint's; the message names the keys.
         CheckpointError: there is no such checkpoint, or it is damaged.
     """
+    if recipe.model.name == TRANSFORMERS:
+        return _start_of_transformers(recipe, captions, str(checkpoint))
+    if checkpoint is not None and is_of_transformers(find_checkpoint(checkpoint)):
+        raise RecipeError(
+            f"training.start_from={checkpoint} is a captioner of transformers, and the recipe has the model "
+            f"{recipe.model.name}; leave the sections encoder and model out, as the recipe adapt/corrections does."
+        )
     before = None if checkpoint is None else load_checkpoint(find_checkpoint(checkpoint))
     if before is None:
         if recipe.vocabulary.extend:
@@ -87,6 +99,42 @@ def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | 
     return Start(vocabulary, encoder, decoder, unknown, len(vocabulary) - len(before.vocabulary), before.origin)
 
 
+def _start_of_transformers(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: str) -> Start:
+    """Take a captioner of transformers, or one that has learned since."""
+    from showtell.captioners.hugging_face import TransformersCaptioner
+    from showtell.captioners.hugging_face_adapters import TransformersConfig, adapt
+    from showtell.captioners.hugging_face_training import (
+        TokenVocabulary,
+        TransformersDecoder,
+        TransformersEncoder,
+        TransformersLearner,
+    )  # fmt: skip
+
+    assert isinstance(recipe.model, TransformersConfig)
+    captioner = Captioner.from_pretrained(checkpoint, "cpu")
+    if not isinstance(captioner, TransformersCaptioner):  # a checkpoint of showtell
+        raise RecipeError(
+            f"model.name={TRANSFORMERS} is for captioners of transformers, and training.start_from={checkpoint} is a "
+            "checkpoint of showtell; leave model.name out."
+        )
+    if captioner.adapted is None:
+        adapt(captioner, recipe.model)
+    else:
+        _require_same(
+            checkpoint,
+            *({"model": model.model_dump(mode="json")} for model in (recipe.model, captioner.adapted.config)),
+        )
+    prompt = captioner.check(recipe.decoding).prompt
+    vocabulary = TokenVocabulary(captioner, Vocabulary.build(captions), prompt)
+    return Start(
+        vocabulary=vocabulary,
+        encoder=TransformersEncoder(captioner, prompt),
+        decoder=TransformersDecoder(captioner, vocabulary, prompt),
+        about={"licence": captioner.about.licence} if captioner.about.licence else {},
+        kind=TransformersLearner,
+    )
+
+
 def _require_same_settings(recipe: Recipe, before: Checkpoint, checkpoint: Path | str | None) -> None:
     model = before.decoder.config
     if recipe.model.name != model.name:
@@ -94,11 +142,17 @@ def _require_same_settings(recipe: Recipe, before: Checkpoint, checkpoint: Path 
             f"training.start_from={checkpoint} has the model {model.name} and the recipe {recipe.model.name}; leave "
             f"model.name out, or choose a recipe of {model.name}."
         )
-    now, then = (
-        flat({"encoder": encoder.feature_settings(), "model": model.model_dump(mode="json", exclude=_LEARNS)})
-        for encoder, model in ((recipe.encoder, recipe.model), (before.encoder.config, model))
+    _require_same(
+        checkpoint,
+        *(
+            {"encoder": encoder.feature_settings(), "model": model.model_dump(mode="json", exclude=_LEARNS)}
+            for encoder, model in ((recipe.encoder, recipe.model), (before.encoder.config, model))
+        ),
     )
-    if changed := differences(now, then):
+
+
+def _require_same(checkpoint: Path | str | None, recipe: dict[str, Any], before: dict[str, Any]) -> None:
+    if changed := differences(flat(recipe), flat(before)):
         overrides = [f"{key}={as_yaml(value)}" for key, (_, value) in changed.items()]
         raise RecipeError(
             f"training.start_from={checkpoint} has another encoder or model than the recipe; to start from it, add "

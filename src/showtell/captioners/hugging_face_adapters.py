@@ -1,0 +1,255 @@
+"""What learns of a captioner of transformers, and its checkpoint, which holds what learned and names the rest.
+
+    config.json                the base by name, revision and fingerprint; what learned; search and origin
+    adapter_model.safetensors  the weights that learned: megabytes, if they are adapters
+    adapter_config.json        of adapters, as peft writes it: peft opens the folder on top of the base as well
+
+An adapter (LoRA: Hu et al., 2021) adds alpha / rank B A to the matrix of a linear layer, with A (rank, inputs) drawn
+at random and B (outputs, rank) 0, so that nothing changes before it learns.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from safetensors.torch import save
+from torch import nn
+
+from showtell import __version__
+from showtell.captioners.contract import Source
+from showtell.captioners.hugging_face import TransformersCaptioner
+from showtell.captioners.hugging_face_opening import open_transformers_folder
+from showtell.checkpoint import FORMAT, fingerprint_of, read_settings, read_weights
+from showtell.config import Config, Size
+from showtell.decoding_config import DecodingConfig
+from showtell.errors import CheckpointError, MissingDependencyError, RecipeError, UsageError, nearest
+from showtell.files import write_bytes, write_folder, write_json
+from showtell.hub import ADAPTER, SETTINGS, find_checkpoint, quiet
+from showtell.models import Capability, DecoderConfig
+
+_HEADS = {"cls", "lm_head"}  # parts that end in the vocabulary, which do not learn by default
+
+
+class AdapterConfig(Config):
+    """Low-rank adapters."""
+
+    rank: Size = Field(8, description="Rank of each adapter.")
+    alpha: Size = Field(16, description="Scale: what an adapter adds is multiplied by alpha / rank.")
+    dropout: float = Field(0.05, ge=0, lt=1, description="Dropout of what an adapter reads, in training.")
+    targets: tuple[str, ...] = Field(
+        (),
+        description="Linear layers with an adapter, each by the end of its name, such as [query, value] (default: all "
+        "of the part that writes the text but its output layer).",
+    )
+
+
+class TransformersConfig(DecoderConfig):
+    """What learns of a captioner of transformers; `training.start_from` names the captioner."""
+
+    provides: ClassVar[Mapping[Capability, Mapping[str, Any]]] = {Capability.PARALLEL: {}}
+
+    name: Literal["transformers"] = "transformers"
+    learns: Literal["adapter", "all"] | tuple[str, ...] = Field(
+        "adapter",
+        description="What learns: adapters, all weights, or the modules of a list, by the ends of their names.",
+    )
+    adapter: AdapterConfig = Field(AdapterConfig(), description="Adapters, where they learn.")
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """How a captioner differs from the one that it was."""
+
+    config: TransformersConfig
+    base: Source  # with the fingerprint of its weights
+    targets: tuple[str, ...]  # full names of the layers with adapters
+    origin: dict[str, Any] = field(default_factory=dict)
+
+
+def adapt(captioner: TransformersCaptioner, config: TransformersConfig, targets: Sequence[str] = ()) -> None:
+    """Let some weights of a captioner learn, with fresh adapters if they are to; all others are frozen.
+
+    Args:
+        captioner: as it was opened.
+        config: what learns.
+        targets: full names of the layers that get adapters; by default those of the settings.
+
+    Raises:
+        RecipeError: a target matches nothing.
+        MissingDependencyError: peft is not installed.
+    """
+    base = replace(captioner.source, fingerprints={"weights": captioner.about.fingerprints["weights"]})
+    model: nn.Module = captioner.model.requires_grad_(config.learns == "all")
+    if config.learns == "adapter":
+        targets = targets or _targets(captioner, config.adapter)
+        _inject(model, config.adapter, targets)
+    elif config.learns != "all":
+        modules = dict(model.named_modules())
+        for name in _matching(config.learns, list(modules), "model.learns", captioner.name):
+            modules[name].requires_grad_(True)
+    captioner.adapted = Adapted(config, base, tuple(targets))
+
+
+def _targets(captioner: TransformersCaptioner, config: AdapterConfig) -> list[str]:
+    """The layers that get adapters."""
+    from transformers.pytorch_utils import Conv1D
+
+    layers = [name for name, module in captioner.model.named_modules() if isinstance(module, nn.Linear | Conv1D)]
+    if config.targets:
+        return _matching(config.targets, layers, "model.adapter.targets", captioner.name)
+    return [name for name in layers if re.match(captioner.family.text, name) and not _HEADS & {*name.split(".")}]
+
+
+def _matching(wanted: Sequence[str], names: Sequence[str], key: str, captioner: str) -> list[str]:
+    """The names that are one of the wanted ones or end in one of them."""
+    for ending in wanted:
+        if not any(f".{name}".endswith(f".{ending}") for name in names):
+            ends = {name.rpartition(".")[2] for name in names if not name.rpartition(".")[2].isdigit()} - {""}
+            raise RecipeError(f'{key}: nothing in {captioner} is named "{ending}": {nearest(ending, ends)}.')
+    return [name for name in names if any(f".{name}".endswith(f".{ending}") for ending in wanted)]
+
+
+def _inject(model: nn.Module, config: AdapterConfig, targets: Sequence[str]) -> None:
+    """Put fresh adapters beside the layers of these names."""
+    try:
+        from peft import inject_adapter_in_model
+    except ImportError as error:
+        raise MissingDependencyError(
+            'Adapters need peft, which is not installed: pip install "showtell[transformers]".'
+        ) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the layers of GPT-2, whose matrices are the other way round
+        inject_adapter_in_model(_lora(config, targets), model)
+
+
+def _lora(config: AdapterConfig, targets: Sequence[str], base: str | None = None) -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=config.rank, lora_alpha=config.alpha, lora_dropout=config.dropout, target_modules=list(targets),
+        base_model_name_or_path=base,
+    )  # fmt: skip
+
+
+def learned(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The weights that learn, by name."""
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+
+
+def _name_in_file(name: str) -> str:
+    """The name of a weight as peft has it in files, where it is one of an adapter."""
+    return f"base_model.model.{name.replace('.default', '')}" if ".lora_" in name else name
+
+
+# --- the checkpoint ---
+
+
+def save_adapted(
+    folder: Path, captioner: TransformersCaptioner, decoding: DecodingConfig, origin: Mapping[str, Any]
+) -> None:
+    """Write what learned into a folder, which is made if it does not exist."""
+    adapted = captioner.adapted
+    assert adapted is not None
+    tensors = {
+        _name_in_file(name): weight.detach().cpu().contiguous() for name, weight in learned(captioner.model).items()
+    }
+    weights = save(tensors, metadata={"format": "pt"})
+    write_bytes(folder / ADAPTER, weights)
+    base = adapted.base
+    name = base.name.partition("@")[0] if base.revision else str(base.folder.resolve())
+    if adapted.targets:
+        _lora(adapted.config.adapter, adapted.targets, name).save_pretrained(folder)
+    settings = {
+        "format": FORMAT,
+        "showtell": __version__,
+        "base": {"name": name, "revision": base.revision, **base.fingerprints},
+        "encoder": {"name": "transformers"},
+        "model": adapted.config.model_dump(mode="json"),
+        "targets": adapted.targets,
+        "decoding": decoding.model_dump(mode="json"),
+        "about": dict(origin),
+        "fingerprints": {"weights": fingerprint_of(weights)},
+    }
+    write_json(folder / SETTINGS, settings, indent=1)
+
+
+def open_adapted(source: Source, device: str | torch.device, dtype: str | None = None) -> TransformersCaptioner:
+    """Open a checkpoint of what learned on top of its base.
+
+    Raises:
+        CheckpointError: it is damaged, its base is not to be had, or has other weights than it was trained on.
+    """
+    settings = read_settings(source.folder)
+    base = settings["base"]
+    config = TransformersConfig.model_validate(settings["model"])
+    try:
+        folder = find_checkpoint(f"{base['name']}@{base['revision']}" if base["revision"] else base["name"])
+    except CheckpointError as error:
+        raise CheckpointError(f"{source.name} holds adapters alone, and their base is missing: {error}") from error
+    of_base = Source(base["name"], folder, base["revision"])
+    captioner = open_transformers_folder(of_base, device, dtype)
+    weights = captioner.about.fingerprints["weights"]
+    if weights != base["weights"]:
+        raise CheckpointError(
+            f"{source.name} was trained on top of {base['name']} with the weights {base['weights']}, and now these are "
+            f"{weights}: put the old ones back, or train again from the new ones."
+        )
+    adapt(captioner, config, settings["targets"])
+    assert captioner.adapted is not None
+    captioner.adapted = replace(captioner.adapted, origin=settings["about"])
+    load_learned(captioner, source.folder)
+    captioner.model.eval()
+    captioner.decoding = captioner.check(DecodingConfig.model_validate(settings["decoding"]))
+    captioner.source = source
+    vars(captioner).pop("_fingerprint")  # which was that of the base
+    return captioner
+
+
+@torch.no_grad()
+def load_learned(captioner: TransformersCaptioner, folder: Path) -> None:
+    """Take the weights of a checkpoint of the same base and settings."""
+    tensors = read_weights(folder / ADAPTER, read_settings(folder)["fingerprints"].get("weights"))
+    weights = {_name_in_file(name): weight for name, weight in learned(captioner.model).items()}
+    shapes, expected = ({name: value.shape for name, value in of.items()} for of in (tensors, weights))
+    if shapes != expected:
+        raise CheckpointError(f"The weights in {folder / ADAPTER} do not fit what {SETTINGS} says; get both again.")
+    for name, weight in weights.items():
+        weight.copy_(tensors[name])
+
+
+# --- without showtell ---
+
+
+def export(captioner: TransformersCaptioner, folder: Path) -> None:
+    """Write a captioner as a folder that transformers opens by itself, with its processor; adapters are merged.
+
+    The captioner is not to be used afterwards.
+
+    Raises:
+        UsageError: the folder is not empty.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists already; choose a new folder, or an empty one.")
+    model, processor = captioner.model, captioner.processor
+    for name in captioner.adapted.targets if captioner.adapted is not None else ():
+        parent, _, child = name.rpartition(".")
+        layer = model.get_submodule(name)
+        layer.merge(safe_merge=True)
+        setattr(model.get_submodule(parent), child, layer.get_base_layer())
+    settings, generation = captioner.decoding, captioner.generator.part.generation_config
+    generation.max_length, generation.max_new_tokens = None, settings.max_length + len(captioner.generator.begin)
+    generation.num_beams, generation.no_repeat_ngram_size = settings.num_beams, settings.no_repeat_ngram_size
+
+    def fill(into: Path) -> None:
+        with quiet():
+            for part in (model, *([processor.both] if processor.both else [processor.images, processor.tokenizer])):
+                part.save_pretrained(into)
+
+    write_folder(folder, fill)

@@ -1,0 +1,210 @@
+"""What training sees of captioners of transformers: the numbers of transformers and peft, and of their own captions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import peft
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from showtell import counter_rng
+from showtell.captioners import Captioner
+from showtell.captioners.hugging_face_adapters import AdapterConfig, TransformersConfig, adapt, learned
+from showtell.captioners.hugging_face_training import (
+    PhotoFeatures,
+    TokenVocabulary,
+    TransformersDecoder,
+    TransformersEncoder,
+)
+from showtell.decoding import teacher_forced
+from showtell.decoding.policy import rollouts, sample_logprobs
+from showtell.errors import RecipeError
+from showtell.models.kernels import log_likelihood
+from showtell.objectives import build_objective
+from showtell.objectives.cross_entropy import CrossEntropyConfig
+from showtell.objectives.self_critical import SelfCriticalConfig
+from showtell.scores.reward import Reward
+from showtell.text.tokenizer import tokenize
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Batch, PreparedBatch
+from tests.captioners import test_hugging_face
+from tests.captioners.test_hugging_face import NAMES, Plain
+from tests.captioners.tiny_transformers import photo
+
+pytestmark = [
+    test_hugging_face.pytestmark,
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),  # peft asks for it
+]
+folder_of = test_hugging_face.folder_of
+FOUR = ("blip", "git", "vision-encoder-decoder", "llava")
+TEXTS = ["a red circle is above a small blue star", "a photo of a green square"]
+PHOTOS = [photo(1), photo(2, 48, 40)]
+
+
+class Learner:
+    """A tiny captioner with adapters, and a batch of two photos with two captions each."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: TransformersConfig | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.captioner: Any = Captioner.from_pretrained(folder, "cpu")
+        torch.manual_seed(1)
+        adapt(self.captioner, config or TransformersConfig())
+        self.captioner.model.to(dtype)
+        prompt = self.captioner.decoding.prompt
+        self.words = Vocabulary.build(map(tokenize, TEXTS))
+        self.vocabulary = TokenVocabulary(self.captioner, self.words, prompt)
+        self.decoder = TransformersDecoder(self.captioner, self.vocabulary, prompt).eval()
+        self.encoder = TransformersEncoder(self.captioner, prompt)
+        pixels = [torch.from_numpy(np.array(image).transpose(2, 0, 1).copy()) for image in PHOTOS]
+        ids = [torch.tensor(self.vocabulary.encode_text(text)) for text in TEXTS]
+        words = torch.nn.utils.rnn.pad_sequence(ids, True).expand(2, -1, -1)
+        self.batch = Batch(("1", "2"), tuple(pixels), words, torch.ones(2, 2, dtype=torch.bool))
+        self.features: PhotoFeatures = self.encoder(PreparedBatch.of(pixels))
+
+    def spread(self) -> None:
+        """Adapters that change something."""
+        generator = torch.Generator().manual_seed(2)
+        for weight in learned(self.captioner.model).values():
+            weight.data = 0.3 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+
+    def logits(self) -> Tensor:
+        return teacher_forced(self.decoder, self.features, self.batch.inputs).logits
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_given_captions_are_read_as_logprobs_reads_them(name: str, folder_of: Callable[[str], Path]) -> None:
+    learner = Learner(folder_of(name))
+    expected = learner.captioner.logprobs(PHOTOS, [TEXTS, TEXTS])
+    logprobs = log_likelihood(learner.logits().detach(), learner.batch.targets)
+    for image in range(2):
+        for row in range(2):
+            one = expected[image][row]
+            values = [*(token.logprob for token in one.tokens), one.end]
+            assert logprobs[image, row, : len(values)].tolist() == pytest.approx(values, abs=2e-5)
+
+
+@pytest.mark.parametrize("name", FOUR)
+def test_loss_and_gradients_are_those_of_transformers_and_peft_alone(
+    name: str, folder_of: Callable[[str], Path]
+) -> None:
+    learner, plain = Learner(folder_of(name)), Plain(name, folder_of(name))
+    opened: Any = Captioner.from_pretrained(folder_of(name), "cpu")
+    inputs = opened.inputs(PHOTOS, opened.decoding.prompt)
+    tokens = (learner.batch.words[:, 0, 1:-1] - 4).clamp_min(0)
+    # adapters that have not learned change nothing, to the last bit
+    before, after = (one.family.logits(one.model, inputs, tokens) for one in (opened, learner.captioner))
+    assert torch.equal(before, after)
+
+    learner = Learner(folder_of(name), dtype=torch.float64)
+    learner.spread()
+    plain.model.double()
+    config = peft.LoraConfig(r=8, lora_alpha=16, target_modules=list(learner.captioner.adapted.targets),
+                             fan_in_fan_out=name == "vision-encoder-decoder")  # fmt: skip
+    plain.model = peft.get_peft_model(plain.model, config).eval()
+    theirs = {key.removeprefix("base_model.model."): weight for key, weight in plain.model.named_parameters()}
+    ours = learned(learner.captioner.model)
+    assert {key for key, weight in theirs.items() if weight.requires_grad} == set(ours)
+    for key, weight in ours.items():
+        theirs[key].data = weight.data.clone()
+    end = plain.ends()[0]
+    losses = []
+    for image in PHOTOS:
+        for ids in learner.batch.words[0]:
+            caption = [index - 4 for index in ids.tolist() if index >= 4]
+            losses.append(F.cross_entropy(plain.logits(image, caption), torch.tensor([*caption, end]), reduction="sum"))
+    loss = torch.stack(losses).sum() / int((learner.batch.targets > 0).sum())
+    loss.backward()
+    objective = build_objective(CrossEntropyConfig(), feature_size=1, vocabulary_size=len(learner.vocabulary))
+    terms = objective(learner.batch, learner.features, learner.decoder)
+    terms.total.backward()
+    assert terms.total.item() == pytest.approx(loss.item(), rel=1e-6)
+    for key, weight in ours.items():
+        torch.testing.assert_close(weight.grad, theirs[key].grad, rtol=0, atol=1e-6)
+    assert all(weight.grad is None for key, weight in learner.captioner.model.named_parameters() if key not in ours)
+
+
+@pytest.mark.parametrize("name", FOUR)
+def test_samples_come_from_generate_and_are_fed_once_more(name: str, folder_of: Callable[[str], Path]) -> None:
+    learner = Learner(folder_of(name))
+    with counter_rng.use(counter_rng.CounterRNG(0, 1, ["1", "2"])):
+        drawn = rollouts(learner.decoder, learner.features, 8, 3)
+    samples, fed = drawn.samples, sample_logprobs(learner.decoder, learner.features, drawn)
+    assert samples.words.shape[:2] == (2, 3) and samples.words.shape[-1] <= 9
+    ended = samples.is_word & samples.is_finished.unsqueeze(-1)
+    torch.testing.assert_close(fed[..., : ended.shape[-1]][ended], samples.word_logprobs[ended], rtol=0, atol=2e-5)
+    for image, (best,) in enumerate(learner.captioner.caption(PHOTOS, num_beams=1, max_length=8)):
+        greedy = [index - 4 for index in drawn.captions.words[image, -1].tolist() if index >= 4]
+        assert greedy == [token.id for token in best.tokens]
+    with counter_rng.use(counter_rng.CounterRNG(0, 1, ["2"])):  # whatever else is in the batch
+        other = PhotoFeatures(learner.features.vectors[1:], learner.features.is_region[1:], None, (PHOTOS[1],),
+                              learner.captioner.inputs(PHOTOS[1:], learner.decoder.prompt))  # fmt: skip
+        alone = rollouts(learner.decoder, other, 8, 3).samples
+    length = alone.words.shape[-1]
+    assert torch.equal(alone.words[0], samples.words[1, :, :length])
+
+
+def test_rewards_are_those_of_words(folder_of: Callable[[str], Path]) -> None:
+    learner = Learner(folder_of("blip"))
+    words, ids = learner.words, [learner.vocabulary.encode_text(text) for text in TEXTS]
+    assert learner.vocabulary.in_words(ids) == [words.encode(tokenize(text)) for text in TEXTS]
+    assert len(ids[0]) > len(words.encode(tokenize(TEXTS[0]))) - 1
+    unknown = learner.vocabulary.encode_text("a zebra circle")
+    assert learner.vocabulary.in_words([unknown[1:-1], unknown[1:]]) == [
+        words.encode(["a", "zebra", "circle"])[1:-1], words.encode(["a", "zebra", "circle"])[1:],
+    ]  # fmt: skip
+    own = [words.encode(tokenize(text))[1:] for text in TEXTS]
+    reward = Reward({"1": own[:1], "2": own[1:]}, vocabulary_size=len(words))
+    batch = learner.batch.targets[:, :1].clone()
+    batch[1] = learner.batch.targets[1, 1]
+    of_pieces = reward(*learner.decoder.as_words(batch, batch > 0), ["1", "2"])
+    of_words = torch.nn.utils.rnn.pad_sequence([torch.tensor(caption) for caption in own], True).unsqueeze(1)
+    assert torch.equal(of_pieces, reward(of_words, of_words > 0, ["1", "2"]))
+    assert of_pieces.flatten().tolist() == pytest.approx([10.0, 10.0])
+
+
+@pytest.mark.parametrize("name", ["blip", "llava"])
+def test_samples_in_parts_have_the_same_gradient(name: str, folder_of: Callable[[str], Path]) -> None:
+    gradients = []
+    for per_pass in (None, 1, 2):
+        learner = Learner(folder_of(name))
+        learner.spread()
+        config = SelfCriticalConfig(samples=3, baseline="leave_one_out", samples_per_pass=per_pass)
+        objective = build_objective(config, feature_size=1, vocabulary_size=len(learner.vocabulary)).train()
+        references = {image: learner.vocabulary.in_words(learner.batch.words[0].tolist()) for image in ("1", "2")}
+        objective.prepare(references, 8)
+        objective.reward.weights = {"bleu_1": 1.0}  # random captions share some words with the references
+        with counter_rng.use(counter_rng.CounterRNG(0, 1, ["1", "2"])):
+            terms = objective(learner.batch, learner.features, learner.decoder)
+        terms.total.backward()
+        gradients.append({key: weight.grad for key, weight in learned(learner.captioner.model).items()})
+    assert max(float(gradient.abs().max()) for gradient in gradients[0].values()) > 0
+    for other in gradients[1:]:
+        torch.testing.assert_close(other, gradients[0], rtol=1e-4, atol=1e-6)
+
+
+def test_what_learns_is_chosen_by_names(folder_of: Callable[[str], Path]) -> None:
+    blip = folder_of("blip")
+    chosen = Learner(blip, TransformersConfig(adapter=AdapterConfig(targets=("query", "crossattention.self.value"))))
+    targets = chosen.captioner.adapted.targets
+    assert len(targets) == 2 * 2 + 2 and all(name.startswith("text_decoder.") for name in targets)  # of 2 layers
+    named = Learner(blip, TransformersConfig(learns=("text_decoder.cls",)))
+    assert {name.split(".")[1] for name in learned(named.captioner.model)} == {"cls", "bert"}  # one matrix is both's
+    everything = Learner(blip, TransformersConfig(learns="all"))
+    assert len(learned(everything.captioner.model)) == len(list(everything.captioner.model.parameters()))
+    for config, message in (
+        (TransformersConfig(adapter=AdapterConfig(targets=("qery",))),
+         r'model\.adapter\.targets: nothing in blip is named "qery": did you mean "query"\?'),
+        (TransformersConfig(learns=("text_decodr",)), r'model\.learns: nothing in blip is named "text_decodr": did y'),
+    ):  # fmt: skip
+        with pytest.raises(RecipeError, match=message):
+            Learner(blip, config)

@@ -1,0 +1,151 @@
+"""`train` from a captioner of transformers: what comes out, what stays equal, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+
+from showtell.captioners import Captioner
+from showtell.captioners.hugging_face import TransformersCaptioner
+from showtell.captioners.hugging_face_adapters import learned
+from showtell.cli import main
+from showtell.datasets import open_dataset
+from showtell.errors import CheckpointError, RecipeError
+from showtell.training import make_recipe, train
+from tests.captioners.tiny_transformers import build
+from tests.training.test_loop import fingerprints, log_of
+from tests.training.test_options import KilledError, kill_after
+
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # by peft
+
+
+@pytest.fixture(scope="module")
+def blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("blip", tmp_path_factory.mktemp("base") / "tiny-blip")
+
+
+def recipe_from(start: Path, data: Path, **training: Any) -> dict[str, Any]:
+    return {
+        "data": {"path": str(data), "captions_per_image": 2, "workers": 0, "limit": 24},
+        "objective": {"name": "cross_entropy"},
+        "training": {
+            "start_from": str(start), "epochs": 2, "batch_size": 8, "learning_rate": 0.01, "trackers": [],
+            "log_every": 1, **training,
+        },
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def adapted(blip: Path, tiny_scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The best checkpoint of a run on captions."""
+    folder = tmp_path_factory.mktemp("adapted") / "run"
+    return train(recipe_from(blip, tiny_scenes, epochs=3), folder, quiet=True).folder / "best"
+
+
+def opened(folder: Path) -> TransformersCaptioner:
+    captioner = Captioner.from_pretrained(folder, "cpu")
+    assert isinstance(captioner, TransformersCaptioner)
+    return captioner
+
+
+def texts(captioner: Captioner, data: Path) -> list[str]:
+    photos = [record.path for record in open_dataset(data).split("val")]
+    return [caption.text for (caption,) in captioner.caption(photos, max_length=10)]
+
+
+def test_a_checkpoint_has_adapters_alone_and_everything_opens_it(blip, adapted, tiny_scenes):
+    log = [line["validation"]["loss"] for line in log_of(adapted.parent) if "validation" in line]
+    assert log == sorted(log, reverse=True)
+    tensors = load_file(adapted / "adapter_model.safetensors")
+    assert all(".lora_A." in name or ".lora_B." in name for name in tensors)
+    assert sorted(path.name for path in adapted.iterdir()) == [
+        "adapter_config.json", "adapter_model.safetensors", "config.json",
+    ]  # fmt: skip
+    settings = json.loads((adapted / "config.json").read_text())
+    base = opened(blip)
+    assert settings["base"] == {"name": str(blip), "revision": None, "weights": base.about.fingerprints["weights"]}
+    captioner = opened(adapted)
+    assert captioner.about.fingerprints["weights"] != settings["base"]["weights"]
+    assert captioner.decoding == base.decoding  # whose search is kept
+    assert captioner.about.origin["train_images"] == 24
+    assert texts(captioner, tiny_scenes) != texts(base, tiny_scenes)
+    before, after = base.model.state_dict(), captioner.model.state_dict()
+    for name, tensor in before.items():  # frozen weights are those of the base
+        layer = name if name in after else f"{name.rpartition('.')[0]}.base_layer.{name.rpartition('.')[2]}"
+        assert torch.equal(after[layer], tensor), name
+
+    plain = hf.AutoModelForImageTextToText.from_pretrained(blip)
+    theirs = peft.PeftModel.from_pretrained(plain, adapted)  # without showtell
+    weights = {name.removeprefix("base_model.model."): weight for name, weight in theirs.named_parameters()}
+    assert all(torch.equal(weights[name], weight) for name, weight in learned(captioner.model).items())
+
+
+def test_an_export_says_the_same_in_transformers_alone(adapted, tiny_scenes, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["export", str(adapted), "--to", "transformers", str(tmp_path / "whole")])
+    assert ended.value.code in (0, None), capsys.readouterr().err
+    ours, merged = opened(adapted), opened(tmp_path / "whole")
+    assert texts(merged, tiny_scenes) == texts(ours, tiny_scenes)
+    assert merged.adapted is None and not [name for name in merged.model.state_dict() if "lora" in name]
+    model = hf.AutoModelForImageTextToText.from_pretrained(tmp_path / "whole").eval()
+    processor = hf.AutoProcessor.from_pretrained(tmp_path / "whole")
+    photo = ours.prepare(open_dataset(tiny_scenes).split("val")[0].path)
+    ids = model.generate(**processor(images=photo, return_tensors="pt"), max_new_tokens=10, num_beams=1)[0, 1:].tolist()
+    (own,) = ours.caption(photo, max_length=10, num_beams=1)
+    assert ids[: len(own.tokens)] == [token.id for token in own.tokens]
+
+
+@pytest.mark.parametrize("objective", ["cross_entropy", "self_critical"])
+def test_killed_and_resumed_it_ends_with_the_same_bits(objective, adapted, tiny_scenes, tmp_path, monkeypatch):
+    """From adapters that have learned already, whose search and settings the recipe takes."""
+    recipe = recipe_from(adapted, tiny_scenes, save_every=2, reward_watchdog=None)
+    recipe["objective"] = {"name": objective} | ({"samples": 2} if objective == "self_critical" else {})
+    assert make_recipe(recipe).model == opened(adapted).adapted.config
+    whole = train(recipe, tmp_path / "whole", quiet=True).folder
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        kill_after(patch, 5)
+        train(recipe, tmp_path / "broken", quiet=True)
+    broken = train(recipe, tmp_path / "broken", resume=True, quiet=True).folder
+    assert fingerprints(broken) == fingerprints(whole)
+    assert fingerprints(whole / "last") != fingerprints(adapted)
+
+
+def test_all_weights_or_some_modules_learn_and_are_kept(blip, tiny_scenes, tmp_path):
+    for learns, kept in (("all", None), (["text_decoder.cls"], "text_decoder.")):
+        recipe = recipe_from(blip, tiny_scenes, epochs=1) | {"model": {"learns": learns}}
+        best = train(recipe, tmp_path / str(kept), quiet=True).folder / "best"
+        tensors = load_file(best / "adapter_model.safetensors")
+        assert kept is None or all(name.startswith(kept) for name in tensors)
+        assert not (best / "adapter_config.json").exists()
+        weights = opened(best).model.state_dict()
+        assert all(torch.equal(weights[name], tensor) for name, tensor in tensors.items())
+        assert any(not torch.equal(tensor, opened(blip).model.state_dict()[name]) for name, tensor in tensors.items())
+
+
+def test_another_base_and_other_settings_are_refused(blip, adapted, tiny_scenes, tmp_path):
+    mine, base = tmp_path / "mine", tmp_path / "base"
+    shutil.copytree(adapted, mine)
+    settings = json.loads((mine / "config.json").read_text())
+    settings["base"]["name"] = str(base)
+    (mine / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(CheckpointError, match="holds adapters alone, and their base is missing: There is no checkp"):
+        opened(mine)
+    shutil.copytree(blip, base)
+    opened(mine)
+    tensors = load_file(base / "model.safetensors")
+    tensors["text_decoder.cls.predictions.bias"] += 1
+    save_file(tensors, base / "model.safetensors", {"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"was trained on top of .*base with the weights \w+, and now these are"):
+        opened(mine)
+    recipe = recipe_from(adapted, tiny_scenes) | {"model": {"adapter": {"rank": 4}}}
+    with pytest.raises(RecipeError, match=r"another encoder or model than the recipe; to start from it, add.*rank=8"):
+        train(recipe, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
