@@ -1,16 +1,15 @@
-"""How well scores agree with people: the published rank correlations of Flickr8k-Expert and Flickr8k-CF.
+"""How well scores agree with people: the published rank correlations of Flickr8k-Expert and Flickr8k-CF, beside ours.
 
-    python benchmarks/human_judgements.py expert flickr8k.json
-    python benchmarks/human_judgements.py crowd CrowdFlowerAnnotations.txt captions.txt
+    python benchmarks/human_judgements.py FOLDER
 
-`flickr8k.json` is CLIPScore's form of the experts' ratings, 1 to 4, as Yebin46/FLEUR has it;
-`CrowdFlowerAnnotations.txt` (M. Hodosh et al., JAIR 2013) has the share of people who say that a caption describes an
-image; `captions.txt` is the table image,caption of Flickr8k, five captions of each image in their order.
+The folder holds `flickr8k.json`, the experts' ratings, 1 to 4, in CLIPScore's form, as Yebin46/FLEUR has it;
+`CrowdFlowerAnnotations.txt` (M. Hodosh et al., JAIR 2013), the share of people who say that a caption describes an
+image, as nitishhrms/pokemon_classification has it (commit 99a82af); and `captions.txt`, the table image,caption of
+Flickr8k, five captions of each image in their order.
 
 As in the papers (P. Anderson et al., SPICE, ECCV 2016; J. Hessel et al., CLIPScore, EMNLP 2021) each rating counts on
 its own. Expert: captions that are references of their image are left out, Kendall's tau-c. CF: judged captions are
-taken from the references of their image, tau-b. Published: Expert BLEU-4 30.8, METEOR 41.8, ROUGE-L 32.3, CIDEr 43.9;
-CF 16.9, 22.2, 19.9, 24.6.
+taken from the references of their image, tau-b.
 """
 
 from __future__ import annotations
@@ -23,13 +22,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from showtell.scores import score
+from showtell.scores import numbers, score
 from showtell.scores.base import tokenize
 
 from scipy.stats import kendalltau
 
 METRICS = ("bleu", "meteor", "rouge_l", "cider")
-NUMBERS = ("bleu_1", "bleu_4", "meteor", "rouge_l", "cider")
+PUBLISHED = {  # J. Hessel et al., tables 1 and 2; tau x 100
+    "Flickr8k-Expert": {"bleu_1": 32.3, "bleu_4": 30.8, "meteor": 41.8, "rouge_l": 32.3, "cider": 43.9},
+    "Flickr8k-CF": {"bleu_1": 17.9, "bleu_4": 16.9, "meteor": 22.2, "rouge_l": 19.9, "cider": 24.6},
+}
 
 
 class Judged(NamedTuple):
@@ -96,7 +98,7 @@ def correlate(judged: Sequence[Judged], variant: str) -> dict[str, float]:
     report = score([one.caption for one in judged], [one.references for one in judged], METRICS)
     ratings = [rating for one in judged for rating in one.ratings]
     correlations = {}
-    for number in NUMBERS:
+    for number in PUBLISHED["Flickr8k-Expert"]:
         values = [report.per_image[str(index)][number] for index, one in enumerate(judged) for _ in one.ratings]
         correlations[number] = 100 * float(kendalltau(values, ratings, variant=variant).statistic)
     return correlations
@@ -105,15 +107,16 @@ def correlate(judged: Sequence[Judged], variant: str) -> dict[str, float]:
 def main() -> None:
     """Read, score, correlate, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["expert", "crowd"])
-    parser.add_argument("files", type=Path, nargs="+")
-    arguments = parser.parse_args()
-    is_expert = arguments.what == "expert"
-    judged = read_expert(*arguments.files) if is_expert else read_crowd(*arguments.files)
-    variant = "c" if is_expert else "b"
-    print(f"{len(judged)} captions, {sum(len(one.ratings) for one in judged)} ratings; tau-{variant} x 100")
-    for number, tau in correlate(judged, variant).items():
-        print(f"{number:8} {tau:6.2f}")
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    crowd = read_crowd(folder / "CrowdFlowerAnnotations.txt", folder / "captions.txt")
+    sets = {"Flickr8k-Expert": (read_expert(folder / "flickr8k.json"), "c"), "Flickr8k-CF": (crowd, "b")}
+    titles = {name: number.title for name, number in numbers().items()}
+    for name, (judged, variant) in sets.items():
+        print(f"\n{name}: {len(judged)} captions, {sum(len(one.ratings) for one in judged)} ratings\n")
+        print(f"| tau-{variant} x 100 | published | ours |\n|---|---|---|")
+        for number, tau in correlate(judged, variant).items():
+            print(f"| {titles[number]} | {PUBLISHED[name][number]} | {tau:.2f} |")
 
 
 if __name__ == "__main__":

@@ -130,8 +130,10 @@ def parse_json(text: str, name: str, object_hook: Callable[[dict[str, Any]], Any
             json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogateescape")
         return content
     except json.JSONDecodeError as error:
-        where = f"at line {error.lineno}, column {error.colno}"
-        raise DataError(f"{name} is not valid JSON: {error.msg} {where}.") from error
+        where = f"{error.msg.removesuffix(' starting at')} at line {error.lineno}, column {error.colno}"
+        is_cut_off = error.msg.startswith("Unterminated") or error.pos >= len(text.rstrip())
+        advice = "; it seems cut off, get it whole" if is_cut_off and text.strip() else ""
+        raise DataError(f"{name} is not valid JSON: {where}{advice}.") from error
     except UnicodeEncodeError as error:
         half = error.object[error.start]
         raise DataError(f"{name} holds {half!a}, which is no character; save it as valid Unicode.") from error

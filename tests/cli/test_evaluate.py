@@ -45,8 +45,8 @@ def test_the_table_has_intervals_rates_and_how_captions_were_made(capsys, tiny_c
         "others; mind the intervals.\n"
     )
     assert table.startswith("tiny: split test, search beam, num beams 2\n")
-    assert "[" in table.split("bleu_1")[1].splitlines()[0]  # an interval
-    assert "mean_length" in table
+    assert "[" in table.split("BLEU-1")[1].splitlines()[0]  # an interval
+    assert "words per caption" in table
 
 
 @pytest.fixture
@@ -157,8 +157,8 @@ def test_a_number_that_is_not_defined_has_no_interval(capsys, tiny_scenes, tmp_p
     (tmp_path / "other.json").write_text(json.dumps(texts))
     given = ("--references", tiny_scenes, "--split", "val", "--metrics", "truth")
     assert run("score", tmp_path / "own.json", *given) == 0
-    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("truth_relations"))
-    assert row.split() == ["truth_relations", "-"]
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("relations"))
+    assert row.split() == ["relations", "-"]
     assert run("score", tmp_path / "own.json", tmp_path / "other.json", *given, "--json") == 0
     content = read_strictly(capsys.readouterr().out)
     assert [one["scores"]["truth_relations"] for one in content["systems"]] == [None, None]

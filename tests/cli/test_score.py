@@ -47,7 +47,7 @@ GIVEN = ("--references", "references.json", "--metrics")
 def test_json_is_what_programs_rely_on(capsys):
     content = scored(capsys, "predictions.json", *GIVEN, "bleu,cider")
     assert set(content) == {"system", "scores", "signatures", "images", "skipped", "intervals", "rates"}
-    assert list(content["scores"]) == ["bleu_1", "bleu_2", "bleu_3", "bleu_4", "cider", "cider_plain"]
+    assert list(content["scores"]) == ["bleu_1", "bleu_2", "bleu_3", "bleu_4", "cider"]
     assert content["scores"]["bleu_1"] == pytest.approx(1.0)
     assert (content["system"], content["images"]) == ("predictions.json", 2)
     assert set(content["signatures"]) == set(content["intervals"]) == set(content["scores"])
@@ -69,27 +69,44 @@ def test_coco_predictions_and_references_give_the_same(capsys):
 
 
 def test_the_table_of_one_system(capsys):
-    arguments = ("score", "predictions.json", *GIVEN, "rouge_l,cider")
+    arguments = ("score", "predictions.json", *GIVEN, "rouge_l,cider,cider_plain")
     status, out, err = run(capsys, *arguments)
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert (status, lines[:3]) == (0, ["2 images", "", "predictions.json 95% interval"])
-    assert "rouge_l 1.0000 [1.0000, 1.0000]" in lines
-    line = lines.index("bad_endings 0.0000")
-    assert any(set(one) == {"─"} for one in lines[lines.index("rouge_l 1.0000 [1.0000, 1.0000]") : line])
-    assert lines.index("signatures") > line
+    assert (status, lines[:3]) == (0, ["2 images", "", "predictions 95% interval"])
+    assert set(lines[3]) == set(lines[7]) == {"─"}
+    numbers, rates = ("ROUGE-L", "CIDEr-D", "CIDEr,"), ("bad", "identical", "words", "different")
+    assert tuple(line.split()[0] for line in (*lines[4:7], *lines[8:12])) == (*numbers, *rates)
+    assert lines[4] == "ROUGE-L 1.0000 [1.0000, 1.0000]" and lines[10:12] == [
+        "words per caption 4.0",
+        "different words 7",
+    ]
+    assert lines[13].startswith("signature nrefs:2 case:lower") and "ROUGE-L beta:1.2" in lines
     assert "CIDEr's document frequencies come from 2 images" in err
     assert "[" not in run(capsys, *arguments, "--bootstrap", "0")[1]
+    unnamed = run(capsys, "score", "predictions.json", "--references", "references.json")[1]
+    assert "\nskipped spice, spider: " in unnamed and "SPICE  " not in unnamed  # it has no row
+    assert "BLEU-4 " in unnamed and "CIDEr-D " in unnamed and "BLEU-3" not in unnamed and "original" not in unnamed
 
 
-def test_the_tables_of_several_systems(capsys, systems):
-    status, out, _ = run(capsys, "score", *NAMES, *GIVEN, "bleu,cider")
-    assert status == 0
+def test_the_table_of_several_systems_says_who_is_the_best_at_what(capsys, systems):
+    captions = json.loads(Path("c.json").read_text())
+    Path("c.json").write_text(json.dumps({image: f"{text} on the" for image, text in captions.items()}))
+    status, out, err = run(capsys, "score", *NAMES, "--references", "references.json")
+    assert status == 0 and "difference of" not in out
+    assert len((out + err).splitlines()) <= 40 and max(map(len, out.splitlines())) <= 100
     rows = [" ".join(line.split()) for line in out.splitlines()]
-    assert rows[2] == " ".join(NAMES)
-    assert len(next(row for row in rows if row.startswith("cider ")).split()) == 4
-    pairs = [row for row in rows if row.startswith("cider ") and " - " in row]
-    assert [row.split()[1:4:2] for row in pairs] == [["a.json", NAMES[1]], ["a.json", "c.json"], [NAMES[1], "c.json"]]
-    assert "p (Holm): corrected for 3 pairs of systems, for each number." in rows
+    assert rows[2] == "a b_with_a_long_name c"
+    assert any(
+        row.startswith("a.json is the best in BLEU-4, METEOR, ROUGE-L, CIDEr-D: better than ever") for row in rows
+    )
+    assert any(row.startswith("c.json: 100% of captions end in a word such as") for row in rows)
+    Path("copy.json").write_text(Path("a.json").read_text())
+    out = run(capsys, "score", "a.json", "copy.json", *GIVEN, "rouge_l")[1]
+    assert "a.json leads in ROUGE-L, by no more than chance may give." in out
+    rows = [line.split() for line in run(capsys, "score", *NAMES, *GIVEN, "cider", "--pairs")[1].splitlines()]
+    pairs = [row for row in rows if "-" in row]
+    assert [row[1:4:2] for row in pairs] == [["a.json", NAMES[1]], ["a.json", "c.json"], [NAMES[1], "c.json"]]
+    assert pairs[1][-1] == "<0.0030"  # no draw of 1,000 was as far, times 3 pairs
 
 
 def test_json_of_several_systems_has_every_pair(capsys, systems):
@@ -117,6 +134,17 @@ def test_a_warning_names_the_systems_that_it_concerns(capsys):
     Path("short.json").write_text(json.dumps({str(image): ["a dog runs on grass"] for image in range(20)}))
     named, unnamed = warning(one=1, two=12), warning(one=12, two=12)
     assert named == unnamed.replace("showtell: ", "showtell: two.json: ")
+
+
+def test_special_tokens_are_told_and_removed_on_request(capsys):
+    marked = {"1": "<start> a dog runs on grass <end>", "2": "a red ball"}
+    Path("marked.json").write_text(json.dumps(marked))
+    given = ("score", "marked.json", *GIVEN, "rouge_l", "--json")
+    _, out, err = run(capsys, *given)
+    assert json.loads(out)["scores"]["rouge_l"] < 1
+    assert '1 of 2 captions hold special tokens, which are scored as words ("<start>"); showtell score --strip-t' in err
+    _, out, err = run(capsys, *given, "--strip-tokens")
+    assert json.loads(out)["scores"]["rouge_l"] == pytest.approx(1.0) and "special" not in err
 
 
 def test_numbers_of_each_image_go_to_a_file(capsys):
@@ -159,14 +187,16 @@ def test_the_images_that_all_have_are_scored_on_request(capsys, systems):
     assert (status, out.splitlines()[0]) == (0, "58 images")
     assert "58 images are scored; 2 images with references and 3 with predictions are left out." in err
     Path("few.json").write_text(json.dumps({"unknown": "a"}))
-    assert "No image has both a prediction and ref" in run(capsys, "score", "few.json", *GIVEN, "bleu", "--common")[2]
+    assert (
+        "few.json has captions of unknown, and none" in run(capsys, "score", "few.json", *GIVEN, "bleu", "--common")[2]
+    )
 
 
 ONE = ("predictions.json", "--references", "references.json")
 MISTAKES: list[tuple[tuple[str, ...], str]] = [
     ((), "Missing argument 'PREDICTIONS...'"),
-    (("predictions.json",), "--references: showtell score predictions.json --references REFERENCES."),
-    (("a.json", "b.json", "references.json"), "showtell score a.json b.json --references references.json."),
+    (("predictions.json",), "--references: showtell score predictions.json --references REFERENCES; or, for CHAIR"),
+    (("a.json", "b.json", "references.json"), "showtell score a.json b.json --references references.json; or"),
     (("partial.json", "--references", "results.json"), "results.json is a list of predictions; references are JSON of"),
     (("none.json", *ONE[1:]), "There is no file none.json."),
     (("predictions.json", "--references", "none.json"), "There is no file or folder none.json."),
@@ -175,11 +205,17 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     ((*ONE, "--per-image", "predictions.json"), "would replace what is read"),
     ((*ONE, "--document-frequency", "nan.json"), "nan.json is a list of predictions; references are JSON of"),
     (("predictions.json", *ONE), "A file of predictions is named twice; each system is a file of its own."),
-    (("predictions.json", "partial.json", *ONE[1:], "--bootstrap", "0"), "give --bootstrap at least 1 draw"),
-    (("partial.json", *ONE[1:]), "1 image(s) have no prediction: 2"),
+    ((*ONE, "--pairs", "--bootstrap", "0"), "give --bootstrap at least 1 draw"),
+    (("partial.json", *ONE[1:]), "partial.json against references.json: Predictions and references must name the same"),
+    (("predictions.json", "partial.json", *ONE[1:]), "partial.json against references.json: Predictions and"),
+    (
+        ("predictions.json", "--references", "predictions.json"),
+        "predictions.json: those of image 1 are 'a dog runs on ",
+    ),
+    (("predictions.json", "--references", "bare.json"), "against bare.json: 1 image(s) have no reference: 2; each nee"),
     (("surrogate.json", *ONE[1:]), r"surrogate.json holds '\ud800', which is no character"),
     (("bytes.json", *ONE[1:]), "bytes.json is not in UTF-8"),
-    (("nan.json", *ONE[1:]), "A prediction is of image nan; an image id is a text or a whole number."),
+    (("nan.json", *ONE[1:]), "nan.json: the caption is of image nan; an image id is a text or a whole number."),
     (("twice.json", *ONE[1:]), 'twice.json has the key "1" twice in one object; keep one of them.'),
     (("twice_in_list.json", *ONE[1:]), "predicted more than once: 1"),
 ]
@@ -187,6 +223,7 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
 
 def test_mistakes_are_sentences(capsys):
     Path("partial.json").write_text(json.dumps({"1": "a dog"}))
+    Path("bare.json").write_text(json.dumps({"1": ["a dog"], "2": []}))
     Path("surrogate.json").write_text('{"1": "a \\ud800", "2": "b"}')
     Path("bytes.json").write_bytes(b'{"1": "\xff"}')
     Path("results.json").write_text('[{"image_id": 1, "caption": "a dog"}]')

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from learned_scores_parity import CAPTIONS, CLIP_SEED, IDS, REFERENCES, openai_weights, photos, write_clip
+from learned_scores_parity import CAPTIONS, IDS, REFERENCES, openai_weights, photos, write_clip
+from openai_clip import from_openai
 from showtell.scores import ImageFacts
-from showtell.scores.encoders import from_openai
 
 PREDICTIONS = dict(zip(IDS, CAPTIONS, strict=True))
 HERE = Path(__file__).parent
@@ -18,9 +18,9 @@ def reference(name: str) -> dict[str, list]:
     return json.loads((HERE / f"reference_{name}.json").read_text())
 
 
-def clip_folder(folder: Path) -> Path:
+def clip_folder(folder: Path, seed: str, *, low_rank: bool = False) -> Path:
     """A tiny CLIP in the layout of transformers."""
-    return write_clip(folder, from_openai(openai_weights(CLIP_SEED)))
+    return write_clip(folder, from_openai(openai_weights(seed, low_rank=low_rank)))
 
 
 def facts_of(folder: Path) -> dict[str, ImageFacts]:

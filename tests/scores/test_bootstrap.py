@@ -54,10 +54,10 @@ def test_a_difference_on_every_image_is_not_chance_and_a_coin_is() -> None:
 def test_systems_on_different_images_are_not_compared() -> None:
     one = showtell.score({"1": "a"}, {"1": ["a"]}, metrics=["bleu"])
     other = showtell.score({"2": "a"}, {"2": ["a"]}, metrics=["bleu"])
-    with pytest.raises(DataError, match="only one has 1, 2"):
+    with pytest.raises(DataError, match="not all have 1, 2"):
         compare(one, other)
     two_references = showtell.score({"1": "a"}, {"1": ["a", "b"]}, metrics=["bleu"])
-    with pytest.raises(DataError, match="The two bleu scores are made differently: nrefs:1"):
+    with pytest.raises(DataError, match="The bleu_1 scores of the systems are made differently: nrefs:1"):
         compare(one, two_references)
 
 

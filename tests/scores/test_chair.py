@@ -1,41 +1,107 @@
-"""CHAIR, counted by hand."""
+"""CHAIR by the rules of its authors: which words name what, the numbers by hand, and objects from a file."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import pytest
 
 import showtell
 from showtell.scores import ImageFacts
-from showtell.scores.chair import Mention, mentioned, mentions, phrases_of
+from showtell.scores.chair import Mention, mentions, phrases_of
+from tests.cli.test_caption import run
+
+COCO = (
+    "airplane", "bench", "bird", "bus", "chair", "couch", "cow", "cup", "dog", "elephant", "hot dog", "knife",
+    "motorcycle", "person", "sports ball", "tie", "toilet", "traffic light", "train", "wine glass",
+)  # fmt: skip
+NAMED = [  # a caption, and what it names by the authors' code
+    ("a couple of cows and a baby elephant", ["cow", "elephant"]),
+    ("a man in a baseball uniform with balls", ["person", "sports ball"]),
+    ("a toilet seat and the seat of a toilet", ["toilet", "toilet"]),
+    ("seats, stools and a sofa", ["chair", "chair", "couch"]),
+    ("two buses at a bus stop", ["bus"]),  # the singular is not found: its singular is "bu"
+    ("ties and a tie", ["tie"]),
+    ("chicken on a plate", []),
+    ("passenger trains on train tracks, a passenger jet", ["train", "airplane"]),
+    ("hot dogs eaten with knives", ["hot dog", "knife"]),
+    ("geese, policemen, children and people", ["bird", "person", "person", "person"]),
+    ("a motor bike, a motorbike, a bike", ["motorcycle"]),  # no bicycle is annotated here
+    ("a man at home plate beside a street light", ["person", "traffic light"]),
+    ("wine glasses", ["wine glass"]),
+]
+
+
+def test_what_words_name_is_what_the_authors_code_finds() -> None:
+    objects = frozenset(COCO)
+    for caption, named in NAMED:
+        report = showtell.score({"1": caption}, {"1": ImageFacts(objects=objects)}, ["chair"])
+        (sums,) = report.statistics["chair"].rows
+        assert (sums[3], sums[2]) == (len(named), len(set(named))), caption
+    words = ["a", "man", "eats", "hot", "dogs", "with", "glasses"]
+    located = mentions(words, phrases_of({"dog", "hot dog", "glasses"}))  # a category that COCO has not
+    assert located == [Mention(3, 5, "hot dog"), Mention(6, 7, "glasses")]
 
 
 def test_chair_by_hand() -> None:
-    objects = {"1": ["dog", "person"], "2": ["hot dog"], "3": []}
-    captions = {"1": "a woman with two dogs and a cat", "2": "a hot dog on a table", "3": "a field"}
-    references = {"1": ["a lady and her puppies"], "2": ["food on a table"], "3": ["grass"]}
-    # "cat" and "table" are no category here, "cat" is not annotated anywhere; add one image that has a cat
-    objects["4"], captions["4"], references["4"] = ["cat", "dining table"], "a dog and a dog", ["a cat"]
+    objects = {"1": ["dog", "person"], "2": ["hot dog"], "3": [], "4": ["cat", "dining table"]}
+    captions = {
+        "1": "a woman with two dogs" + " and" * 20 + " a cat", "2": "a hot dog on a table", "3": "a field",
+        "4": "a dog and a dog",
+    }  # fmt: skip
+    references = {"1": ["a lady and her puppies"], "2": ["food on a table"], "3": ["grass"], "4": ["a cat"]}
     facts = {image: ImageFacts(tuple(references[image]), frozenset(objects[image])) for image in captions}
     report = showtell.score(captions, facts, metrics=["chair"])
     # 1: woman, dogs, cat: the cat is not there. 2: hot dog, table: a reference names the table. 4: two dogs, not there.
-    assert report.scores["chair_i"] == pytest.approx(3 / 7)
-    assert report.scores["chair_s"] == pytest.approx(2 / 4)
-    assert report.per_image["2"] == {"chair_i": 0.0, "chair_s": 0.0}
-    assert "categories:5" in report.signatures["chair_i"]
+    # There are dog, person; hot dog, table; cat, table: four of the six are named.
+    precision, recall = 4 / 7, 4 / 6
+    expected = {
+        "chair_i": 3 / 7, "chair_s": 2 / 4, "chair_recall": recall,
+        "chair_f1": 2 * precision * recall / (precision + recall), "chair_i_16": 2 / 6, "chair_i_32": 3 / 7,
+        "chair_i_64": 3 / 7, "chair_i_128": 3 / 7,
+    }  # fmt: skip
+    assert report.scores == pytest.approx(expected)
+    assert report.per_image["4"]["chair_i"] == 1.0 and report.per_image["4"]["chair_recall"] == 0.0
+    assert "categories:5|words:rohrbach2018|" in report.signatures["chair_i"]
 
 
-def test_the_longest_name_counts() -> None:
-    names = phrases_of({"dog", "hot dog", "person", "knife", "bus"})
-    words = "a man eats hot dogs with knives in buses"
-    assert mentioned(words.split(), names) == ["person", "hot dog", "knife", "bus"]
-    assert mentions(words.split(), names)[1:3] == [Mention(3, 5, "hot dog"), Mention(6, 7, "knife")]
-    assert mentions(["a", "dog"], names) == [Mention(1, 2, "dog")]
+REFERENCES = {"1": ["an animal on grass"], "2": ["somebody outside"], "3": ["an empty street with a cat"]}
+INSTANCES = {
+    "images": [{"id": int(image)} for image in (*REFERENCES, 4)],
+    "annotations": [
+        {"id": 1, "image_id": 1, "bbox": [0, 0, 5, 5], "category_id": 0, "segmentation": [[0, 0, 5, 5]]},
+        {"id": 2, "image_id": 2, "bbox": [0, 0, 5, 5], "category_id": 1, "segmentation": []},
+    ],
+    "categories": [
+        {"id": number, "name": name} for number, name in enumerate(["dog", "person", "cat", "dining table"])
+    ],
+}
+OTHER = [
+    ({**INSTANCES, "images": [{"id": 9}], "annotations": []}, "lists none of the images (1, 2, 3) but 9"),
+    ({}, "other.json is not a COCO file: it should be an object with the lists"),
+]
 
 
-def test_without_objects_chair_does_not_run_and_says_why() -> None:
-    facts = {"a": ImageFacts(("a",), frozenset({"dog"})), "b": ImageFacts(("a",))}
-    report = showtell.score({"a": "a", "b": "b"}, facts, metrics=["chair", "rouge_l"])
-    assert report.skipped["chair_i"] == (
-        '"chair" needs annotated objects; score against a dataset with boxes (1 of 2 image(s) lack them: b).'
+def test_objects_of_instances_make_chair_run_with_and_without_references(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    captions = {"1": "a dog and a cat", "2": "a woman at a table", "3": "a cat in a street"}
+    for name, content in (("references", REFERENCES), ("captions", captions), ("instances", INSTANCES)):
+        Path(f"{name}.json").write_text(json.dumps(content))
+    given = ("score", "captions.json", "--json", "--metrics", "chair", "--references", "references.json")
+    content = json.loads(run(capsys, *given, "--objects", "instances.json")[1])
+    # dog and woman are there, and the cat that a reference names; cat and table are not, which no other image shows
+    assert (content["scores"]["chair_i"], content["scores"]["chair_s"]) == (2 / 5, 2 / 3)
+    assert "|categories:2|of:4|words:rohrbach2018|" in content["signatures"]["chair_i"]
+    skipped = json.loads(run(capsys, *given)[1])["skipped"]["chair_i"]
+    assert skipped == (
+        '"chair" needs annotated objects; score against a dataset with boxes, or name a file with --objects (3 of 3 '
+        "image(s) lack them: 1, 2, 3)."
     )
-    assert report.scores["rouge_l"] == 0.5
+    alone = json.loads(run(capsys, "score", "captions.json", "--objects", "instances.json", "--json")[1])
+    assert alone["scores"] == {**alone["scores"], "chair_i": 3 / 5, "chair_s": 1.0} and alone["images"] == 3
+    for content, sentence in OTHER:
+        Path("other.json").write_text(json.dumps(content))
+        status, out, err = run(capsys, *given, "--objects", "other.json")
+        assert (status, out) == (2, "")
+        assert sentence in err

@@ -6,7 +6,7 @@ import pytest
 
 from showtell.errors import DataError
 from showtell.scores import diagnose
-from showtell.scores.diagnostics import repeats_itself
+from showtell.scores.diagnostics import rate_warnings, repeats_itself
 
 
 def test_rates_by_hand() -> None:
@@ -27,6 +27,11 @@ def test_rates_by_hand() -> None:
         }
     )
 
+    assert [line[:36] for line in rate_warnings(rates)] == [
+        "20% of captions end in a word such a",
+        '20% of captions repeat themselves ("',
+    ]
+    assert rate_warnings(diagnose(["a dog", "a cat", "a cow on grass"])) == []
     with pytest.raises(DataError, match="There are no captions to diagnose"):
         diagnose([])
 

@@ -1,11 +1,10 @@
-"""Predictions as `showtell caption` writes them, matched to images by the names of their photos."""
+"""Files of predictions in the forms that people have, matched to images by id or by the names of their photos."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,27 +14,9 @@ from showtell.scores import ImageFacts
 from showtell.scores.files import ScoredImages, read_prediction_file, read_scored_images
 from tests.cli.test_caption import run
 
-STYLES = ("json", "jsonl", "csv")
-
 
 def images_of(*ids: str, **files: str) -> ScoredImages:
     return ScoredImages({image: ImageFacts(("a dog",)) for image in ids}, files=files)
-
-
-def result(name: str, *texts: str) -> dict[str, Any]:
-    return {"image": name, "captions": [{"text": text, "logprob": -1.0} for text in texts]}
-
-
-def written(folder: Path, *results: dict[str, Any], style: str = "json") -> Path:
-    path = folder / f"captions.{style}"
-    if style == "json":
-        path.write_text(json.dumps(results))
-    elif style == "jsonl":
-        path.write_text("".join(f"{json.dumps(one)}\n" for one in results))
-    else:
-        rows = [(one["image"], caption["text"]) for one in results for caption in one.get("captions", ())]
-        path.write_text("image,caption\n" + "".join(f"{name},{text}\n" for name, text in rows))
-    return path
 
 
 def test_what_caption_writes_is_scored_like_what_evaluate_writes(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
@@ -47,7 +28,7 @@ def test_what_caption_writes_is_scored_like_what_evaluate_writes(capsys, tiny_ch
     photos = [record.path for record in open_dataset(tiny_scenes).split("test")]
     copies = [Path(shutil.copy(photo, tmp_path / f"copy_{photo.name}")) for photo in photos]
     by_path, by_number = (photos, "full path"), (copies, "number at the end of the file name")
-    for style, (named, kind) in zip(STYLES, (by_path, by_number, by_path), strict=True):
+    for style, (named, kind) in zip(("json", "jsonl", "csv"), (by_path, by_number, by_path), strict=True):
         out = tmp_path / f"{kind[:4]}.{style}"
         assert run(capsys, "caption", tiny_checkpoint, *named, "--out", out)[0] == 0
         status, printed, err = run(capsys, "score", out, "--references", tiny_scenes, *given)
@@ -55,65 +36,93 @@ def test_what_caption_writes_is_scored_like_what_evaluate_writes(capsys, tiny_ch
         assert f"showtell: Photos of {out} are matched to images by {kind}: {len(photos)} of {len(photos)}.\n" in err
 
 
+FORMS = [  # a file's suffix and content, which is {"42": "a dog", "7": "a cat"}
+    ("json", '{"42": "a dog", "7": "a cat"}'),
+    ("json", '{"42": ["a dog"], "7": [{"caption": "a cat", "text": "a cat"}]}'),
+    ("json", '[{"42": "a dog"}, {"7": "a cat"}]'),
+    ("json", '[{"image_id": 42, "caption": "a dog", "id": 1}, {"image_id": 7, "caption": "a cat", "id": 2}]'),
+    ("json", '{"question_id": 0, "image_id": 42, "text": "a dog"}\n{"question_id": 1, "image_id": 7, "text": "a cat"}'),
+    ("json", '{\n  "image_id": 42,\n  "text": "a dog"\n}\n{\n  "image_id": 7,\n  "text": "a cat"\n}\n'),
+    ("jsonl", '\ufeff{"id": 42, "answer": "a dog"}\n\n{"id": 7, "pred": "a cat"}\n'),
+    ("jsonl", '{"image": "COCO_val2014_000000000042.jpg", "prediction": "a dog"}\n{"image": "7.jpg", "text": "a cat"}'),
+    ("json", '{"COCO_val2014_000000000042.jpg": "a dog", "COCO_val2014_000000000007.jpg": "a cat"}'),
+    ("json", '[{"image": "x/42.jpg", "captions": [{"text": "a dog"}, {}]}, {"image": "7", "text": "a cat"}]'),
+    ("csv", "image_id,caption\n42,a dog\n7,a cat\n"),
+    ("csv", "id;model;text\n42;x;a dog\n7;y;a cat\n"),
+    ("tsv", 'file_name\tcaption\n42.jpg\ta dog\n7.jpg\t"a cat"\n'),
+]  # fmt: skip
+
+
+def test_the_forms_that_people_have(tmp_path):
+    for suffix, content in FORMS:
+        path = tmp_path / f"captions.{suffix}"
+        path.write_text(content, encoding="utf-8")
+        assert read_prediction_file(path, images_of("42", "7")) == {"42": "a dog", "7": "a cat"}, content
+    path.write_text("image_id\tcaption\n42\t<start> a dog <end>\n7\ta cat\n42\ta cow")
+    given = {"keep_first": True, "strip_tokens": True}
+    assert read_prediction_file(path, images_of("42", "7"), **given) == {"42": "a dog", "7": "a cat"}
+
+
+COCO = {"images": [{"id": 5, "file_name": "b.jpg"}], "annotations": [{"id": 1, "image_id": 5, "caption": "a dog"}]}
 NAMED = [
     (images_of("dog.jpg", "b.jpg"), "x/dog.jpg", "dog.jpg", "file name"),
-    (images_of("x/dog.jpg", "y/dog.jpg"), "x/dog.jpg", "x/dog.jpg", "full path"),
+    (images_of("x/dog.jpg", "y/dog.jpg"), "z/../x/dog.jpg", "x/dog.jpg", "full path"),
     (images_of("dog", "cat"), "x/dog.jpg", "dog", "file name without suffix"),
     (images_of("42", "7"), "COCO_val2014_000000000042.jpg", "42", "number at the end of the file name"),
     (ScoredImages({"9": ImageFacts()}, files={"9": "train/a.jpg"}), "/photos/a.jpg", "9", "file name"),
 ]
 
 
-def test_photos_are_matched_by_the_most_specific_name(tmp_path):
+def test_photos_are_matched_by_the_most_specific_name(tmp_path, capsys):
+    path = tmp_path / "captions.json"
     for images, photo, image, kind in NAMED:
-        for style in STYLES:
-            path = written(tmp_path, result(photo, "a dog", "a cat"), style=style)
-            captions, notes = read_prediction_file(path, images)
-            assert captions == {image: "a dog"}  # the first of two
-            assert notes == [f"Photos of {path} are matched to images by {kind}: 1 of 1."]
+        path.write_text(json.dumps({photo: "a dog"}))
+        assert read_prediction_file(path, images) == {image: "a dog"}
+        assert f"Photos of {path} are matched to images by {kind}: 1 of 1." in capsys.readouterr().err
+    (tmp_path / "references.json").write_text(json.dumps(COCO))
+    path.write_text('[{"image": "/photos/b.jpg", "caption": "a dog"}]')
+    assert read_prediction_file(path, read_scored_images(tmp_path / "references.json", "test")) == {"5": "a dog"}
 
 
-def test_one_kind_of_name_counts_for_all_photos_and_missing_captions_are_told(tmp_path):
-    broken = {"image": "b.jpg", "error": "b.jpg is broken."}
-    path = written(tmp_path, result("x/a.jpg", "a"), result("x/d.jpg", "d"), result("x/c_7.jpg", "c"), broken)
-    captions, notes = read_prediction_file(path, images_of("a.jpg", "d.jpg", "7"))
-    assert captions == {"a.jpg": "a", "d.jpg": "d", "x/c_7.jpg": "c"}  # the last is of no image
-    assert notes == [
-        f"Photos of {path} are matched to images by file name: 2 of 3.",
-        f"{path} has no caption of 1 of 4 photos: b.jpg.",
-    ]
+def test_one_kind_of_name_counts_for_all_photos_and_missing_captions_are_told(tmp_path, capsys):
+    path = tmp_path / "captions.json"
+    captions = [{"image": f"x/{name}.jpg", "caption": name} for name in ("a", "d", "c_7")]
+    path.write_text(json.dumps([*captions, {"image": "b.jpg", "error": "b.jpg is broken."}]))
+    matched = read_prediction_file(path, images_of("a.jpg", "d.jpg", "7"))
+    assert matched == {"a.jpg": "a", "d.jpg": "d", "x/c_7.jpg": "c_7"}  # the last is of no image
+    err = capsys.readouterr().err
+    assert f"Photos of {path} are matched to images by file name: 2 of 3." in err
+    assert f"{path} has no caption of 1 of 4 photos: b.jpg." in err
 
 
-def test_file_names_of_a_coco_dictionary_are_known(tmp_path):
-    coco = {
-        "images": [{"id": 5, "file_name": "dog.jpg"}],
-        "annotations": [{"id": 1, "image_id": 5, "caption": "a dog"}],
-    }
-    (tmp_path / "captions.json").write_text(json.dumps(coco))
-    images = read_scored_images(tmp_path / "captions.json", "test")
-    path = written(tmp_path, result("/photos/dog.jpg", "a dog"), style="jsonl")
-    assert read_prediction_file(path, images)[0] == {"5": "a dog"}
-
-
-UNMATCHED = [
-    ("a.json", [result("x.jpg", "a")], "is one of the images to score (1.jpg, 2.jpg; --split chooses others): photos"),
-    ("a.json", [result("a/1.jpg", "a"), result("b/1.jpg", "a")], "more than one photo for image 1.jpg (a/1.jpg, b/1"),
-    ("a.json", [result("1.jpg", "a"), result("1.jpg", "b")], "a.json has captions of 1.jpg twice; keep one"),
-    ("a.json", [result("1.jpg", "a"), {"image": 7}], "Entry 1 of "),
-    ("a.json", [result("1.jpg", "a"), 7], "Entry 1 of "),
-    ("a.json", [{"image": "1.jpg", "error": "broken"}], "a.json has captions of no photo, and none of them is one of"),
-    ("a.jsonl", '{"image": "1.jpg"\n', "Line 1 of "),
-    ("a.csv", "image,text\n1.jpg,a\n", "a.csv has no column caption, or neither image nor image_id; predictions have"),
+MISTAKES = [  # a file's name and content, and what the message says behind the folder
+    ("a.json", '{"x.jpg": "a"}', "a.json has captions of x.jpg, and none of them is one of the images to score (1.jpg"),
+    ("a.json", '{"a/1.jpg": "a", "b/1.jpg": "a"}', "has captions of more than one photo for image 1.jpg (a/1.jpg, b/1"),
+    ("a.json", '[{"image": "1.jpg", "text": "a"}, {"image": "1.jpg", "text": "b"}]', "--keep-first scores the first"),
+    ("a.json", '[{"image": 7.5, "text": "a"}]', "a.json: the caption is of image 7.5; an image id is a text or a whol"),
+    ("a.json", '["a dog", "a cat"]', "a.json: entry 0 is 'a dog', which does not say of which image it is; give {id: "),
+    ("a.json", '{"images": [], "annotations": [{"image_id": 1, "caption": "a"}]}', "a.json: these are COCO's captions"),
+    ("a.json", '[{"image_id": "1.jpg", "score": 3}]', "a.json: entry 0 has no caption or captions or text or answer o"),
+    ("a.json", '[{"caption": "a"}]', "a.json: entry 0 has no image_id or image or id or img_id or file_name or filena"),
+    ("a.json", '{"1.jpg": NaN}', "a.json: the caption of image 1.jpg is nan, not a text."),
+    ("a.json", '{"1.jpg": ["a", "b"]}', "a.json: the caption of image 1.jpg is ['a', 'b'], not a text."),
+    ("a.json", '{"1.jpg": "a dog", "2.j', "JSON: Unterminated string at line 1, column 20; it seems cut off, get it"),
+    ("a.json", '{"1.jpg": "a"}\n{"2.jpg": "a"', "Entry 1 of "),
+    ("a.json", "[]", "a.json has no captions."),
+    ("a.json", " \n", "a.json has no captions."),
+    ("a.json", '[{"image": "1.jpg", "error": "broken"}]', "a.json has no captions."),
+    ("a.csv", "image,words\n1.jpg,a\n", "a.csv has no column caption or captions or text or answer or pred or predict"),
     ("a.csv", 'image,caption\n1.jpg,"a', "a.csv cannot be read as CSV: "),
+    ("a.csv", "image,caption\n1.jpg,caf\xe9\n", "a.csv is not in UTF-8: line 2 cannot be read; save it as CSV in UTF-"),
     ("none.csv", None, "There is no file "),
-]
+]  # fmt: skip
 
 
-def test_what_cannot_be_matched_is_a_sentence(tmp_path):
-    for name, content, sentence in UNMATCHED:
+def test_a_file_that_cannot_be_read_or_matched_is_a_sentence(tmp_path):
+    for name, content, sentence in MISTAKES:
         path = tmp_path / name
         if content is not None:
-            path.write_text(content if isinstance(content, str) else json.dumps(content))
+            path.write_text(content, encoding="latin-1")
         with pytest.raises(DataError) as caught:
             read_prediction_file(path, images_of("1.jpg", "2.jpg"))
-        assert sentence in str(caught.value)
+        assert sentence in str(caught.value) and path.name in str(caught.value), content

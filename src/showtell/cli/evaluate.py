@@ -27,7 +27,6 @@ from showtell.cli.score import (
     how_to_score,
     metric_names,
     show_scores,
-    with_object_files,
 )
 from showtell.errors import UsageError, notify
 
@@ -75,7 +74,7 @@ def evaluate(
     from showtell.progress import counting
     from showtell.scores import image_facts
     from showtell.scores.bootstrap import SAMPLES
-    from showtell.scores.files import training_captions
+    from showtell.scores.files import training_captions, with_objects
 
     if len(checkpoints) > 1 and out:
         raise UsageError("--out is for one captioner, and several are named; evaluate that one alone.")
@@ -84,7 +83,8 @@ def evaluate(
     opened = open_dataset(dataset, with_photos=features is None)
     records = opened.limited(limit, max_captions).split(split)
     scoring = {"metrics": metric_names(metrics), **how_to_score(document_frequency, score_models)}
-    scoring["facts"] = with_object_files(image_facts(opened, records), objects)
+    facts = image_facts(opened, records)
+    scoring["facts"] = facts if objects is None else with_objects(facts, objects)
     store = None if features is None else FeatureStore(features)
     for name in checkpoints[1:]:
         find_checkpoint(name)  # a misspelt one is named before the first captions
@@ -131,7 +131,11 @@ def evaluate(
         title: {image: caption.text for image, caption in evaluation.captions.items()}
         for title, evaluation in evaluations.items()
     }
-    show_scores(reports, captions, training_captions(opened), samples=SAMPLES, as_json=as_json, about=about)
+    samples, every_number = SAMPLES, metrics is not None
+    show_scores(
+        reports, captions, training_captions(opened), samples=samples, as_json=as_json, every_number=every_number,
+        about=about,
+    )  # fmt: skip
 
 
 def _differences(first: DecodingConfig, other: DecodingConfig) -> str:

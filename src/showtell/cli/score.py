@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,8 +50,8 @@ def score(
     predictions: Annotated[
         list[Path],
         typer.Argument(
-            help="Captions, a file for each system: COCO results JSON, JSON of {id: text}, or JSON, JSON lines or CSV "
-            "of showtell caption. Several are compared.",
+            help="Captions, a file for each system: {id: text}, COCO results or other entries of an image and a "
+            "caption, as JSON, JSON lines, CSV or TSV. Several are compared.",
             metavar="PREDICTIONS...",
             show_default=False,
         ),
@@ -59,13 +60,22 @@ def score(
         Path | None,
         typer.Option(
             help="References: COCO captions JSON, JSON of {id: \\[texts]}, or a dataset (with --split).",
-            show_default="none; they are needed",
+            show_default="none; CHAIR needs none",
         ),
     ] = None,
     metrics: Metrics = None,
     split: Split = "test",
     common: Annotated[
         bool, typer.Option("--common", help="Score the images that all have, and say how many were left out.")
+    ] = False,
+    keep_first: Annotated[
+        bool, typer.Option("--keep-first", help="Of several captions of an image score the first.")
+    ] = False,
+    strip_tokens: Annotated[
+        bool, typer.Option("--strip-tokens", help="Remove special tokens from captions, such as <start> and <unk>.")
+    ] = False,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Print the difference of each pair of systems, with interval and p.")
     ] = False,
     per_image: Annotated[
         Path | None, out_file("Write {id: {number: value}} to a JSON file, of several systems by their names.")
@@ -80,49 +90,54 @@ def score(
     *,
     score_models: ScoreModelChoice,
 ) -> None:
-    """Score captions against references; only SPICE needs Java.
+    """Score captions against references or annotated objects; only SPICE needs Java.
 
-    Of several systems it also prints the differences of each pair, with intervals and corrected p-values.
+    Of several systems it says who is the best at what, and whether by more than chance.
     """
     from showtell.files import refuse_overwriting, write_json
     from showtell.progress import counting
     from showtell.scores import score as score_captions
-    from showtell.scores.files import read_prediction_file, read_scored_images
+    from showtell.scores.files import ScoredImages, read_prediction_file, read_scored_images, with_objects
 
-    if references is None:
+    if references is None and objects is None:
         *systems, last = predictions if len(predictions) > 1 else (*predictions, Path("REFERENCES"))
         command = f"showtell score {' '.join(map(str, systems))} --references {last}"
-        raise UsageError(f"Name the references with --references: {command}.")
-    if bootstrap == 0 and len(predictions) > 1:
-        raise UsageError(
-            "A comparison draws images to tell a difference from chance; give --bootstrap at least 1 draw."
-        )
+        raise UsageError(f"Name the references with --references: {command}; or, for CHAIR alone, --objects.")
+    if pairs and bootstrap == 0:
+        raise UsageError("--pairs draws images to tell a difference from chance; give --bootstrap at least 1 draw.")
     if per_image is not None:
-        given = [*predictions, references, *([document_frequency] if document_frequency else [])]
-        refuse_overwriting(per_image, "--per-image", given)
+        given = [*predictions, references, document_frequency, objects]
+        refuse_overwriting(per_image, "--per-image", filter(None, given))
     names = metric_names(metrics)
     scoring = how_to_score(document_frequency, score_models)
-    images = read_scored_images(references, split)
-    facts = with_object_files(images.facts, objects)
+    images = ScoredImages({}) if references is None else read_scored_images(references, split)
+    if objects is not None:
+        images = replace(images, facts=with_objects(images.facts, objects))
+    facts = images.facts
     captions: dict[str, dict[str, str]] = {}
     has_own_name = len({file.name for file in predictions}) == len(predictions)
     for file in predictions:
-        captions[file.name if has_own_name else str(file)], notes = read_prediction_file(file, images)
-        for note in notes:
-            notify(note)
+        name = file.name if has_own_name else str(file)
+        captions[name] = read_prediction_file(file, images, keep_first=keep_first, strip_tokens=strip_tokens)
     if len(captions) < len(predictions):
         raise UsageError("A file of predictions is named twice; each system is a file of its own.")
+    if references is None:  # objects are of all images of a dataset, captions of some
+        facts = {image: known for image, known in facts.items() if any(image in own for own in captions.values())}
     if common:
         captions, facts = _shared(captions, facts)
     reports: dict[str, ScoreReport] = {}
     with counting("scoring systems", len(captions), quiet=len(captions) == 1) as progress:
         for name, own in captions.items():
-            reports[name] = score_captions(own, facts, names, **scoring)
+            try:
+                reports[name] = score_captions(own, facts, names, **scoring)
+            except DataError as error:
+                raise DataError(f"{name} against {references or objects}: {error}") from error
             progress(1)
     if per_image is not None:
         of_images = {name: report.per_image for name, report in reports.items()}
         write_json(per_image, of_images if len(of_images) > 1 else next(iter(of_images.values())))
-    show_scores(reports, captions, images.training, samples=bootstrap, as_json=as_json)
+    every_number, training = names is not None, images.training
+    show_scores(reports, captions, training, samples=bootstrap, as_json=as_json, every_number=every_number, pairs=pairs)
 
 
 def _shared(
@@ -131,7 +146,7 @@ def _shared(
     """The captions and facts of the images that all systems have."""
     shared = [image for image in facts if all(image in own for own in captions.values())]
     if not shared:
-        raise DataError("No image has both a prediction and references, so there is nothing to score.")
+        raise DataError(f"No image has a caption in each of {', '.join(captions)} and is one of those to score.")
     predicted = set().union(*captions.values())
     notify(
         f"{len(shared)} images are scored; {len(facts) - len(shared)} images with references and "
@@ -159,18 +174,6 @@ def how_to_score(document_frequency: Path | None, score_models: Mapping[str, Any
     return {"document_frequency": frequency, "models": open_score_models(score_models)}
 
 
-def with_object_files(facts: dict[str, ImageFacts], objects: Path | None) -> dict[str, ImageFacts]:
-    """Images with the objects of a file where one is given, and a word on what was left out."""
-    from showtell.scores.files import with_objects
-
-    if objects is None:
-        return facts
-    known, notes = with_objects(facts, objects)
-    for note in notes:
-        notify(note)
-    return known
-
-
 def metric_names(option: str | None) -> list[str] | None:
     """The names in a --metrics option, separated by commas; None, all whose needs are met, where it was not given."""
     if option is None:
@@ -188,17 +191,13 @@ def show_scores(
     *,
     samples: int,
     as_json: bool,
+    every_number: bool = False,
+    pairs: bool = False,
     about: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """Print the scores of systems with the rates of their captions, and warn of what they do not say.
 
-    Args:
-        reports: of the systems on the same images, by name.
-        captions: of each system, by image id.
-        training: captions that the systems may have been trained on.
-        samples: bootstrap draws.
-        as_json: print JSON.
-        about: what else JSON has of each system.
+    `every_number` and `pairs` are those of `scores.table.as_text`; `about` is what else JSON has of each system.
     """
     import json
 
@@ -211,4 +210,4 @@ def show_scores(
     if as_json:
         typer.echo(json.dumps(table.as_json(reports, rates, samples, about), ensure_ascii=False))
     else:
-        typer.echo(table.as_text(reports, rates, samples))
+        typer.echo(table.as_text(reports, rates, samples, every_number=every_number, pairs=pairs))

@@ -10,10 +10,10 @@ from showtell.errors import UsageError, nearest
 from showtell.registry import Registry
 from showtell.scores.base import Corpus, Score, ScoreNumber
 from showtell.scores.bleu import Bleu, BleuNoBp
-from showtell.scores.bootstrap import Difference, Interval, compare, intervals
+from showtell.scores.bootstrap import Comparison, Interval, compare, intervals
 from showtell.scores.captions import Predictions, References, match, read_predictions, read_references
 from showtell.scores.chair import Chair
-from showtell.scores.cider import Cider
+from showtell.scores.cider import Cider, CiderPlain
 from showtell.scores.diagnostics import diagnose, form_warnings
 from showtell.scores.facts import ImageFacts, Need, image_facts
 from showtell.scores.learned import BertScore, ClipScore, PacScore, RefClipScore, RefPacScore
@@ -26,7 +26,7 @@ from showtell.scores.spice import Spice
 from showtell.scores.truth import Truth
 
 __all__ = [
-    "SCORES", "Corpus", "Difference", "DocumentFrequency", "ImageFacts", "Interval", "Score", "ScoreModels",
+    "SCORES", "Comparison", "Corpus", "DocumentFrequency", "ImageFacts", "Interval", "Score", "ScoreModels",
     "ScoreNumber", "ScoreReport", "available_metrics", "compare", "diagnose", "explained_numbers", "image_facts",
     "intervals", "metric_of", "numbers", "read_predictions", "read_references", "reward_numbers", "score",
     "selection_metrics", "validation_numbers",
@@ -41,6 +41,7 @@ SCORES: Registry[type[Score]] = Registry(
         "meteor": Meteor,
         "rouge_l": RougeL,
         "cider": Cider,
+        "cider_plain": CiderPlain,
         "spice": Spice,
         "truth": Truth,
         "chair": Chair,
@@ -152,6 +153,5 @@ def score(
             raise UsageError(f'There is no metric "{name}": {nearest(name, SCORES)}.')
         chosen = tuple(name for name in SCORES if name in named)
     report = measure(corpus, {name: SCORES[name]() for name in chosen})
-    if all(name in ("truth", "chair") or SCORES[name].weights for name in chosen):
-        return report
-    return replace(report, warnings=(*report.warnings, *form_warnings(corpus)))
+    by_ngrams = any("references" in SCORES[name].needs and not SCORES[name].weights for name in chosen)
+    return replace(report, warnings=(*report.warnings, *form_warnings(corpus, by_ngrams=by_ngrams)))

@@ -91,6 +91,7 @@ class ScoreNumber:
     can_select: bool = False  # `training.selection_metric` may name it
     in_validation: bool = False  # counted in every validation of a training run
     explanation_rank: float | None = None  # its position among the numbers of an explanation; None: not shown
+    in_table: bool = True  # where no metrics are named
     can_reward: bool = False  # `objective.reward` may name it: its score reads words alone, which may be ids
 
     def __post_init__(self) -> None:
@@ -142,6 +143,11 @@ class Score(Aggregation):
     def warning(self, corpus: Corpus) -> str | None:
         """A sentence where the numbers say less than they seem to."""
         return None
+
+
+def ratio(part: Floats, whole: Floats) -> Floats:
+    """Part over whole, 0 where the whole is 0."""
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole != 0)
 
 
 def corpus_numbers(aggregation: Aggregation, statistics: Floats) -> Floats:

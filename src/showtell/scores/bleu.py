@@ -17,7 +17,6 @@ from showtell.scores.ngrams import ORDERS, Integers, NgramIndex
 
 _TINY = 1e-15  # added to numerators
 _SMALL = 1e-9  # added to denominators
-SHORT = 0.8  # of the references' words, below which a score without brevity penalty misleads
 
 
 class Bleu(Score):
@@ -27,7 +26,7 @@ class Bleu(Score):
     """
 
     numbers = (
-        *(ScoreNumber(f"bleu_{n}", f"BLEU-{n}", can_reward=True) for n in range(1, ORDERS)),
+        *(ScoreNumber(f"bleu_{n}", f"BLEU-{n}", in_table=False, can_reward=True) for n in range(1, ORDERS)),
         ScoreNumber("bleu_4", "BLEU-4", can_select=True, in_validation=True, explanation_rank=6, can_reward=True),
     )
     summary = "corpus BLEU, closest reference length"
@@ -80,16 +79,8 @@ class BleuNoBp(Bleu):
         return super().signature(corpus).replace("length:closest", "bp:no")
 
     def warning(self, corpus: Corpus) -> str | None:
-        """A sentence where captions are so short that the penalty would say so."""
-        index = corpus.ngrams
-        length = index.lengths[index.is_prediction].sum()
-        reference = closest_lengths(index).sum()
-        if length >= SHORT * reference:
-            return None
-        return (
-            f"bleu_no_bp: captions have {length / reference:.0%} of their references' words, and no brevity penalty "
-            'takes note: "a a a" scores high here; compare bleu_1 to bleu_4.'
-        )
+        """That short captions score high."""
+        return 'bleu_no_bp has no brevity penalty: captions that are too short ("a a a") score high; compare bleu.'
 
 
 def mean_precisions(sums: Floats) -> Floats:

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from showtell.errors import DataError, summarise
 from showtell.scores.base import Floats
-from showtell.scores.report import ScoreReport, ScoreStatistics
+from showtell.scores.report import ScoreReport
 
 SAMPLES = 1000
 CONFIDENCE = 0.95
 _COUNTS_AT_ONCE = 10_000_000
+Draws = dict[str, Floats]  # number: its value in each draw, (samples,)
 
 
 @dataclass(frozen=True)
@@ -35,60 +36,32 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """The first system's score minus the second's."""
-
-    value: float
-    low: float
-    high: float
-    p: float  # how often chance alone gives a difference at least as large, either way
-
-
-@dataclass(frozen=True)
-class Comparison(Difference):
-    """The difference of two systems in one number."""
+class Comparison:
+    """The first system's score minus the second's, in one number."""
 
     first: str
     second: str
     number: str
+    value: float
+    low: float
+    high: float
+    p: float  # how often chance alone gives a difference at least as large, either way
     p_holm: float  # corrected for the number of pairs of systems
 
 
 def intervals(report: ScoreReport, samples: int = SAMPLES, seed: int = 0) -> dict[str, Interval]:
     """The 95% interval of each number of a report that is defined."""
-    result = {}
-    for statistics in report.statistics.values():
-        draws = _draws(statistics, samples, seed)
-        for name, column in zip(statistics.score.names, draws.T, strict=True):
-            if not np.isnan(column).all():
-                result[name] = Interval(*_bounds(column))
-    return result
+    drawn = _drawn(report, samples, seed)
+    return {name: Interval(*_bounds(column)) for name, column in drawn.items() if not np.isnan(column).all()}
 
 
-def compare(first: ScoreReport, second: ScoreReport, samples: int = SAMPLES, seed: int = 0) -> dict[str, Difference]:
+def compare(first: ScoreReport, second: ScoreReport, samples: int = SAMPLES, seed: int = 0) -> dict[str, Comparison]:
     """The differences between two systems on the same images, for the numbers that are defined for both.
 
     Raises:
         DataError: the reports are of different images, or their numbers were made in different ways.
     """
-    if first.ids != second.ids:
-        odd = sorted(set(first.ids) ^ set(second.ids))
-        raise DataError(f"Two systems are compared on the same images; only one has {summarise(odd)}.")
-    differences = {}
-    for metric in first.statistics.keys() & second.statistics.keys():
-        a, b = first.statistics[metric], second.statistics[metric]
-        if a.signature != b.signature:
-            raise DataError(f"The two {metric} scores are made differently: {a.signature} and {b.signature}.")
-        observed = a.from_sums(a.rows.sum(axis=0)) - b.from_sums(b.rows.sum(axis=0))
-        draws = _draws(a, samples, seed) - _draws(b, samples, seed)
-        for name, value, column in zip(a.score.names, observed.tolist(), draws.T, strict=True):
-            defined = column[~np.isnan(column)]
-            if not np.isnan(value) and len(defined):
-                # under "no difference" the draws would lie around 0 as they lie around their mean (as in sacrebleu)
-                as_large = int((np.abs(defined - defined.mean()) >= abs(value)).sum())
-                p = (as_large + 1) / (len(defined) + 1)
-                differences[name] = Difference(value, *_bounds(defined), p)
-    return {name: differences[name] for name in first.scores if name in differences}
+    return {one.number: one for one in compare_all({"first": first, "second": second}, samples, seed)}
 
 
 def compare_all(reports: Mapping[str, ScoreReport], samples: int = SAMPLES, seed: int = 0) -> list[Comparison]:
@@ -97,18 +70,26 @@ def compare_all(reports: Mapping[str, ScoreReport], samples: int = SAMPLES, seed
     Raises:
         DataError: the reports are of different images, or their numbers were made in different ways.
     """
-    differences = {
-        (first, second): compare(reports[first], reports[second], samples, seed)
-        for first, second in itertools.combinations(reports, 2)
-    }
+    everybody = [report.ids for report in reports.values()]
+    if odd := sorted(set().union(*everybody) - set(everybody[0]).intersection(*everybody)):
+        raise DataError(f"Systems are compared on the same images; not all have {summarise(odd)}.")
+    drawn = {name: _drawn(report, samples, seed) for name, report in reports.items()}
     comparisons = []
     for number in dict.fromkeys(number for report in reports.values() for number in report.scores):
-        pairs = {pair: of[number] for pair, of in differences.items() if number in of}
-        corrected = holm([difference.p for difference in pairs.values()])
-        comparisons += [
-            Comparison(**asdict(difference), first=first, second=second, number=number, p_holm=p)
-            for ((first, second), difference), p in zip(pairs.items(), corrected, strict=True)
-        ]
+        made = {name: own.signatures[number] for name, own in reports.items() if own.scores.get(number) is not None}
+        if len(signatures := sorted(set(made.values()))) > 1:
+            raise DataError(f"The {number} scores of the systems are made differently: {' and '.join(signatures)}.")
+        pairs = []
+        for first, second in itertools.combinations(made, 2):
+            value = reports[first].scores[number] - reports[second].scores[number]  # type: ignore[operator]  # see above
+            column = drawn[first][number] - drawn[second][number]
+            if len(defined := column[~np.isnan(column)]):
+                # under "no difference" draws would lie around 0 as they lie around their mean (as in sacrebleu)
+                as_large = int((np.abs(defined - defined.mean()) >= abs(value)).sum())
+                p = (as_large + 1) / (len(defined) + 1)
+                pairs.append(Comparison(first, second, number, value, *_bounds(defined), p=p, p_holm=p))
+        corrected = holm([pair.p for pair in pairs])
+        comparisons += [replace(pair, p_holm=p) for pair, p in zip(pairs, corrected, strict=True)]
     return comparisons
 
 
@@ -126,10 +107,18 @@ def holm(values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _draws(statistics: ScoreStatistics, samples: int, seed: int) -> Floats:
-    """The score of each draw: (samples, names). The same seed draws the same images."""
-    sums = [counts @ statistics.rows for counts in drawn_counts(len(statistics.rows), samples, seed)]
-    return statistics.from_sums(np.concatenate(sums))
+def _drawn(report: ScoreReport, samples: int, seed: int) -> Draws:
+    """The values of each number in all draws: (samples,). The same seed draws the same images."""
+    if not report.statistics:
+        return {}
+    every = list(report.statistics.values())
+    rows = np.hstack([one.rows for one in every])
+    sums = np.concatenate([counts @ rows for counts in drawn_counts(len(rows), samples, seed)])
+    parts = np.split(sums, np.cumsum([one.rows.shape[1] for one in every])[:-1], axis=1)
+    pairs = zip(every, parts, strict=True)
+    return {
+        name: column for one, own in pairs for name, column in zip(one.score.names, one.from_sums(own).T, strict=True)
+    }
 
 
 def drawn_counts(images: int, samples: int, seed: int) -> Iterator[Floats]:

@@ -24,27 +24,27 @@ SIGMA = 6.0
 
 
 class Cider(Score):
-    """CIDEr-D (`cider`) and plain CIDEr (`cider_plain`). Statistics: the two numbers of each image."""
+    """CIDEr-D. Statistics: the number of each image."""
 
     numbers = (
         ScoreNumber("cider", "CIDEr-D", 10.0, can_select=True, in_validation=True, explanation_rank=3, can_reward=True),
-        ScoreNumber("cider_plain", "CIDEr", maximum=10.0),
     )
-    summary = "`cider` is what everyone publishes as CIDEr, in truth CIDEr-D; `cider_plain` is the original formula"
+    summary = "what everyone publishes as CIDEr, in truth CIDEr-D"
     needs = ("references", "document_frequency")
+    clips = True  # CIDEr-D, not the original formula
 
     def statistics(self, corpus: Corpus) -> Floats:
-        """(images, 2)."""
+        """(images, 1)."""
         given = corpus.document_frequency
         index = corpus.ngrams
         log_images = np.log(float(given.images if given else index.images))
         by_order = []
         for n, entries in enumerate(index.counts, start=1):
             frequency = given.of_grams(index, entries, n) if given else reference_frequency(index, entries)
-            by_order.append(similarities(index, entries, log_images - np.log(np.maximum(1.0, frequency))))
-        clipped, plain = np.moveaxis(np.array(by_order), 1, 0)  # (orders, references) each
-        columns = [clipped * length_penalty(index), plain]
-        return np.stack([image_means(index, column) for column in columns], axis=1)
+            weight = log_images - np.log(np.maximum(1.0, frequency))
+            by_order.append(similarities(index, entries, weight, clips=self.clips))
+        similarity = np.array(by_order) * (length_penalty(index) if self.clips else 1.0)
+        return image_means(index, similarity)[:, None]
 
     def warning(self, corpus: Corpus) -> str | None:
         """A sentence where the document frequencies come from few images."""
@@ -60,7 +60,17 @@ class Cider(Score):
         """Tokenizer, references, source of the document frequencies and its size in images, version."""
         given = corpus.document_frequency
         source = f"{given.source}:{given.images}" if given else f"references:{len(corpus.ids)}"
-        return f"{corpus.signature}|df:{source}|n:{ORDERS}|sigma:{SIGMA:g}|version:{__version__}"
+        form = f"sigma:{SIGMA:g}" if self.clips else "clip:no"
+        return f"{corpus.signature}|df:{source}|n:{ORDERS}|{form}|version:{__version__}"
+
+
+class CiderPlain(Cider):
+    """CIDEr by the original formula, without clipping and penalty. Statistics: the number of each image."""
+
+    numbers = (ScoreNumber("cider_plain", "CIDEr, original formula", maximum=10.0),)
+    summary = "CIDEr by its original formula, which nobody publishes; only where `--metrics` names it"
+    by_default = False
+    clips = False
 
 
 def reference_frequency(index: NgramIndex, entries: NgramCounts) -> Floats:
@@ -71,8 +81,8 @@ def reference_frequency(index: NgramIndex, entries: NgramCounts) -> Floats:
     return np.bincount(entries.gram[in_reference][once], minlength=entries.grams).astype(np.float64)
 
 
-def similarities(index: NgramIndex, entries: NgramCounts, weight: Floats) -> Floats:
-    """Cosine of each reference with its image's prediction for one n, clipped and plain: (2, references).
+def similarities(index: NgramIndex, entries: NgramCounts, weight: Floats, *, clips: bool = True) -> Floats:
+    """Cosine of each reference with its image's prediction for one n, clipped or plain: (references,).
 
     Each n-gram has a weight: (grams,). Sums run in the order of the words in the caption, as in the reference, so that
     the last digit agrees too.
@@ -92,15 +102,13 @@ def similarities(index: NgramIndex, entries: NgramCounts, weight: Floats) -> Flo
     prediction = np.flatnonzero(index.is_prediction)[index.image]  # (captions,) the image's prediction
     cells = np.where(index.is_prediction, 0, index.lengths[prediction])
     cell = (np.cumsum(cells) - cells)[reference] + entries.position[partner] - index.starts[prediction[reference]]
-    result = []
-    for predicted in (np.minimum(vector[partner], vector[matched]), vector[partner]):
-        products = np.zeros(int(cells.sum()))
-        products[cell] = predicted * vector[matched]
-        dots = _sums(products, cells)
-        lengths = norm[prediction] * norm
-        np.divide(dots, lengths, out=dots, where=lengths != 0)
-        result.append(dots[~index.is_prediction])
-    return np.array(result)
+    predicted = np.minimum(vector[partner], vector[matched]) if clips else vector[partner]
+    products = np.zeros(int(cells.sum()))
+    products[cell] = predicted * vector[matched]
+    dots = _sums(products, cells)
+    lengths = norm[prediction] * norm
+    np.divide(dots, lengths, out=dots, where=lengths != 0)
+    return dots[~index.is_prediction]
 
 
 def length_penalty(index: NgramIndex) -> Floats:

@@ -5,8 +5,9 @@ All counts are of words as the tokenizer makes them, all rates are shares betwee
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from statistics import fmean
 
@@ -18,6 +19,16 @@ from showtell.text.endings import BAD_ENDINGS
 from showtell.text.tokenizer import tokenize
 
 UNKNOWN_WORDS = frozenset(["<unk>", "unk", "<unknown>"])
+# What belongs to a model, not to its captions.
+SPECIAL_TOKENS = re.compile(
+    r"<(?i:start|end|s|/s|bos|sos|eos|pad|unk|unknown|\|endoftext\|)>|\[(?:CLS|SEP|PAD|UNK)\]|startseq\b|endseq\b"
+)
+# The share from which on a rate of captions is worth a sentence.
+_REMARKABLE = {
+    "bad_endings": (0.1, 'end in a word such as "a" or "with": cut off, or trained on a reward that ignores the end'),
+    "repeats": (0.05, 'repeat themselves ("a man a man")'),
+    "identical": (0.5, "equal the caption of another image"),
+}
 FAR_LONGER, FAR_SHORTER = 2.5, 0.4  # times the length of references; CIDEr-D's penalty then leaves next to nothing
 
 
@@ -43,15 +54,15 @@ def diagnose(captions: Iterable[str], *, training: Iterable[str] | None = None) 
         "mean_length": total / len(words),
         "vocabulary": float(len(set(chain.from_iterable(words)))),
         **{f"distinct_{n}": len(set(grams)) / max(len(grams), 1) for n, grams in ngrams_of.items()},
-        "bad_endings": _share(bool(caption) and caption[-1] in BAD_ENDINGS for caption in words),
-        "repeats": _share(repeats_itself(caption) for caption in words),
+        "bad_endings": fmean(bool(caption) and caption[-1] in BAD_ENDINGS for caption in words),
+        "repeats": fmean(repeats_itself(caption) for caption in words),
         "unknown": sum(word in UNKNOWN_WORDS for word in chain.from_iterable(words)) / max(total, 1),
-        "identical": _share(times[caption] > 1 for caption in words),
+        "identical": fmean(times[caption] > 1 for caption in words),
         "most_common": max(times.values()) / len(words),
     }
     if training is not None:
         trained_on = {tuple(tokenize(caption)) for caption in training}
-        rates["novelty"] = _share(caption not in trained_on for caption in words)
+        rates["novelty"] = fmean(caption not in trained_on for caption in words)
     return rates
 
 
@@ -68,15 +79,38 @@ def repeats_itself(words: Sequence[str]) -> bool:
     )
 
 
-def form_warnings(corpus: Corpus) -> list[str]:
-    """Sentences about captions that n-gram scores cannot judge by these references; none for usual captions.
+def rate_warnings(rates: Mapping[str, float]) -> list[str]:
+    """Sentences about rates of `diagnose` that are high; none for usual captions."""
+    high = {name: rates.get(name, 0.0) for name, (share, _) in _REMARKABLE.items() if rates.get(name, 0.0) >= share}
+    return [f"{rate:.0%} of captions {_REMARKABLE[name][1]}." for name, rate in high.items()]
+
+
+def without_special_tokens(caption: str) -> str:
+    """A caption without marks of its beginning, end and unknown words.
+
+    >>> without_special_tokens("<start> a dog <unk> . <end>")
+    'a dog .'
+    """
+    return " ".join(SPECIAL_TOKENS.sub(" ", caption).split())
+
+
+def form_warnings(corpus: Corpus, *, by_ngrams: bool = True) -> list[str]:
+    """Sentences about captions that hold special tokens, or that n-gram scores cannot judge by these references.
 
     A caption that describes its image well and is a paragraph scores near zero against one-sentence references: the
     score then measures the form. Chat models answer so unless they are asked for a sentence.
     """
-    lengths = [len(words) for words in corpus.predicted_words]
-    own, theirs = fmean(lengths), fmean(fmean(map(len, texts)) for texts in corpus.reference_words)
     warnings = []
+    marked = [mark for mark in map(SPECIAL_TOKENS.search, corpus.predictions) if mark]
+    if marked:
+        warnings.append(
+            f"{len(marked)} of {len(corpus.ids)} captions hold special tokens, which are scored as words "
+            f'("{marked[0][0]}"); showtell score --strip-tokens removes them.'
+        )
+    if not by_ngrams or not all(corpus.references):
+        return warnings
+    lengths = [len(words) for words in corpus.predicted_words]
+    own, theirs = fmean(lengths), fmean(sum(map(len, texts)) / len(texts) for texts in corpus.reference_words)
     if lengths.count(0) >= max(1, len(lengths) / 20):
         first = corpus.ids[lengths.index(0)]
         warnings.append(
@@ -90,7 +124,3 @@ def form_warnings(corpus: Corpus) -> list[str]:
             f"{left:.1g} of it, and no n-gram score can judge such captions by such references; {advice}."
         )
     return warnings
-
-
-def _share(flags: Iterable[bool]) -> float:
-    return fmean(map(float, flags))

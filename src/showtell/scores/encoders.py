@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import importlib.util
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 from torch.nn.functional import normalize
 from torchvision.transforms import CenterCrop, Compose, InterpolationMode, Normalize, Resize, ToTensor
 
@@ -35,7 +34,6 @@ from showtell.progress import counting
 
 Rows = npt.NDArray[np.float32]
 PROMPT = "A photo depicts "  # before each caption, of CLIPScore and of PAC-S
-FILES = (".pth", ".pt", ".bin")  # of weights without a model around them
 # What OpenAI's tokenizer undoes by ftfy.
 _STRAIGHT = str.maketrans({
     "‘": "'", "’": "'", "‚": "'", "‛": "'", "“": '"', "”": '"', "„": '"', "‟": '"', "ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl",
@@ -132,27 +130,19 @@ class ClipEncoder(Encoder):
 
     Photos are prepared and texts cleaned as in OpenAI's own code, which CLIPScore and PAC-S run: Pillow's bicubic
     filter, the central square as torchvision cuts it (transformers' processors resize and cut otherwise), HTML entities
-    and typographic quotes undone. A file of weights needs a base: the CLIP whose architecture and tokenizer it has.
+    and typographic quotes undone.
     """
 
     auto_class = "CLIPModel"
 
-    def __init__(self, name: str, base: str | None, batch_size: int) -> None:
-        is_file = Path(name).suffix in FILES and not Path(name).is_dir()
-        if is_file and base is None:
-            raise CheckpointError(
-                f"{name} is a file of weights alone; name the CLIP whose architecture and tokenizer it has with "
-                "--clip-model, such as openai/clip-vit-base-patch32."
-            )
-        super().__init__(str(base) if is_file else name, batch_size)
+    def __init__(self, name: str, batch_size: int) -> None:
+        super().__init__(name, batch_size)
         if self.settings.model_type != "clip":
             raise CheckpointError(
                 f'{self.name} is a model of type "{self.settings.model_type}", and CLIPScore and PAC-S are defined for '
                 "a whole CLIP, which compares photos with captions; give one, such as openai/clip-vit-base-patch32."
             )
         self.open_model()
-        if is_file:
-            self._take_weights(Path(name))
         self.context = int(self.settings.text_config.max_position_embeddings)
         pixels = int(self.settings.vision_config.image_size)
         self.details = f"prefix:{PROMPT.strip()}|context:{self.context}|image:{pixels}"
@@ -162,23 +152,6 @@ class ClipEncoder(Encoder):
             Normalize(processor.image_mean, processor.image_std),
         ])  # fmt: skip
         self._vectors: dict[Hashable, Rows] = {}  # of photos and captions, so that each is encoded once
-
-    def _take_weights(self, file: Path) -> None:
-        """Replace the weights by those of a file."""
-        from showtell.torch_weights import read_torch_file
-
-        content = read_torch_file(file)
-        content = content.get("state_dict", content) if isinstance(content, dict) else {}
-        tensors = {name: tensor for name, tensor in content.items() if isinstance(tensor, Tensor)}
-        try:
-            missing = self.model.load_state_dict(from_openai(tensors), strict=False).missing_keys
-        except RuntimeError as error:  # shapes
-            raise CheckpointError(
-                f"{file} is not of the architecture of {self.name}: {first_line(str(error).partition(':')[2])}"
-            ) from error
-        if missing:
-            raise CheckpointError(f"{file} is no whole CLIP with a ViT: it lacks {summarise(missing, 2)}.")
-        self.name = file.name
 
     def prepare(self, text: str) -> str:
         """A caption behind the prompt, in the characters that OpenAI's tokenizer makes of it."""
@@ -259,47 +232,3 @@ class BertEncoder(Encoder):
             for text, own, rows in zip(ordered[part], ids[part], units, strict=True):
                 encoded[text] = np.isin(own, special, invert=True), rows[: len(own)]
         return encoded
-
-
-_RENAMED = (  # in this order
-    ("visual.transformer.resblocks.", "vision_model.encoder.layers."),
-    ("visual.conv1.weight", "vision_model.embeddings.patch_embedding.weight"),
-    ("visual.class_embedding", "vision_model.embeddings.class_embedding"),
-    ("visual.positional_embedding", "vision_model.embeddings.position_embedding.weight"),
-    ("visual.ln_pre.", "vision_model.pre_layrnorm."), ("visual.ln_post.", "vision_model.post_layernorm."),
-    ("visual.proj", "visual_projection.weight"), ("transformer.resblocks.", "text_model.encoder.layers."),
-    ("token_embedding.weight", "text_model.embeddings.token_embedding.weight"),
-    ("positional_embedding", "text_model.embeddings.position_embedding.weight"),
-    ("ln_final.", "text_model.final_layer_norm."), ("text_projection", "text_projection.weight"),
-    (".attn.out_proj.", ".self_attn.out_proj."), (".mlp.c_fc.", ".mlp.fc1."), (".mlp.c_proj.", ".mlp.fc2."),
-    (".ln_1.", ".layer_norm1."), (".ln_2.", ".layer_norm2."),
-)  # fmt: skip
-
-
-def from_openai(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of OpenAI's CLIP, of open_clip's and of PAC-S under the names of transformers.
-
-    PAC-S++ has a low-rank change beside each matrix (E. J. Hu et al., LoRA, ICLR 2022; alpha 1), which is added to it,
-    W + B A / r, but in the MLPs, whose matrices the authors' script takes as they stand in the file.
-    """
-    merged = {name: tensor.float() for name, tensor in tensors.items() if "lora_" not in name}
-    for name, down in tensors.items():
-        if name.endswith("lora_A") and ".mlp." not in name:
-            stem = name.removesuffix("lora_A")
-            matrix = stem.removesuffix("_") if stem.endswith("_") else f"{stem}weight"
-            weight = merged[matrix]
-            rank = down.shape[0] // (weight.shape[-1] if weight.dim() == 4 else 1)  # of a convolution, times its side
-            merged[matrix] = weight + (tensors[f"{stem}lora_B"].float() @ down.float()).view(weight.shape) / rank
-    converted: dict[str, Tensor] = {}
-    for name, tensor in merged.items():
-        if name in ("visual.proj", "text_projection"):  # which the code multiplies from the right
-            tensor = tensor.T.contiguous()
-        for old, new in _RENAMED:
-            name = name.replace(old, new)
-        layer, is_packed, kind = name.partition(".attn.in_proj_")
-        if is_packed:
-            for projection, part in zip("qkv", tensor.chunk(3), strict=True):
-                converted[f"{layer}.self_attn.{projection}_proj.{kind}"] = part.clone()
-        else:
-            converted[name] = tensor
-    return converted

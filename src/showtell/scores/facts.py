@@ -27,12 +27,8 @@ class ImageFacts:
 
     def lacks(self, need: Need) -> bool:
         """Whether the image does not have what a score needs of it."""
-        return {
-            "references": not self.references,
-            "images": self.path is None,
-            "scenes": self.scene is None,
-            "objects": self.objects is None,
-        }.get(need, False)  # the others are not of an image
+        known = {"references": "references", "images": "path", "scenes": "scene", "objects": "objects"}.get(need)
+        return known is not None and getattr(self, known) in (None, ())  # the other needs are not of an image
 
 
 def image_facts(dataset: CaptionDataset, records: Sequence[CaptionRecord] | None = None) -> dict[str, ImageFacts]:

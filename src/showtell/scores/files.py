@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from io import StringIO
@@ -12,16 +14,17 @@ from typing import Any
 from showtell.datasets import read_dataset
 from showtell.datasets.coco import read_instances
 from showtell.datasets.records import CaptionDataset
-from showtell.errors import DataError, summarise
+from showtell.errors import DataError, notify, summarise
 from showtell.files import parse_json, read_json, read_text
 from showtell.images.photo_files import images_by_name, match_photos
 from showtell.scores.base import tokenize
-from showtell.scores.captions import read_predictions, read_references
+from showtell.scores.captions import CAPTION_KEYS, IMAGE_KEYS, read_predictions, read_references
+from showtell.scores.diagnostics import without_special_tokens
 from showtell.scores.facts import ImageFacts, image_facts
 from showtell.scores.ngrams import DocumentFrequency
 
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _RESULT = {"image_id", "caption"}  # the keys of an entry of COCO results
+_NO_SPACE = re.compile(r"\S")
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def read_scored_images(path: Path, split: str) -> ScoredImages:
         return ScoredImages(
             facts, training_captions(dataset), {image: str(known.path) for image, known in facts.items()}
         )
-    facts = {image: ImageFacts(texts) for image, texts in read_references(content).items()}
+    facts = {image: ImageFacts(texts) for image, texts in read_references(content, str(path)).items()}
     images = content.get("images", []) if isinstance(content.get("annotations"), list) else []
     return ScoredImages(facts, files={str(image["id"]): image["file_name"] for image in images if "file_name" in image})
 
@@ -57,7 +60,7 @@ def training_captions(dataset: CaptionDataset) -> tuple[str, ...] | None:
 
 
 def read_document_frequency(path: Path) -> DocumentFrequency:
-    """Document frequencies from a JSON file of them, gzipped or not, or counted in captions.
+    """Document frequencies from a JSON file of them, or counted in captions.
 
     Captions are references as JSON, or a dataset, whose train split counts where it has one.
 
@@ -65,10 +68,10 @@ def read_document_frequency(path: Path) -> DocumentFrequency:
         DataError: it cannot be read, or has no captions.
     """
     content, source = _read_captions(path), path.name
-    if path.suffix == ".gz" or (content is not None and "document_frequency" in content):
+    if content is not None and "document_frequency" in content:
         return DocumentFrequency.load(path)
     if content is not None:
-        texts = list(read_references(content).values())
+        texts = list(read_references(content, str(path)).values())
     else:
         dataset = _read_dataset(path)
         train = [record.captions for record in dataset.records if record.split == "train" and record.captions]
@@ -100,80 +103,77 @@ def _read_dataset(path: Path) -> CaptionDataset:
     return dataset
 
 
-def read_prediction_file(path: Path, images: ScoredImages) -> tuple[dict[str, str], list[str]]:
-    """Image id to caption, the first where a photo has several, and sentences on how the file was read.
+def read_prediction_file(
+    path: Path, images: ScoredImages, *, keep_first: bool = False, strip_tokens: bool = False
+) -> dict[str, str]:
+    """Image id to caption, the most likely where an entry has several.
 
-    Photos are matched to images by one kind of name: the kind of `photo_names` that matches most of them. Those that
-    match nothing keep their names as ids.
+    What names no image by its id is matched by one kind of name: the kind of `photo_names` that matches most of them.
+    Names that match nothing are kept as ids.
 
     Args:
-        path: JSON of {id: text}; or entries of `image_id` and `caption` (COCO results), or of `image` and `captions` or
-            `caption` (`showtell caption`), as JSON, JSON lines or CSV.
-        images: what the photos are matched to.
+        path: {id: text}, COCO results or other entries of an image and a caption, or what `showtell caption` writes; as
+            JSON, JSON objects one after another, or a table.
+        images: what the names are matched to.
+        keep_first: of several entries of an image take the first.
+        strip_tokens: remove special tokens such as <start>.
 
     Raises:
-        DataError: the file cannot be read or has another form, none of its photos matches, or two match one image.
+        DataError: the file cannot be read or has another form, no name matches, or two match one image.
     """
-    content = _read_entries(path)
-    if not isinstance(content, list) or not any(isinstance(entry, Mapping) and "image" in entry for entry in content):
-        return read_predictions(content), []
-    captions: dict[str, str] = {}
-    failed = []
-    for number, entry in enumerate(content):
-        name, text = _read_entry(entry, f"Entry {number} of {path}")
-        if text is None:
-            failed.append(name)
-        elif name not in captions:
-            captions[name] = text
-        elif path.suffix.lower() not in _DELIMITERS:  # a table has a row for each caption, the most likely first
-            raise DataError(f"{path} has captions of {name} twice; keep one of them.")
-    matched, notes = _match(captions, images, path)
+    content = _read_table(path) if path.suffix.lower() in (".csv", ".tsv") else _read_values(path)
+    captions = read_predictions(content, str(path), keep_first=keep_first, bare_texts=False)
+    failed = [str(entry.get("image")) for entry in content if isinstance(entry, Mapping) and "error" in entry]
     if failed:
-        notes.append(f"{path} has no caption of {len(failed)} of {len(content)} photos: {summarise(failed)}.")
-    return matched, notes
+        notify(f"{path} has no caption of {len(failed)} of {len(content)} photos: {summarise(failed)}.")
+    matched = _match(captions, images, path)
+    return {image: without_special_tokens(text) for image, text in matched.items()} if strip_tokens else matched
 
 
-def _read_entries(path: Path) -> Any:
-    """The content of a file of predictions in any of its forms; of a table, its rows."""
-    suffix = path.suffix.lower()
-    if suffix == ".jsonl":
-        lines = enumerate(read_text(path, "JSON lines").split("\n"), start=1)
-        return [parse_json(line, f"Line {number} of {path}") for number, line in lines if line.strip()]
-    if suffix not in _DELIMITERS:
-        return read_json(path)
-    text = StringIO(read_text(path, "CSV"), newline="")
-    reader = csv.DictReader(text, restval="", strict=True, delimiter=_DELIMITERS[suffix])
+def _read_values(path: Path) -> Any:
+    """The content of a JSON file, or a list of its values where several stand one after another, as in JSON lines."""
+    text, decoder = read_text(path, "JSON"), json.JSONDecoder()
+    values: list[Any] = []
+    end = 0
+    while following := _NO_SPACE.search(text, end):
+        start = following.start()
+        try:
+            end = decoder.raw_decode(text, start)[1]
+        except (ValueError, RecursionError):
+            end = len(text)  # `parse_json` says what is wrong
+        values.append(parse_json(text[start:end], f"Entry {len(values)} of {path}" if values else str(path)))
+    return values[0] if len(values) == 1 else values
+
+
+def _read_table(path: Path) -> list[dict[str, str]]:
+    """The rows of a table, by the names of its columns."""
+    text = read_text(path, "CSV")
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    reader = csv.DictReader(StringIO(text, newline=""), restval="", strict=True, delimiter=delimiter)
     try:
         columns = reader.fieldnames or ()
         rows = list(reader)
     except csv.Error as error:
         raise DataError(f"{path} cannot be read as CSV: {error} at line {reader.line_num}.") from error
-    if "caption" not in columns or not {"image", "image_id"} & set(columns):
-        raise DataError(f"{path} has no column caption, or neither image nor image_id; predictions have both.")
+    for keys in (IMAGE_KEYS, CAPTION_KEYS):
+        if set(keys).isdisjoint(columns):
+            raise DataError(f"{path} has no column {' or '.join(keys)}, but {', '.join(columns) or 'none'}.")
     return rows
 
 
-def _read_entry(entry: Any, where: str) -> tuple[str, str | None]:
-    """The name of a photo and its first caption; None if the entry has an error instead."""
-    try:
-        captions = entry.get("captions") or ()
-        text = entry["caption"] if "caption" in entry else captions[0]["text"] if captions else None
-        if isinstance(entry["image"], str) and isinstance(text, str | None):
-            return entry["image"], text
-    except (TypeError, LookupError, AttributeError):
-        pass
-    raise DataError(f'{where} is no photo with its captions: {{"image": path, "captions": [{{"text": text}}]}}.')
-
-
-def _match(captions: Mapping[str, str], images: ScoredImages, path: Path) -> tuple[dict[str, str], list[str]]:
-    """The captions of photos by image id, and how the photos were matched."""
+def _match(captions: Mapping[str, str], images: ScoredImages, path: Path) -> dict[str, str]:
+    """The captions by image id."""
+    if not captions:
+        raise DataError(f"{path} has no captions.")
+    if captions.keys() <= images.facts.keys():
+        return dict(captions)
     names = {image: [image, *filter(None, [images.files.get(image)])] for image in images.facts}
     image_ids, kind = match_photos(map(Path, captions), images_by_name(names))
     if kind is None:
         raise DataError(
-            f"{path} has captions of {summarise(captions, 3) or 'no photo'}, and none of them is one of the images to "
-            f"score ({summarise(images.facts, 3)}; --split chooses others): photos are matched by path, file name, "
-            "file name without suffix, or the number at its end."
+            f"{path} has captions of {summarise(captions, 3)}, and none of them is one of the images to score "
+            f"({summarise(images.facts, 3)}; --split chooses others): they are matched by id, path, file name, file "
+            "name without suffix, or the number at its end."
         )
     matched: dict[str, str] = {}
     for name, text in captions.items():
@@ -184,11 +184,13 @@ def _match(captions: Mapping[str, str], images: ScoredImages, path: Path) -> tup
                 f"By {kind}, {path} has captions of more than one photo for image {image} ({summarise(photos, 2)})."
             )
         matched[image] = text
-    return matched, [f"Photos of {path} are matched to images by {kind}: {len(image_ids)} of {len(captions)}."]
+    if matched.keys() != captions.keys():
+        notify(f"Photos of {path} are matched to images by {kind}: {len(image_ids)} of {len(captions)}.")
+    return matched
 
 
-def with_objects(facts: Mapping[str, ImageFacts], path: Path) -> tuple[dict[str, ImageFacts], list[str]]:
-    """Images with the objects that COCO's instances name, and sentences on entries that were left out.
+def with_objects(facts: Mapping[str, ImageFacts], path: Path) -> dict[str, ImageFacts]:
+    """Images with the objects that COCO's instances name; where no images are given, all that the file lists.
 
     Images that the file does not list are left as they are.
 
@@ -196,6 +198,9 @@ def with_objects(facts: Mapping[str, ImageFacts], path: Path) -> tuple[dict[str,
         DataError: the file cannot be read, or lists none of the images.
     """
     objects, categories, notes = read_instances(path)
+    for note in notes:
+        notify(note)
+    facts = facts or dict.fromkeys(objects, ImageFacts())
     if objects.keys().isdisjoint(facts):
         raise DataError(
             f"{path} lists none of the images ({summarise(facts, 3)}) but {summarise(objects, 3)}; give the instances "
@@ -204,4 +209,4 @@ def with_objects(facts: Mapping[str, ImageFacts], path: Path) -> tuple[dict[str,
     return {
         image: replace(known, objects=objects[image], categories=frozenset(categories)) if image in objects else known
         for image, known in facts.items()
-    }, notes
+    }

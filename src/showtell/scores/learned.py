@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from showtell import __version__
-from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
+from showtell.scores.base import Corpus, Floats, Score, ScoreNumber, ratio
 from showtell.scores.facts import Need
 from showtell.scores.model_settings import ModelName
 
@@ -99,7 +99,7 @@ class RefClipScore(ClipScore):
         captions = np.repeat(clip.embed(corpus.predictions), counts, axis=0)
         cosines = (captions * references).sum(axis=1, dtype=np.float64)
         nearest = np.maximum(np.maximum.reduceat(cosines, np.cumsum([0, *counts[:-1]])), 0)
-        return _share(2 * of_photos * nearest, of_photos + nearest)[:, None]
+        return ratio(2 * of_photos * nearest, of_photos + nearest)[:, None]
 
 
 class PacScore(ClipScore):
@@ -124,8 +124,8 @@ class BertScore(LearnedScore):
     """P, R and F of BERTScore."""
 
     numbers = (
-        ScoreNumber("bert_score_p", "BERTScore P"),
-        ScoreNumber("bert_score_r", "BERTScore R"),
+        ScoreNumber("bert_score_p", "BERTScore P", in_table=False),
+        ScoreNumber("bert_score_r", "BERTScore R", in_table=False),
         ScoreNumber("bert_score_f1", "BERTScore F1", explanation_rank=11),
     )
     summary = "BERTScore: how near the tokens of caption and reference are for an encoder of texts"
@@ -163,12 +163,7 @@ def _best_match(caption: Text, references: Sequence[Text]) -> Floats:
             cosines = vectors @ others.T
             precision = cosines.max(axis=1)[own].mean(dtype=np.float64)
             recall = cosines.max(axis=0)[theirs].mean(dtype=np.float64)
-            row = [precision, recall, _share(2 * precision * recall, precision + recall)]
+            row = [precision, recall, ratio(2 * precision * recall, precision + recall)]
         rows.append(row)
     best: Floats = np.array(rows, dtype=np.float64).max(axis=0)
     return best
-
-
-def _share(part: Floats, whole: Floats) -> Floats:
-    """0 where the whole is."""
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole != 0)

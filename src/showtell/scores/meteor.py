@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from showtell import __version__
-from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
+from showtell.scores.base import Corpus, Floats, Score, ScoreNumber, ratio
 from showtell.scores.meteor_index import MeteorIndex, open_index, stem
 from showtell.scores.meteor_text import normalise
 
@@ -103,16 +103,11 @@ def score(statistics: Floats) -> Floats:
     weighted = DELTA * weighted[..., 0, :] + (1 - DELTA) * weighted[..., 1, :]  # (..., side)
     all_weight = DELTA * (words - function) + (1 - DELTA) * function
     all_reference_weight = DELTA * (reference_words - reference_function) + (1 - DELTA) * reference_function
-    precision = _ratio(weighted[..., 0], all_weight)
-    recall = _ratio(weighted[..., 1], all_reference_weight)
-    f_mean = _ratio(precision * recall, ALPHA * precision + (1 - ALPHA) * recall)
-    fragmentation = _ratio(fragments, (matched_words + matched_reference) / 2)
+    precision = ratio(weighted[..., 0], all_weight)
+    recall = ratio(weighted[..., 1], all_reference_weight)
+    f_mean = ratio(precision * recall, ALPHA * precision + (1 - ALPHA) * recall)
+    fragmentation = ratio(fragments, (matched_words + matched_reference) / 2)
     return (1 - GAMMA * fragmentation**BETA) * f_mean
-
-
-def _ratio(numerator: Floats, denominator: Floats) -> Floats:
-    """Numerator over denominator, 0 where the denominator is 0."""
-    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator != 0)
 
 
 def _best_statistics(

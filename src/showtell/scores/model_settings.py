@@ -19,11 +19,7 @@ class ScoreModelSettings(Config):
     """The models of learned scores, and how they are used."""
 
     clip_model: str | None = Field(None, description=f"CLIP of CLIPScore and RefCLIPScore: {_SOURCE}")
-    pac_model: str | None = Field(
-        None,
-        description="CLIP of PAC-S and RefPAC-S: a folder, a repository, or the file of weights that its authors "
-        "publish, for the architecture and tokenizer of `clip_model`.",
-    )
+    pac_model: str | None = Field(None, description=f"CLIP of PAC-S and RefPAC-S: {_SOURCE}")
     bert_model: str | None = Field(None, description=f"Encoder of BERTScore: {_SOURCE}")
     bert_layer: int | None = Field(
         None, ge=0, le=1000, description="Layer whose vectors BERTScore compares; well-known models need none."
@@ -68,8 +64,6 @@ class ScoreModels:
 
         if name not in self._opened:
             own, size = str(getattr(self.settings, name)), self.settings.score_batch_size
-            if name == "bert_model":
-                self._opened[name] = BertEncoder(own, self.settings.bert_layer, size)
-            else:
-                self._opened[name] = ClipEncoder(own, self.settings.clip_model, size)
+            is_bert = name == "bert_model"
+            self._opened[name] = BertEncoder(own, self.settings.bert_layer, size) if is_bert else ClipEncoder(own, size)
         return self._opened[name]

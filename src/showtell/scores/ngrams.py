@@ -8,8 +8,6 @@ counting, clipping and matching are differences between neighbours.
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from showtell.errors import DataError
-from showtell.files import parse_json, read_json
+from showtell.files import read_json
 
 ORDERS = 4
 FEW_IMAGES = 100  # below about this many, document frequencies say little about which words are common
@@ -165,16 +163,12 @@ class DocumentFrequency:
 
     @classmethod
     def load(cls, path: Path) -> DocumentFrequency:
-        """From a JSON file, gzipped if its name ends in .gz: `{"ref_len": images, "document_frequency": {"a man": 3}}`.
+        """From a JSON file: `{"ref_len": images, "document_frequency": {"a man": 3}}`.
 
         Raises:
             DataError: the file cannot be read, or does not have this form.
         """
-        try:
-            text = gzip.decompress(path.read_bytes()).decode("utf-8-sig") if path.suffix == ".gz" else None
-        except (OSError, EOFError, ValueError, zlib.error) as error:
-            raise DataError(f"{path} cannot be read as gzipped JSON: {error}.") from error
-        content = read_json(path) if text is None else parse_json(text, str(path))
+        content = read_json(path)
         try:
             images = int(content["ref_len"])
             counts = {tuple(gram.split(" ")): float(count) for gram, count in content["document_frequency"].items()}

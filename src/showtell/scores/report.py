@@ -16,7 +16,7 @@ _NEEDS: dict[Need, str] = {  # what a score needs of every image, and how to giv
     "references": "references",
     "images": "the image files; score against a dataset",
     "scenes": "the scenes that were drawn; score against a scenes dataset",
-    "objects": "annotated objects; score against a dataset with boxes",
+    "objects": "annotated objects; score against a dataset with boxes, or name a file with --objects",
 }
 
 
@@ -55,7 +55,7 @@ class ScoreReport:
         """The table that `showtell score` prints, without intervals."""
         from showtell.scores.table import as_text  # which knows this record
 
-        return as_text({"score": self}, {}, samples=0)
+        return as_text({"score": self}, {}, samples=0, every_number=True)
 
     def to_json(self) -> dict[str, Any]:
         """What `showtell score --json` has of each system."""
