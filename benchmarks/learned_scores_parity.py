@@ -130,7 +130,8 @@ def write_clip(folder: Path, tensors: dict[str, Tensor]) -> Path:
     vocabulary = {token: number for number, token in enumerate(clip_vocabulary())}
     ends = {"bos_token_id": len(vocabulary) - 2, "eos_token_id": len(vocabulary) - 1, "pad_token_id": 1}
     sizes = {
-        "hidden_size": WIDTH, "intermediate_size": 4 * WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": 1,
+        "hidden_size": WIDTH, "intermediate_size": 4 * WIDTH, "num_hidden_layers": LAYERS,
+        "num_attention_heads": WIDTH // 64,
     }  # fmt: skip
     config: dict[str, Any] = {
         "model_type": "clip", "architectures": ["CLIPModel"], "projection_dim": SPACE,

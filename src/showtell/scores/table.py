@@ -9,7 +9,7 @@ from dataclasses import asdict
 from itertools import zip_longest
 from typing import Any
 
-from showtell.scores import numbers
+from showtell.scores import ScoreNumber, numbers
 from showtell.scores.bootstrap import SAMPLES, Comparison, compare_all, intervals
 from showtell.scores.diagnostics import rate_warnings
 from showtell.scores.report import ScoreReport
@@ -27,11 +27,7 @@ SIGNIFICANT = 0.05
 def as_json(
     reports: Reports, rates: Rates, samples: int = SAMPLES, about: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """Of one system its scores, of several {"systems": [...], "comparisons": [...]}; with what else is known of each.
-
-    Raises:
-        DataError: the reports are of different images, or their numbers were made in different ways.
-    """
+    """Of one system its scores, of several {"systems": [...], "comparisons": [...]}; raises as `as_text`."""
     systems = [
         {
             "system": name,
@@ -58,8 +54,8 @@ def as_text(
     Raises:
         DataError: the reports are of different images, or their numbers were made in different ways.
     """
-    first, known = next(iter(reports.values())), numbers()
-    shown = [name for name in first.scores if name not in first.skipped and (every_number or known[name].in_table)]
+    first = next(iter(reports.values()))
+    shown = [name for name in first.scores if name not in first.skipped and (every_number or _known(name).in_table)]
     comparisons = compare_all(reports, samples) if len(reports) > 1 and samples else []
     sentences = _best(reports, shown, comparisons)
     for name, own in rates.items():
@@ -95,10 +91,14 @@ def _score_table(reports: Reports, rates: Rates, shown: Sequence[str], samples: 
     return _aligned(rows, rule, rule + len(shown))
 
 
+def _known(number: str) -> ScoreNumber:
+    """What is declared of a number; those of reports that no score made have none but their names."""
+    return numbers().get(number) or ScoreNumber(number, number)
+
+
 def _title(number: str) -> str:
     """The name of a number in papers, and which way is better where that is down."""
-    known = numbers()[number]
-    return known.title + (" (lower)" if known.lower_is_better else "")
+    return _known(number).title + (" (lower)" if _known(number).lower_is_better else "")
 
 
 def _best(reports: Reports, shown: Sequence[str], comparisons: Sequence[Comparison]) -> list[str]:
@@ -106,7 +106,7 @@ def _best(reports: Reports, shown: Sequence[str], comparisons: Sequence[Comparis
     surely: dict[str, list[str]] = {}
     perhaps: dict[str, list[str]] = {}
     for number in shown:
-        known = numbers()[number]
+        known = _known(number)
         rivals = [one for one in comparisons if one.number == number]
         values = {name: report.scores[number] for name, report in reports.items() if report.scores[number] is not None}
         if rivals:
@@ -145,7 +145,7 @@ def _aligned(rows: Sequence[Sequence[str]], *rules: int) -> list[str]:
 def _signatures(report: ScoreReport, shown: Sequence[str]) -> list[str]:
     """How the numbers were made: what all share, then the rest of each."""
     first_with = {report.signatures[name]: name for name in reversed(shown)}
-    made = {numbers()[name].title: signature.split("|") for signature, name in reversed(first_with.items())}
+    made = {_known(name).title: signature.split("|") for signature, name in reversed(first_with.items())}
     shared = [part for part in next(iter(made.values()), []) if all(part in parts for parts in made.values())]
     rest = {title: [part for part in parts if part not in shared] for title, parts in made.items()}
     return [
