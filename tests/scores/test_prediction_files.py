@@ -20,7 +20,6 @@ def images_of(*ids: str, **files: str) -> ScoredImages:
 
 
 def test_what_caption_writes_is_scored_like_what_evaluate_writes(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
-    """The same photos captioned by both verbs have the same scores, matched by path, and by number elsewhere."""
     results = tmp_path / "results.json"
     given = ["--metrics", "bleu,cider", "--json"]
     assert run(capsys, "evaluate", tiny_checkpoint, tiny_scenes, *given, "--out", results)[0] == 0
@@ -105,7 +104,6 @@ MISTAKES = [  # a file's name and content, and what the message says behind the 
     ("a.json", '[{"image_id": "1.jpg", "score": 3}]', "a.json: entry 0 has no caption or captions or text or answer o"),
     ("a.json", '[{"caption": "a"}]', "a.json: entry 0 has no image_id or image or id or img_id or file_name or filena"),
     ("a.json", '{"1.jpg": NaN}', "a.json: the caption of image 1.jpg is nan, not a text."),
-    ("a.json", '{"1.jpg": ["a", "b"]}', "a.json: the caption of image 1.jpg is ['a', 'b'], not a text."),
     ("a.json", '{"1.jpg": "a dog", "2.j', "JSON: Unterminated string at line 1, column 20; it seems cut off, get it"),
     ("a.json", '{"1.jpg": "a"}\n{"2.jpg": "a"', "Entry 1 of "),
     ("a.json", "[]", "a.json has no captions."),
