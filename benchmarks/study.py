@@ -515,9 +515,7 @@ def mean_and_spread(values: Sequence[float | None]) -> dict[str, float | None]:
 
 # --- the tables ---
 
-COLUMNS = {
-    number.name: number.title for metric in METRICS for number in SCORES[metric].numbers if number.name != "cider_plain"
-}
+COLUMNS = {number.name: number.title for metric in METRICS for number in SCORES[metric].numbers}
 COMPARED = {name: COLUMNS[name] for name in ("cider", "truth")}
 FAULTS = {
     "mean_length": "words", "bad_endings": "bad endings", "repeats": "repeats", "identical": "said twice",
