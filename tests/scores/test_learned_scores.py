@@ -166,7 +166,7 @@ def test_weights_that_give_no_numbers_skip_the_score(made: Path, facts: dict, tm
 
 
 SETTINGS: list[tuple[dict, type[Exception], str]] = [
-    ({"clip_model": "/none"}, CheckpointError, 'There is no folder /none, and the repository of that name'),
+    ({"clip_model": "/none"}, CheckpointError, 'There is no folder /none, and the Hugging Face hub gives'),
     ({"bert_model": "MADE/bert"}, UsageError, "3 layers .*, and it is not known which one BERTScore"),
     ({"bert_model": "MADE/bert", "bert_layer": 4}, UsageError, "has 3 layers .* no layer 4; give --bert-layer"),
     ({"bert_model": "MADE/clip", "bert_layer": 1}, UsageError, "has 0 layers of an encoder of texts, and there is no"),

@@ -46,7 +46,7 @@ def tokenize(caption: str, following: str = "") -> list[str]:
         caption: the text.
         following: the text on the next line, on which it depends whether a full stop at the end is part of a word.
     """
-    end = caption.rstrip()[-7:]  # where the search is; to search whole captions would take longer than to tokenize them
+    end = f" {caption.rstrip()}"[-7:]  # a search of whole captions would take as long as all else
     if following and end[-1:] == "." and not end[:-1].isalpha() and _LOOKS_AHEAD.search(end):
         return list(_words(caption, following))
     if _PLAIN.fullmatch(caption) or not _CROSSES_SPACES.search(caption):
@@ -73,7 +73,11 @@ class _Pieces(dict[str, tuple[str, ...]]):
     def __missing__(self, piece: str) -> tuple[str, ...]:
         if len(self) >= 1 << 18:
             self.clear()
-        self[piece] = words = _words(piece)
+        word = piece[:-1] if piece[-1:] in (".", ",") else piece
+        is_plain = word.isascii() and word.isalpha() and (word == piece or len(word) > 1)
+        # most pieces need no rules: a word that no rule knows, alone or before a full stop or a comma
+        is_word = is_plain and word.lower() not in _WITH_DOT
+        self[piece] = words = tuple(_word(word).lower().split()) if is_word else _words(piece)
         return words
 
 
@@ -97,6 +101,10 @@ _ABBREVIATIONS = (  # always, even before a letter: "Tenn.a" is two words
 )
 _CAPITALISED_ABBREVIATIONS = "ark az del ill la mass miss ore pa tex wash"  # likewise, if the first letter is a capital
 _NUMBERED = "art ca fig figs no nos op pp prop"  # before a digit
+_WITH_DOT = frozenset(  # all of them, and those that stand in the rules alone
+    f"{_TITLES} {_ABBREVIATIONS} {_CAPITALISED_ABBREVIATIONS} {_NUMBERED} mfg mtg pty pte ppty ppte ptys ptes pptys "
+    "pptes".split()
+)
 
 # ---- rules
 
