@@ -14,7 +14,7 @@ from showtell.files import parse_json, read_json, recover_folder, write_folder
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[1, 2", "x is not valid JSON: Expecting ',' delimiter at line 1, column 6."),
+        ("[1, 2", "x is not valid JSON: Expecting ',' delimiter at line 1, column 6; it seems cut off, get it whole."),
         ('{"a": 1, "b": {"a": 2, "a": 3}}', 'x has the key "a" twice in one object; keep one of them.'),
         ("[" * 100_000, "x cannot be read as JSON: its lists and objects are nested too deeply."),
         ("9" * 5_000, "x cannot be read as JSON: it holds a number of too many digits."),

@@ -80,8 +80,8 @@ MISTAKES = [
     ({"image": "b.jpg", "caption": "A.", "split": True}, UNUSABLE),
     ({"image": "b.jpg", "label": "A."}, UNUSABLE),
     ({"image": " ", "caption": "A."}, UNUSABLE),
-    ('{"image": "b.jpg", "capt', "captions.jsonl, line 2, is not valid JSON: Unterminated string starting at at "
-     "line 1, column 20."),
+    ('{"image": "b.jpg", "capt', "captions.jsonl, line 2, is not valid JSON: Unterminated string at "
+     "line 1, column 20; it seems cut off, get it whole."),
     ('{"image": "b.jpg", "image": "a.jpg"}', 'captions.jsonl, line 2, has the key "image" twice in one object; '
      "keep one of them."),
 ]  # fmt: skip
