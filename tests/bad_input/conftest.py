@@ -73,9 +73,10 @@ def run(capsys: Captured, command: str) -> tuple[int, str, str]:
 
 
 def refused(capsys: Captured, command: str) -> str:
-    """What a refused command prints: one line, and the problems of a recipe."""
+    """What a refused command prints after what its captioner knows: one line, and the problems of a recipe."""
     status, out, err = run(capsys, command)
     assert (status, out) == (2, ""), err
-    sentence, *problems = err.removesuffix("\n").split("\n")
+    lines = err.removesuffix("\n").split("\n")
+    sentence, *problems = [line for line in lines if " words, learned from " not in line]
     assert sentence.startswith("showtell: ") and all(problem.startswith("  ") for problem in problems)
     return " ".join((sentence, *problems)).removeprefix("showtell: ")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from lxml import etree
+from PIL import Image
 
 from showtell.captioners import Captioner
 from showtell.captions import Caption
@@ -189,6 +190,15 @@ def test_a_folder_goes_to_sidecars_and_edits_come_back_to_train_on(capsys, tiny_
     before_and_after = [Captioner.from_pretrained(one, device="cpu") for one in (tiny_checkpoint, run_folder / "best")]
     first, learned = (one.logprobs(album / "10.png", "a zebra at last")[0].logprob for one in before_and_after)
     assert first < -10 and learned > -2
+
+
+def test_a_description_in_the_photo_itself_is_not_put_in_the_shade(capsys, tiny_checkpoint, album):
+    with Image.open(album / "2.png") as image:
+        image.convert("RGB").save(album / "told.jpg", xmp=SIDECARS["a short form"].encode())
+        image.convert("RGB").save(album / "bare.jpg")
+    status, _, err = run(capsys, "caption", tiny_checkpoint, album / "told.jpg", album / "bare.jpg", "--xmp")
+    assert status == 0 and f"1 photos have a description already and are skipped: {album}/told.jpg.xmp" in err
+    assert [path.name for path in album.glob("*.xmp")] == ["bare.jpg.xmp"]
 
 
 def test_an_alternative_text_of_a_person_stays(tmp_path):

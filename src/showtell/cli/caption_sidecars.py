@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from showtell.cli.caption_formats import escaped
 from showtell.errors import DataError, ImageError, notify, summarise
 from showtell.files import write_text
 from showtell.images import xmp
+from showtell.images.photo import embedded_xmp
 from showtell.progress import counting
 from showtell.text.alt_text import alt_text
 
@@ -41,7 +43,7 @@ class TextSidecars:
         capital = photo.with_suffix(self.suffix.upper())
         return capital if os.path.lexists(capital) else photo.with_suffix(self.suffix)
 
-    def is_free(self, file: Path, *, overwrite: bool) -> bool:
+    def is_free(self, photo: Path, file: Path, *, overwrite: bool) -> bool:
         """Whether it is not there."""
         return overwrite or not os.path.lexists(file)
 
@@ -63,10 +65,14 @@ class XmpSidecars:
         """See `images.xmp.sidecar_of`."""
         return xmp.sidecar_of(photo, self.style)
 
-    def is_free(self, file: Path, *, overwrite: bool) -> bool:
-        """Whether it has no description, or, with `overwrite`, one that a captioner wrote and nobody edited."""
+    def is_free(self, photo: Path, file: Path, *, overwrite: bool) -> bool:
+        """Whether neither it nor the photo itself has a description; with `overwrite` none that a person wrote."""
         sidecar = xmp.Sidecar(file)
-        return not sidecar[xmp.DESCRIPTION] or (overwrite and not sidecar.is_of_person)
+        if sidecar[xmp.DESCRIPTION]:
+            return overwrite and not sidecar.is_of_person
+        with suppress(DataError):  # a photo that cannot be read is told when it is captioned
+            return not xmp.Sidecar(photo, embedded_xmp(photo))[xmp.DESCRIPTION]
+        return True
 
     def write(self, file: Path, caption: Caption) -> None:
         """Merge a caption into the file; an alternative text that a person wrote stays."""
@@ -116,16 +122,16 @@ def write_sidecars(
     ]
     taken: list[Path] = []
 
-    def is_free(file: Path) -> bool:
+    def is_free(photo: Path) -> bool:
         try:
-            if kind.is_free(file, overwrite=overwrite):
+            if kind.is_free(photo, files[photo], overwrite=overwrite):
                 return True
-            taken.append(file)
+            taken.append(files[photo])
         except DataError as error:
             failures.append(str(error))
         return False
 
-    todo = [photo for photo, file in files.items() if owners[file] == 1 and is_free(file)]
+    todo = [photo for photo, file in files.items() if owners[file] == 1 and is_free(photo)]
     written, without = 0, []
     with counting("captioning", len(todo)) as progress:
         for photo, captions in caption_photos(todo, first_alone=False):
@@ -136,7 +142,7 @@ def write_sidecars(
             best = captions[0]
             if not best.text.strip() or (least is not None and (best.confidence is None or best.confidence < least)):
                 without.append(photo)
-            elif is_free(files[photo]):  # nobody has written it in the meantime
+            elif is_free(photo):  # nobody has written it in the meantime
                 kind.write(files[photo], best)
                 written += 1
     if taken:

@@ -108,6 +108,7 @@ def explain(
     models = open_score_models(score_models)
     captioners = dict(zip(short_names(names), [open_captioner(name, dtype=dtype) for name in names], strict=True))
     for name, captioner in zip(names, captioners.values(), strict=True):
+        captioner.check_occlusion(occlusion)
         notify(f"{name} {captioner.about.knows}")
     for title in list(captioners)[1:]:
         looks_at_photos(captioners[title], title, store)

@@ -98,6 +98,13 @@ def is_upright(content: bytes, name: str) -> bool:
     return _orientation(_identify(BytesIO(content), name)) == 1
 
 
+def embedded_xmp(path: Path) -> bytes:
+    """The XMP in an image file; b"" if it has none. Nothing is decoded; an ImageError if it cannot be opened."""
+    with _open(path) as stream:
+        packet = _identify(stream, str(path)).info.get("xmp", b"")
+        return packet if isinstance(packet, bytes) else str(packet).encode()
+
+
 def photo_pixels(content: bytes) -> int:
     """The number of pixels by the header of an image file; 0 if it cannot be read."""
     try:

@@ -45,15 +45,16 @@ def sidecar_of(photo: Path, style: SidecarName = "dog.jpg.xmp") -> Path:
 
 
 class Sidecar:
-    """The content of a sidecar, or of a new one where the file is missing.
+    """The content of a sidecar, or of a new one where the file is missing; `content` is what a photo itself has.
 
     Raises:
         DataError: the file is no XMP, larger than `MAX_BYTES`, nested too deeply, or defines entities.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, content: bytes | None = None) -> None:
         self.file = file
-        content = read_bytes(file, max_bytes=MAX_BYTES) if file.exists() else _EMPTY
+        if content is None:
+            content = read_bytes(file, max_bytes=MAX_BYTES) if file.exists() else _EMPTY
         # entities are neither expanded nor fetched, and libxml2's limits on depth and lengths hold
         parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
         try:

@@ -369,7 +369,9 @@
     const badge = $("header .badge", pane);
     badge.textContent = stateOf(chosen);
     badge.className = `badge ${stateOf(chosen)}`;
-    $(".own", pane).hidden = chosen.status !== "corrected"; // above the words of a captioner, whose they are not
+    // above the words of a captioner, whose they are not
+    const isOfAnother = chosen.status === "accepted" && chosen.captioner !== choices.captioner;
+    $(".own", pane).hidden = chosen.status !== "corrected" && !isOfAnother;
     $(".own", pane).textContent = `Your caption: ${textOf(chosen)}`;
     showDecision();
   }
