@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from showtell.config import Config
 from showtell.errors import ExtensionError
-from showtell.registry import Registry, is_settings_and_part
+from showtell.registry import Registry
 
 
 def install(folder: Path, name: str, points: dict[str, dict[str, str]], modules: dict[str, str]) -> None:
@@ -89,19 +87,3 @@ def test_a_name_that_is_taken_is_a_sentence_and_all_others_work(site):
         names["new"]
     assert names["other"] == 2
     assert len(names) == 3
-
-
-class NamedConfig(Config):
-    name: str = "mine"
-
-
-class NamelessConfig(Config):
-    size: int = 3
-
-
-def test_settings_and_part():
-    for entry in ((NamedConfig, dict), (NamedConfig, 3), (NamelessConfig, list), (int, list), (NamedConfig,), list):
-        assert not is_settings_and_part("mine", entry, part=list), entry
-    assert is_settings_and_part("mine", (NamedConfig, list), part=list)
-    assert not is_settings_and_part("other", (NamedConfig, list), part=list)  # the settings are of another name
-    assert is_settings_and_part("mine", (NamedConfig, partial(list, ())))  # what makes a part may be a function

@@ -11,7 +11,6 @@ from showtell import ScoreReport, TrainingResult, open_dataset, score
 from showtell.captions import Attention, Caption, Word
 from showtell.datasets import CaptionDataset
 from showtell.evaluation import Evaluation
-from showtell.types import Features, Regions
 
 CAPTION = Caption("a red dog", -1.25, True, (Word("a", -0.051), Word("red", -1.0), Word("dog", -0.1)))
 
@@ -50,10 +49,3 @@ def test_a_dataset_counts_what_it_has(tiny_scenes: Path):
     assert repr(dataset) == f"<CaptionDataset {tiny_scenes} (coco): 60 images, {captions} captions; {splits}>"
     empty = CaptionDataset(Path("x"), "table", (), problems=("Something is wrong.",))
     assert repr(empty) == "<CaptionDataset x (table): 0 images, 0 captions; no splits, 1 problems>"
-
-
-def test_records_of_tensors_give_shapes():
-    features = Features(torch.rand(2, 36, 8), torch.ones(2, 36, dtype=torch.bool), Regions(torch.rand(2, 36, 4)))
-    shapes = "vectors=float32 (2, 36, 8), is_region=bool (2, 36)"
-    regions = "regions=Regions(boxes=float32 (2, 36, 4), scores=None, labels=None, windows=None, attributes=None)"
-    assert repr(features) == f"Features({shapes}, {regions})"

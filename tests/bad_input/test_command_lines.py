@@ -93,9 +93,9 @@ ROWS: list[Row] = [
     ("weights in no home", f"{FEATURES} weights=~nobody-here/w.pt", "~nobody-here/w.pt", None),
     ("an empty name", "caption run/best ''", "A photo has an empty name; is a variable of the shell not set?", None),
     # --- score
-    ("predictions empty", SCORE, "pred.json is empty; it should hold JSON.", text("pred.json", "")),
-    ("predictions NaN", SCORE, "A prediction of image 1 is nan, not a text.", text("pred.json", '{"1": NaN}')),
-    ("other images", SCORE, "must name the same images; 1 image(s) have no", text("pred.json", '{"2": "a"}')),
+    ("predictions empty", SCORE, "pred.json has no captions.", text("pred.json", "")),
+    ("predictions NaN", SCORE, "the caption of image 1 is nan, not a text.", text("pred.json", '{"1": NaN}')),
+    ("other images", SCORE, "none of them is one of the images to score", text("pred.json", '{"2": "a"}')),
     ("metric typo", f"{SCORE},blue", 'There is no metric "blue": did you mean "bleu"?', None),
     ("over predictions", f"{SCORE} --per-image pred.json", "--per-image pred.json would replace what is read", None),
     ("frequencies of none", f"{SCORE} --document-frequency d.json", "has no captions to count", text("d.json", "{}")),
