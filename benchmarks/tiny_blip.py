@@ -132,10 +132,11 @@ class Study:
     def corrected(self, captions: Captions, records: Sequence[CaptionRecord], table: Path) -> int:
         """Write the table that a person would; the number of captions that had to be changed."""
         lines, changed = [csv_line("image", "caption", "split")], 0
+        facts = image_facts(self.dataset, records)
         for record in records:
-            text = captions[record.image_id].text
-            assert record.scene is not None
-            if not judge(text, record.scene).whole:
+            text, scene = captions[record.image_id].text, facts[record.image_id].scene
+            assert scene is not None
+            if not judge(text, scene).whole:
                 text, changed = record.captions[0], changed + 1
             lines.append(csv_line(str(record.path.relative_to(table.parent)), text, "train"))
         table.write_text("".join(lines))
