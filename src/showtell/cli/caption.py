@@ -213,16 +213,22 @@ def _check_out(
 
 
 def _watch(results: Iterable[CaptionResult], failures: list[str]) -> Iterator[CaptionResult]:
-    """The same results; sentences about photos without captions are kept, and unknown words in captions are told."""
+    """The same results; sentences about photos without captions are kept, unknown words and unfamiliar photos told."""
+    from showtell.captions import UNFAMILIAR
     from showtell.cli.caption_formats import has_unknown
     from showtell.text.vocabulary import SPECIAL, Vocabulary
 
-    unknown = 0
+    unknown = unfamiliar = 0
     for result in results:
         if "error" in result:
             failures.append(result["error"])
         unknown += sum(map(has_unknown, result.get("captions", ())))
+        unfamiliar += any(caption["doubt"] == UNFAMILIAR for caption in result.get("captions", ()))
         yield result
+    if unfamiliar:
+        notify(
+            f"{unfamiliar} of the photos are unlike those that the captioner knows; its captions of them are guesses."
+        )
     if unknown:
         notify(
             f"{SPECIAL[Vocabulary.unknown]} stands for a word that the checkpoint does not know, in {unknown} of the "
