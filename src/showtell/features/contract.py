@@ -25,7 +25,9 @@ from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, PreparedBatch
 
 # Settings that say how the weights came about or change; the fingerprint has the weights themselves.
-_NO_PART_OF_FEATURES = {"trained", "start_epoch", "learning_rate", "weights", "seed", "position_slope"}
+_NO_PART_OF_FEATURES = {
+    "trained", "start_epoch", "learning_rate", "frozen_batch_norm", "weights", "seed", "position_slope",
+}  # fmt: skip
 
 
 class EncoderConfig(Config):

@@ -21,6 +21,8 @@ from showtell.features.weights import HUB_FILES, from_hub, from_url, read_weight
 from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
 
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
+
 
 class TimmConfig(EncoderConfig):
     """A backbone of timm."""
@@ -50,6 +52,7 @@ class TimmConfig(EncoderConfig):
         description="Precision of the backbone's matrix products; bf16 is two to three times as fast where the "
         "processor has AMX, and slower on others.",
     )
+    frozen_batch_norm: bool = Field(False, description="Keep the batch norm statistics of trained modules fixed.")
 
     @field_validator("trained", mode="before")
     @classmethod
@@ -135,7 +138,8 @@ class TimmGrid(GridEncoder):
         """Frozen modules stay in eval mode, batch norm and dropout included."""
         super().train(mode)
         for name, module in self.backbone.named_modules():
-            module.training = mode and name in self._trained
+            kept = self.config.frozen_batch_norm and isinstance(module, _BATCH_NORMS)
+            module.training = mode and name in self._trained and not kept
         return self
 
 
