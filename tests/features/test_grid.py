@@ -311,3 +311,12 @@ skeleton(lambda: build_encoder(SmallCnnConfig(seed=0, position_slope=0.5)))
 print("torch._dynamo" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_batch_norms_of_trained_modules_can_keep_their_statistics():
+    encoder = resnet(trained=["layer4"], frozen_batch_norm=True).train()
+    before = {name: value.clone() for name, value in encoder.named_buffers()}
+    encoder(PreparedBatch.of(IMAGES))
+    assert all(torch.equal(value, before[name]) for name, value in encoder.named_buffers())
+    block = encoder.backbone.layer4[0]
+    assert block.conv1.training and block.bn1.weight.requires_grad and not block.bn1.training
