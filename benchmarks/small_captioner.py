@@ -46,7 +46,7 @@ DECODING = {
     "num_beams": 5, "length_normalisation": "average", "min_length": 3, "no_repeat_ngram_size": 3, "no_unknown": True,
     "no_bad_endings": True,
 }  # fmt: skip
-ABOUT = "people and dogs out of doors; everything else it calls by their names, and BLIP is far better there"
+ABOUT = "people and dogs out of doors; for anything else BLIP is far better"
 LICENCE = "weights for non-commercial research and education, as Flickr8k; photos: public domain"
 METRICS = ("bleu", "meteor", "cider")
 CARD = """\

@@ -320,7 +320,9 @@ def _lessons(origin: dict[str, Any]) -> str:
     if not isinstance(origin.get("data"), str):
         return "data that its checkpoint does not name"
     data = Path(origin["data"])
-    lessons = f"{origin.get('train_images', 'the')} photos of {data.name if data.is_absolute() else data}"
+    images = origin.get("train_images")
+    lessons = f"{images:,} photos" if isinstance(images, int) else "the photos"
+    lessons += f" of {data.name if data.is_absolute() else data}"
     if "trained" in origin:
         lessons += f" ({origin['trained']})"
     if "about" in origin:

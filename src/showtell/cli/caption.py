@@ -226,9 +226,7 @@ def _watch(results: Iterable[CaptionResult], failures: list[str]) -> Iterator[Ca
         unfamiliar += any(caption["doubt"] == UNFAMILIAR for caption in result.get("captions", ()))
         yield result
     if unfamiliar:
-        notify(
-            f"{unfamiliar} of the photos are unlike those that the captioner knows; its captions of them are guesses."
-        )
+        notify(f"photos unlike those that the captioner knows: {unfamiliar}; their captions are guesses.")
     if unknown:
         notify(
             f"{SPECIAL[Vocabulary.unknown]} stands for a word that the checkpoint does not know, in {unknown} of the "

@@ -22,7 +22,7 @@ from matplotlib.patheffects import withStroke
 from PIL import Image
 from torch import Tensor
 
-from showtell.captions import ExplainedCaption, ModelExplanation, WordValues
+from showtell.captions import ExplainedCaption, ModelExplanation, WordValues, state_confidence
 from showtell.errors import printable, shorten
 from showtell.explanations.explanation import Explanation
 from showtell.explanations.geometry import attention_map
@@ -93,7 +93,8 @@ def to_png(explanation: Explanation, dots: int = 150) -> bytes:
 def _heading(model: ModelExplanation, caption: ExplainedCaption, width: float, several: bool) -> list[str]:
     """The lines above a row: model and stage, if there are several rows, and the caption."""
     title = ", ".join(part for part in (model.model, caption.title) if part) if several else caption.title
-    text = _shown(f"{title}: {caption.text}" if title else caption.text, MAX_HEADING)
+    doubt = f" ({state_confidence(caption.confidence, caption.doubt)})" if caption.doubt else ""
+    text = _shown((f"{title}: {caption.text}" if title else caption.text) + doubt, MAX_HEADING)
     return textwrap.wrap(text, width=round(width / LETTER)) or [""]
 
 

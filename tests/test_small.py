@@ -1,0 +1,81 @@
+"""The captioner that comes with showtell: the same captions of its three photos everywhere, on any processor."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from showtell import Captioner
+from showtell.cli import main
+from showtell.hub import IN_THE_BOX
+from showtell.quickstart.photos import PHOTOS, caption_photos
+from showtell.serving.app import create_app
+from showtell.serving.engine import Engine
+from showtell.serving.settings import ServeSettings
+
+# Of each photo its caption, the log-probability, and the doubt.
+# fmt: off
+GOLDEN = {
+    "astronaut": (
+        "a young boy in a red and white shirt and a red shirt is looking at the camera",
+        -18.9646,
+        "probably wrong",
+    ),
+    "cat": ("a cat is looking at the camera", -8.8230, "unlike the photos it knows"),
+    "coffee": ("another man is sitting on the side of it", -13.0257, "unlike the photos it knows"),
+}
+# fmt: on
+
+
+@pytest.fixture(scope="module")
+def small() -> Captioner:
+    return Captioner.from_pretrained("small", "cpu")
+
+
+def test_it_captions_its_photos_as_ever(small):
+    assert [photo.stem for photo in PHOTOS] == list(GOLDEN)
+    for photo in PHOTOS:
+        (caption,) = small.caption(photo)
+        text, logprob, doubt = GOLDEN[photo.stem]
+        assert (caption.text, caption.doubt) == (text, doubt)
+        assert caption.logprob == pytest.approx(logprob, abs=1e-3)
+        assert caption.calibrated_confidence is not None
+
+
+def test_the_quickstart_explanations_and_the_server_say_the_same(small, tmp_path, capsys):
+    shown = caption_photos(tmp_path)
+    assert [example["caption"] for example in shown["examples"]] == [text for text, _, _ in GOLDEN.values()]
+    for (_, _, doubt), example in zip(GOLDEN.values(), shown["examples"], strict=True):
+        assert example["confidence"].partition(", ")[2] == (doubt or "")
+    page = Path(shown["page"]).read_text(encoding="utf-8")
+    assert all(text in page for text, _, _ in GOLDEN.values())
+    settings = ServeSettings()
+    with TestClient(create_app(Engine({"small": small}, settings), settings), base_url="http://127.0.0.1") as client:
+        for photo, (text, logprob, doubt) in zip(PHOTOS, GOLDEN.values(), strict=True):
+            answer = client.post("/v1/captions", content=photo.read_bytes(), headers={"Content-Type": "image/jpeg"})
+            (caption,) = answer.json()["captions"]
+            assert (caption["text"], caption["doubt"]) == (text, doubt)
+            assert caption["logprob"] == pytest.approx(logprob, abs=1e-3)
+
+
+def test_the_command_says_what_it_knows_and_marks_what_it_doubts(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["caption", "small", *map(str, PHOTOS)])
+    out, err = capsys.readouterr()
+    assert ended.value.code in (0, None)
+    assert "words, learned from 6,000 photos of Flickr8k" in err and "people and dogs out of doors" in err
+    for line, photo, (text, _, doubt) in zip(out.splitlines(), PHOTOS, GOLDEN.values(), strict=True):
+        name, caption, stated = line.split("\t")
+        assert (name, caption, stated.partition(", ")[2]) == (str(photo), text, doubt or "")
+
+
+def test_it_fits_in_the_wheel_and_opens_by_its_name_from_anywhere(tmp_path):
+    assert sum(file.stat().st_size for file in IN_THE_BOX["small"].rglob("*")) < 24e6
+    command = [sys.executable, "-m", "showtell", "caption", "small", str(PHOTOS[0]), "--format", "json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120)
+    assert json.loads(done.stdout)[0]["captions"][0]["text"] == next(iter(GOLDEN.values()))[0]
