@@ -289,7 +289,10 @@ def test_it_says_how_transformers_is_installed(whole: Path) -> None:
     blocked = "import sys; sys.modules['transformers'] = None; from showtell.cli import main; "
     result = run(f"{blocked}main(['caption', {str(whole)!r}, 'photo.jpg'])")
     assert result.returncode == 2
-    assert 'is a model of transformers, which is not installed: pip install "transformers>=5.19".' in result.stderr
+    assert (
+        'is a model of transformers, which is not installed: pip install "peft>=0.17" "transformers>=5.19".'
+        in result.stderr
+    )
 
 
 def test_our_own_models_do_not_import_transformers(tiny_checkpoint: Path, tmp_path: Path) -> None:

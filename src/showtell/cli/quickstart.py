@@ -21,15 +21,18 @@ def quickstart(
     """Caption photos, then draw scenes, train a captioner on them, show how well it does."""
     import json
 
+    from showtell.processes import lock_folder
     from showtell.quickstart.photos import caption_photos
-    from showtell.quickstart.run import next_steps, run_quickstart
 
-    photos = caption_photos(out / "photos")
-    if not as_json:
-        for example in photos["examples"]:
-            typer.echo("\t".join(example.values()))
-        typer.echo(f"\nWhere it looked: {photos['page']}\n")
-    results = {"photos": photos, **run_quickstart(out, images=images, overrides=overrides or ())}
+    with lock_folder(out, "running a quickstart in", "another --out"):
+        photos = caption_photos(out / "photos")
+        if not as_json:
+            for example in photos["examples"]:
+                typer.echo("\t".join(example.values()))
+            typer.echo(f"\nWhere it looked: {photos['page']}\n")
+        from showtell.quickstart.run import next_steps, run_quickstart  # what trains; photos need none of it
+
+        results = {"photos": photos, **run_quickstart(out, images=images, overrides=overrides or ())}
     if as_json:
         typer.echo(json.dumps(results))
         return

@@ -13,14 +13,13 @@ from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import notify
 from showtell.evaluation import Evaluation, evaluate
-from showtell.processes import lock_folder
 from showtell.progress import counting
 from showtell.quickstart.baselines import most_frequent, nearest_neighbour
 from showtell.reports.quickstart_page import Example, write_report
 from showtell.scenes import write_scenes
 from showtell.scenes.truth import judge
 from showtell.scores import ImageFacts, ScoreReport, image_facts, numbers, score
-from showtell.training import Recipe, load_recipe, train
+from showtell.training import load_recipe, train
 
 __all__ = ["next_steps", "run_quickstart"]
 
@@ -44,16 +43,8 @@ def run_quickstart(
 
     Returns:
         What `showtell quickstart --json` prints.
-
-    Raises:
-        DataError: another quickstart is running in the folder.
     """
     recipe = load_recipe("scenes/quickstart", [f"data.path={out / 'data'}", *overrides])
-    with lock_folder(out, "running a quickstart in", "another --out"):
-        return _run(recipe, out, images, quiet)
-
-
-def _run(recipe: Recipe, out: Path, images: int, quiet: bool) -> dict[str, Any]:
     began = time.perf_counter()
     data, run, page = out / "data", out / "run", out / "report.html"
     if not quiet:
