@@ -8,6 +8,8 @@ from typing import Any
 
 from showtell.captioners import Captioner
 from showtell.captions import state_confidence
+from showtell.errors import or_raise
+from showtell.explanations.explanation import explain_photos
 from showtell.hub import IN_THE_BOX
 from showtell.reports.explanation_page import write_page
 
@@ -23,7 +25,8 @@ def caption_photos(out: Path) -> dict[str, Any]:
     """
     out.mkdir(parents=True, exist_ok=True)
     photos = [Path(shutil.copy(photo, out)) for photo in PHOTOS]
-    explanations = Captioner.from_pretrained("small").explain(photos)
+    captioners = {"small": Captioner.from_pretrained("small")}
+    explanations = [or_raise(explanation) for _, explanation in explain_photos(captioners, photos)]
     page = out / "why.html"
     write_page(page, explanations)
     captions = [explanation.models[0].caption for explanation in explanations]
