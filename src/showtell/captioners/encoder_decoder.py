@@ -321,7 +321,7 @@ def _lessons(origin: dict[str, Any]) -> str:
         return "data that its checkpoint does not name"
     data = Path(origin["data"])
     images = origin.get("train_images")
-    lessons = f"{images:,} photos" if isinstance(images, int) else "the photos"
+    lessons = f"{images:,} photo{'s' * (images != 1)}" if isinstance(images, int) else "the photos"
     lessons += f" of {data.name if data.is_absolute() else data}"
     if "trained" in origin:
         lessons += f" ({origin['trained']})"
