@@ -54,6 +54,9 @@ def calibrate(
     if good_cider is not None and all(image.scene is not None for image in facts.values()):
         raise UsageError(f"{dataset} has scenes, where a good caption is a wholly true one; leave --good-cider out.")
     captioner = open_captioner(checkpoint, dtype=dtype)
+    about = captioner.about
+    if about.folder is None:
+        raise UsageError(f"{checkpoint} keeps its weights elsewhere, and a calibration is kept beside them.")
     settings = captioner.settings(**decoding, num_return_sequences=1)
     with counting("captioning", len(records)) as progress:
         fitted = fit(
@@ -65,8 +68,6 @@ def calibrate(
             store=None if features is None else FeatureStore(features),
             progress=progress,
         )
-    about = captioner.about
-    assert about.folder is not None  # it was opened from there
     file = save_calibration(about.folder, about.fingerprints["weights"], fitted)
     if as_json:
         content = {name: value for name, value in fitted.to_json().items() if name != "familiarity"}

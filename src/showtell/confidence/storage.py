@@ -18,16 +18,12 @@ def save_calibration(folder: Path, weights: str, calibration: Calibration) -> Pa
 
 
 def load_calibration(folder: Path, weights: str) -> Calibration | None:
-    """The calibration of a checkpoint whose weights have this fingerprint; None if it has none.
-
-    One of other weights is left out, which a notice says.
+    """The calibration in a folder whose weights have this fingerprint; None, with a notice, if it is of other weights.
 
     Raises:
         DataError: its file is damaged.
     """
     file = folder / CALIBRATION
-    if not file.is_file():
-        return None
     content = read_json(file)
     calibration = Calibration.from_json(content.get("calibration") if isinstance(content, dict) else content, file)
     if content.get("weights") == weights:
