@@ -156,10 +156,10 @@ def test_samples_come_from_generate_and_are_fed_once_more(name: str, folder_of: 
 def test_rewards_are_those_of_words(folder_of: Callable[[str], Path]) -> None:
     learner = Learner(folder_of("blip"))
     words, ids = learner.words, [learner.vocabulary.encode_text(text) for text in TEXTS]
-    assert learner.vocabulary.in_words(ids) == [words.encode(tokenize(text)) for text in TEXTS]
+    assert learner.vocabulary.as_word_ids(ids) == [words.encode(tokenize(text)) for text in TEXTS]
     assert len(ids[0]) > len(words.encode(tokenize(TEXTS[0]))) - 1
     unknown = learner.vocabulary.encode_text("a zebra circle")
-    assert learner.vocabulary.in_words([unknown[1:-1], unknown[1:]]) == [
+    assert learner.vocabulary.as_word_ids([unknown[1:-1], unknown[1:]]) == [
         words.encode(["a", "zebra", "circle"])[1:-1], words.encode(["a", "zebra", "circle"])[1:],
     ]  # fmt: skip
     own = [words.encode(tokenize(text))[1:] for text in TEXTS]
@@ -180,7 +180,7 @@ def test_samples_in_parts_have_the_same_gradient(name: str, folder_of: Callable[
         learner.spread()
         config = SelfCriticalConfig(samples=3, baseline="leave_one_out", samples_per_pass=per_pass)
         objective = build_objective(config, feature_size=1, vocabulary_size=len(learner.vocabulary)).train()
-        references = {image: learner.vocabulary.in_words(learner.batch.words[0].tolist()) for image in ("1", "2")}
+        references = {image: learner.vocabulary.as_word_ids(learner.batch.words[0].tolist()) for image in ("1", "2")}
         objective.prepare(references, 8)
         objective.reward.weights = {"bleu_1": 1.0}  # random captions share some words with the references
         with counter_rng.use(counter_rng.CounterRNG(0, 1, ["1", "2"])):

@@ -80,13 +80,13 @@ class TransformersEncoder(Encoder):
 
 
 class TokenVocabulary(Vocabulary):
-    """The tokens of a captioner of transformers as ids; `in_words` are those of the training captions."""
+    """The tokens of a captioner of transformers as ids; `word_vocabulary` has the words of the training captions."""
 
     unit = "tokens"
 
-    def __init__(self, captioner: TransformersCaptioner, in_words: Vocabulary, prompt: str | None) -> None:
+    def __init__(self, captioner: TransformersCaptioner, word_vocabulary: Vocabulary, prompt: str | None) -> None:
         super().__init__(())
-        self._in_words = in_words
+        self._word_vocabulary = word_vocabulary
         self._captioner, self._follows_word = captioner, captioner.follows_word(prompt)
         self._size = captioner.generator.vocabulary_size
 
@@ -98,12 +98,12 @@ class TokenVocabulary(Vocabulary):
         tokens = self._captioner.tokens_of(text, self._follows_word)[:max_length]
         return [self.begin, *(token + len(SPECIAL) for token in tokens), self.end]
 
-    def in_words(self, captions: Sequence[Sequence[int]]) -> list[list[int]]:
+    def as_word_ids(self, captions: Sequence[Sequence[int]]) -> list[list[int]]:
         """Captions as ids of the words that their tokens make; words of no training caption are `unknown`."""
         made = []
         for caption in captions:
             tokens = [index - len(SPECIAL) for index in caption if index >= len(SPECIAL)]
-            ids = self._in_words.encode(tokenize(decode(self._captioner.tokenizer, tokens)))
+            ids = self._word_vocabulary.encode(tokenize(decode(self._captioner.tokenizer, tokens)))
             has_begin, has_end = list(caption[:1]) == [self.begin], self.end in caption
             made.append(ids[not has_begin : len(ids) - (not has_end)])
         return made
@@ -214,7 +214,7 @@ class TransformersDecoder(Decoder[Tensor, Features, None]):
         """Captions of tokens as ids of the words that they make."""
         lengths = is_word.sum(-1).flatten().tolist()
         captions = [ids[:length] for ids, length in zip(words.flatten(0, 1).tolist(), lengths, strict=True)]
-        rows = [torch.tensor(caption, dtype=torch.long) for caption in self.vocabulary.in_words(captions)]
+        rows = [torch.tensor(caption, dtype=torch.long) for caption in self.vocabulary.as_word_ids(captions)]
         made = pad_sequence(rows, batch_first=True, padding_value=Vocabulary.pad).to(words.device)
         made = torch.unflatten(made, 0, words.shape[:2])
         return made, made != Vocabulary.pad

@@ -72,7 +72,7 @@ class Vocabulary:
         """The same of the text of a caption."""
         return self.encode(tokenize(text), max_length)
 
-    def in_words(self, captions: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+    def as_word_ids(self, captions: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
         """Captions as ids of words; here they are."""
         return captions
 
