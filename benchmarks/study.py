@@ -368,9 +368,9 @@ def missing_rates(bench: Bench, row: Row) -> list[float]:
     tried = tried_rates(bench, row)
     if first := [rate for rate in bench.rates_of(row) if rate not in tried]:
         return first
-    if len(tried) >= MAX_RATES:
-        return []
     best = best_rate(bench, row)
+    if best is None or len(tried) >= MAX_RATES:
+        return []
     beyond = {max(tried): best * bench.factor, min(tried): best / bench.factor}
     return [float(f"{beyond[best]:.3g}")] if best in beyond else []
 
@@ -381,12 +381,10 @@ def tried_rates(bench: Bench, row: Row) -> dict[float, float]:
     return {float(path.parent.name): read_json(path)["validation"] for path in results}
 
 
-def best_rate(bench: Bench, row: Row) -> float:
-    """The learning rate with the best CIDEr-D on validation; of equals the smallest; one that is given is not tried."""
-    if row.rate is not None:
-        return row.rate
+def best_rate(bench: Bench, row: Row) -> float | None:
+    """The learning rate with the best CIDEr-D on validation; of equals the smallest; where none is tried, the row's."""
     tried = tried_rates(bench, row)
-    return max(tried, key=lambda rate: (tried[rate], -rate))
+    return max(tried, key=lambda rate: (tried[rate], -rate)) if tried else row.rate
 
 
 # --- scores ---
