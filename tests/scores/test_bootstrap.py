@@ -46,6 +46,8 @@ def test_a_difference_on_every_image_is_not_chance_and_a_coin_is() -> None:
     difference = compare(good, bad, samples=999)["rouge_l"]
     assert difference.value == pytest.approx(0.5)
     assert difference.p == pytest.approx(1 / 1000)  # no draw, and the one that is added
+    few = [showtell.score([text] * 2, references[:2], metrics=["rouge_l"]) for text in ("a b c d", "a b x y")]
+    assert compare(*few)["rouge_l"].p == 0.5  # two coins that fall alike
     heads = showtell.score(["a b c d", "x"] * 50, references, metrics=["rouge_l"])
     tails = showtell.score(["x", "a b c d"] * 50, references, metrics=["rouge_l"])
     assert compare(heads, tails)["rouge_l"].p == 1.0

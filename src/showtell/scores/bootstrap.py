@@ -86,7 +86,8 @@ def compare_all(reports: Mapping[str, ScoreReport], samples: int = SAMPLES, seed
             if len(defined := column[~np.isnan(column)]):
                 # under "no difference" draws would lie around 0 as they lie around their mean (as in sacrebleu)
                 as_large = int((np.abs(defined - defined.mean()) >= abs(value)).sum())
-                p = (as_large + 1) / (len(defined) + 1)
+                # of n images that all favour one system, chance alone does as much once in 2 ** (n - 1)
+                p = max((as_large + 1) / (len(defined) + 1), 2.0 ** (1 - len(everybody[0])))
                 pairs.append(Comparison(first, second, number, value, *_bounds(defined), p=p, p_holm=p))
         corrected = holm([pair.p for pair in pairs])
         comparisons += [replace(pair, p_holm=p) for pair, p in zip(pairs, corrected, strict=True)]
