@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,15 @@ def test_the_command_says_what_it_knows_and_marks_what_it_doubts(capsys):
     for line, photo, (text, _, doubt) in zip(out.splitlines(), PHOTOS, GOLDEN.values(), strict=True):
         name, caption, stated = line.split("\t")
         assert (name, caption, stated.partition(", ")[2]) == (str(photo), text, doubt or "")
+
+
+def test_its_guesses_are_named_where_they_are_written_beside_photos(tmp_path, capsys):
+    for photo in PHOTOS:
+        shutil.copy(photo, tmp_path)
+    with pytest.raises(SystemExit):
+        main(["caption", "small", str(tmp_path), "--xmp"])
+    assert "unlike those that the captioner knows: 2; their captions are guesses." in capsys.readouterr().err
+    assert all('Captioner="small"' in file.read_text(encoding="utf-8") for file in tmp_path.glob("*.xmp"))
 
 
 def test_it_fits_in_the_wheel_and_opens_by_its_name_from_anywhere(tmp_path):

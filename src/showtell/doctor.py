@@ -27,6 +27,7 @@ from showtell.features.store import FeatureStore
 from showtell.files import read_json
 from showtell.scores.ngrams import FEW_IMAGES
 from showtell.text.tokenizer import TOKENIZER_VERSION
+from showtell.text.vocabulary import SPECIAL
 from showtell.training import health
 
 __all__ = ["checkpoint_causes", "dataset_causes", "describe_captioner", "inspect_machine"]
@@ -80,7 +81,8 @@ def describe_captioner(captioner: Captioner) -> dict[str, Any]:
     decoding = captioner.decoding.model_dump(mode="json", exclude_defaults=True)
     facts: dict[str, Any] = {"model": about.name, "library": about.library, "weights": about.parameters}
     if isinstance(captioner, EncoderDecoderCaptioner):
-        facts |= {"encoder": getattr(captioner.encoder.config, "name", "none"), "words": len(captioner.vocabulary)}
+        words = len(captioner.vocabulary) - len(SPECIAL)
+        facts |= {"encoder": getattr(captioner.encoder.config, "name", "none"), "words": words}
     else:
         facts |= {"revision": about.revision or "none", "licence": about.licence or "not stated"}
     return {**facts, "decoding": decoding, "about": about.origin}

@@ -148,9 +148,11 @@ def caption(
 
     if style in ("sidecar", "xmp"):
         from showtell.cli.caption_sidecars import TextSidecars, XmpSidecars, write_sidecars
+        from showtell.hub import IN_THE_BOX
 
+        is_here = Path(checkpoint).exists() or checkpoint in IN_THE_BOX
         kind = (
-            XmpSidecars(short_names([checkpoint])[0] if Path(checkpoint).exists() else captioner.about.name, xmp_name)
+            XmpSidecars(short_names([checkpoint])[0] if is_here else captioner.about.name, xmp_name)
             if xmp
             else TextSidecars(caption_extension, caption_prefix, caption_suffix)
         )
@@ -215,7 +217,7 @@ def _check_out(
 def _watch(results: Iterable[CaptionResult], failures: list[str]) -> Iterator[CaptionResult]:
     """The same results; sentences about photos without captions are kept, unknown words and unfamiliar photos told."""
     from showtell.captions import UNFAMILIAR
-    from showtell.cli.caption_formats import has_unknown
+    from showtell.cli.caption_formats import has_unknown, tell_guesses
     from showtell.text.vocabulary import SPECIAL, Vocabulary
 
     unknown = unfamiliar = 0
@@ -225,8 +227,7 @@ def _watch(results: Iterable[CaptionResult], failures: list[str]) -> Iterator[Ca
         unknown += sum(map(has_unknown, result.get("captions", ())))
         unfamiliar += any(caption["doubt"] == UNFAMILIAR for caption in result.get("captions", ()))
         yield result
-    if unfamiliar:
-        notify(f"photos unlike those that the captioner knows: {unfamiliar}; their captions are guesses.")
+    tell_guesses(unfamiliar)
     if unknown:
         notify(
             f"{SPECIAL[Vocabulary.unknown]} stands for a word that the checkpoint does not know, in {unknown} of the "

@@ -157,6 +157,12 @@ def has_unknown(caption: dict[str, object]) -> bool:
     return any(word["word"] == SPECIAL[Vocabulary.unknown] for word in words)
 
 
+def tell_guesses(count: int) -> None:
+    """Tell how many photos are unlike those that the captioner knows, if any are."""
+    if count:
+        notify(f"photos unlike those that the captioner knows: {count}; their captions are guesses.")
+
+
 def _without_controls(result: CaptionResult) -> CaptionResult:
     """A result whose names and captions have no control characters: one line each, and harmless in a terminal."""
     captions = [{**caption, "text": escaped(caption["text"])} for caption in result.get("captions", ())]

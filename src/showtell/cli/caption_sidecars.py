@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from showtell.captions import Caption
-from showtell.cli.caption_formats import escaped
+from showtell.captions import UNFAMILIAR, Caption
+from showtell.cli.caption_formats import escaped, tell_guesses
 from showtell.errors import DataError, ImageError, notify, summarise
 from showtell.files import write_text
 from showtell.images import xmp
@@ -132,7 +132,7 @@ def write_sidecars(
         return False
 
     todo = [photo for photo, file in files.items() if owners[file] == 1 and is_free(photo)]
-    written, without = 0, []
+    written, guesses, without = 0, 0, []
     with counting("captioning", len(todo)) as progress:
         for photo, captions in caption_photos(todo, first_alone=False):
             progress(1)
@@ -145,9 +145,11 @@ def write_sidecars(
             elif is_free(photo):  # nobody has written it in the meantime
                 kind.write(files[photo], best)
                 written += 1
+                guesses += best.doubt == UNFAMILIAR
     if taken:
         notify(f"{len(taken)} photos have a {kind.noun} already and are skipped: {summarise(taken)}; {kind.remedy}.")
     if without:
         notify(f"{len(without)} photos have no caption of confidence {least or 0:g} or more: {summarise(without)}.")
+    tell_guesses(guesses)
     notify(f"{written} files are written beside their photos.")
     return failures
