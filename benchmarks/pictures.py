@@ -31,9 +31,9 @@ from showtell.captioners import Captioner
 from showtell.captioners.hugging_face import TransformersCaptioner
 from showtell.captioners.hugging_face_adapters import TransformersConfig, adapt, save_adapted
 from showtell.files import read_json, write_bytes, write_folder, write_json, write_text
+from showtell.quickstart.photos import PHOTOS
 from showtell.scenes.dataset import sample_image
 from showtell.scenes.rendering import render
-from showtell.scenes.truth import judge
 from terminal import draw, record
 from tiny_blip import make_base
 
@@ -51,8 +51,7 @@ SCREEN = re.compile(r"!\[[^\]]*\]\(" + FOLDER + r"/([\w-]+)\.webp\)")
 WRITES = ("--out", "--corrections")  # options with a path that is written
 COLOURS, QUALITY = 256, 75  # of a screenshot
 PHONE = 600  # pixels; a narrower window is a phone's
-PHOTOS, SIDE, SEED = 300, 384, 2026  # of my-photos: how many, their pixels, and which
-ON_PAGE = 24  # of them are put on the live page
+DRAWN, SIDE, SEED = 300, 384, 2026  # of my-photos: how many, their pixels, and which
 WAIT = 300  # seconds for a page that waits for a model
 
 
@@ -227,7 +226,7 @@ def draw_photos() -> None:
     """Draw what stands for somebody's photos: shapes in colours that the quickstart's model has not seen them in."""
 
     def fill(folder: Path) -> None:
-        for number in range(PHOTOS):
+        for number in range(DRAWN):
             scene, _ = sample_image(SEED, "test_compositional", number)
             render(scene, SIDE).save(folder / f"IMG_{number + 1:04}.png")
 
@@ -252,23 +251,6 @@ def gather_album() -> None:
     rows = [row for row in rows if row[0] != "IMG_0020.png"]
     with (album / "captions.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("image", "caption"), *rows])
-
-
-def correct_table() -> None:
-    """Correct as a person would: keep the true captions, and write the others as the program that drew the photos."""
-    table = WORK / "my-photos" / "corrections.csv"
-    with table.open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
-    for row in rows:
-        number = int(row["image"].removeprefix("IMG_").removesuffix(".png")) - 1
-        scene, captions = sample_image(SEED, "test_compositional", number)
-        if not judge(row["caption"], scene).whole:
-            row["caption"] = captions[0].text
-        row["split"] = "train"
-    with table.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def write_published() -> None:
@@ -298,24 +280,21 @@ def look_at_a_word(browser: Chromium) -> None:
 
 
 def correct_on_the_page(browser: Chromium) -> None:
-    """Add photos to the live page, accept a caption, skip one, and look at a word of the least sure one."""
+    """Add the photos of `small` to the live page, skip two, and look at a word of the surest one."""
     ready = "document.querySelector('.words button') && document.documentElement.dataset.ready == 'true'"
     if not browser.ask("sessionStorage.corrected"):  # the page remembers it for the screens that follow
-        browser.choose_files("#files", sorted((WORK / "my-photos").glob("*.png"))[:ON_PAGE])
-        browser.wait_for(
-            f"document.querySelector('.shown').textContent.startsWith('{ON_PAGE} photos') && {ready}", WAIT
-        )
+        browser.choose_files("#files", list(PHOTOS))
+        browser.wait_for(f"document.querySelector('.shown').textContent == '3 photos: 3 unchecked' && {ready}", WAIT)
         browser.click(".list")
         browser.press("Home")
-        browser.press("ArrowDown")
-        for key, status in (("a", "accepted"), ("s", "skipped")):
-            browser.press(key)
-            browser.wait_for(f"document.querySelector('.shown').textContent.includes('1 {status}')", WAIT)
+        for skipped in (1, 2):
+            browser.press("s")
+            browser.wait_for(f"document.querySelector('.shown').textContent.includes('{skipped} skipped')", WAIT)
         browser.ask("sessionStorage.corrected = true")
     browser.wait_for("document.querySelector('.list .row')", WAIT)
-    browser.click(".list .row")
+    browser.click(".list .row:last-of-type")
     browser.wait_for(ready, WAIT)
-    browser.click(".words button:nth-child(5)")
+    browser.click(".words button:nth-child(2)")
     browser.ask("document.querySelector('.looking').scrollTop = 0")
 
 
@@ -324,7 +303,6 @@ STATUS = {"data-check": 2}  # with which commands end that find something
 SETUPS: dict[str, Callable[[], None]] = {
     "data-check": gather_album,
     "caption": draw_photos,
-    "photos-train": correct_table,
     "import": write_published,
     "export": write_adapted,
 }
