@@ -6,7 +6,7 @@
  1. The encoder is EfficientNet-Lite2 with its weights from the package index, frozen. Its last map (9 x 9 x 352, of
     photos of 288 x 288 pixels) goes into a store once; so does the map of the stage before (14 x 14 x 120, of 224).
  2. Every row is a recipe of `flickr8k/small` with the learning rate that stands in it, chosen for soft attention on
-    validation. No rate is tried for other rows, as `study.py` does on scenes: that would cost nearly as much as the row.
+    validation. No rate is tried for other rows, as `study.py` does on scenes: that costs nearly as much as the row.
  3. Test captions are those of a beam of 5.
 
 What came out of each run, and its captions of the test photos, is kept beside this file in `real_photos/`, so that
