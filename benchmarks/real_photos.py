@@ -269,8 +269,6 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
     parts.append("How captions read:\n\n" + table(["row", *READS.values()], rows))
     if rows := stage_rows(lines, _scores):
         parts.append("The caption of each stage:\n\n" + table(["row", *COLUMNS.values()], rows))
-    rows = [[line["says"], f"{line['learning_rate']:g}", f"{line['weights'] / 1e6:.1f}"] for line in lines]
-    parts.append("Rates and sizes:\n\n" + table(["row", "learning rate", "million weights that learn"], rows))
     return "\n\n".join(parts)
 
 
