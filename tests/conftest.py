@@ -6,10 +6,13 @@ import gc
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.chromium import Chromium
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -47,6 +50,12 @@ def all_cores() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
 
 
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    with Chromium(tmp_path_factory.mktemp("chromium")) as opened:
+        yield opened
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder with real data: coco-mini/, flickr8k/, metrics/."""
@@ -64,6 +73,12 @@ def tiny_scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scenes") / "data"
     write_scenes(folder, images=60, seed=1, size=48)
     return folder
+
+
+@pytest.fixture(scope="session")
+def photos(tiny_scenes: Path) -> list[Path]:
+    """Its pictures, by name."""
+    return sorted((tiny_scenes / "images").iterdir())
 
 
 @pytest.fixture

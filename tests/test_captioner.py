@@ -18,11 +18,6 @@ def captioner(tiny_checkpoint: Path) -> Captioner:
     return Captioner.from_pretrained(tiny_checkpoint, device="cpu")
 
 
-@pytest.fixture(scope="module")
-def photos(tiny_scenes: Path) -> list[Path]:
-    return sorted((tiny_scenes / "images").iterdir())
-
-
 def test_photos_in_any_form_have_the_same_captions_in_batches_and_one_by_one(captioner, photos):
     image = np.asarray(Image.open(photos[3]))[::-1][::-1]
     mixed = [photos[0], Image.open(photos[1]), photos[2].read_bytes(), image, str(photos[4])]

@@ -14,7 +14,7 @@ from showtell import doctor
 from showtell.captioners import Captioner
 from showtell.datasets import read_dataset
 from showtell.doctor import checkpoint_causes, dataset_causes, inspect_machine
-from tests.cli.test_data_check import Captured, run
+from tests.cli.test_caption import Captured, run
 
 
 def changed(tiny_checkpoint: Path, folder: Path, **changes: Any) -> list[str]:
@@ -70,16 +70,3 @@ def test_the_verb(tiny_checkpoint: Path, tiny_scenes: Path, capsys: Captured) ->
     assert (status, err) == (0, "") and "  split: test\n" in out and "\ncause: test has " in out
     report = json.loads(run(capsys, *command, "--split", "val", "--json")[1])
     assert set(report) == {"machine", "checkpoint", "data", "causes"} and report["data"]["split"] == "val"
-
-
-def test_wrong_use(tiny_checkpoint: Path, tiny_scenes: Path, capsys: Captured) -> None:
-    checkpoint, scenes = str(tiny_checkpoint), str(tiny_scenes)
-    for arguments, sentence in (
-        (["--data", "x"], "A dataset is diagnosed for a checkpoint: showtell doctor CHECKPOINT --data DATASET;"),
-        ([checkpoint, "--split", "val"], "--split and --features go with --data DATASET."),
-        ([checkpoint, "--data", "nowhere"], "There is no file or folder nowhere."),
-        (["nowhere"], "There is no checkpoint folder nowhere;"),
-        ([checkpoint, "--data", scenes, "--split", "mine"], 'has no split "mine"'),
-    ):
-        status, out, err = run(capsys, "doctor", *arguments)
-        assert (status, out) == (2, "") and sentence in err

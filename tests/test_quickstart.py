@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,19 +11,12 @@ from typing import Any
 
 import pytest
 
-from showtell.cli import main
 from showtell.quickstart.run import run_quickstart
+from tests.chromium import Chromium
+from tests.cli.test_caption import run
 
 SMALL = ["training.epochs=2", "training.trackers=[]", "training.validate_every=1", "decoding.num_beams=2"]
 SMALL += ["encoder.widths=[8,16,16,16]", "model.hidden_size=24", "model.feed_forward_size=32"]
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main(["quickstart", *[str(argument) for argument in arguments]])
-    captured = capsys.readouterr()
-    assert ended.value.code in (0, None), captured.err
-    return captured.out
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +39,8 @@ def test_it_gives_what_programs_rely_on_and_a_second_call_trains_nothing(results
     assert results["checkpoint"] == str(folder / "run" / "best")
     assert results["baselines"]["most frequent caption"]["truth"] > 0
     before = (folder / "run" / "log.jsonl").read_bytes()
-    out = run(capsys, *SMALL, "--out", folder, "--images", 80)
+    status, out, err = run(capsys, "quickstart", *SMALL, "--out", folder, "--images", 80)
+    assert status == 0, err
     assert (folder / "run" / "log.jsonl").read_bytes() == before
     assert f"this model{results['scores']['truth']:29.3f}" in out
     assert "nearest neighbour" in out and f"showtell caption {folder}/run/best" in out
@@ -59,17 +52,12 @@ def test_the_page_stands_alone(results):
     assert page.count("data:image/png;base64,") == page.count("<img") > 0
 
 
-def test_the_page_in_chromium(results, tmp_path):
-    browser = shutil.which("chromium")
-    if browser is None:
-        pytest.skip("chromium is not installed (Debian package chromium)")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    flags += ["--disable-sync", "--disable-component-update", f"--user-data-dir={tmp_path}", "--dump-dom"]
-    page = Path(results["report"]).resolve().as_uri()
-    done = subprocess.run([browser, *flags, page], capture_output=True, text=True, timeout=240)
-    assert "<h1>showtell quickstart</h1>" in done.stdout
-    assert f"{results['scores']['truth']:.3f}" in done.stdout
-    assert done.stdout.count('class="caption"') == done.stdout.count("<img") > 0
+def test_the_page_in_chromium(results, browser: Chromium):
+    browser.open(Path(results["report"]))
+    shown = browser.ask("document.documentElement.outerHTML")
+    assert "<h1>showtell quickstart</h1>" in shown
+    assert f"{results['scores']['truth']:.3f}" in shown
+    assert shown.count('class="caption"') == shown.count("<img") > 0
 
 
 @pytest.mark.slow

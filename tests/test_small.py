@@ -12,12 +12,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from showtell import Captioner
-from showtell.cli import main
 from showtell.hub import IN_THE_BOX
 from showtell.quickstart.photos import PHOTOS, caption_photos
 from showtell.serving.app import create_app
 from showtell.serving.engine import Engine
 from showtell.serving.settings import ServeSettings
+from tests.cli.test_caption import run
 
 # Of each photo its caption, the log-probability, and the doubt.
 # fmt: off
@@ -65,10 +65,8 @@ def test_the_quickstart_explanations_and_the_server_say_the_same(small, tmp_path
 
 
 def test_the_command_says_what_it_knows_and_marks_what_it_doubts(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["caption", "small", *map(str, PHOTOS)])
-    out, err = capsys.readouterr()
-    assert ended.value.code in (0, None)
+    status, out, err = run(capsys, "caption", "small", *PHOTOS)
+    assert status == 0
     assert "words, learned from 6,000 photos of Flickr8k" in err and "people and dogs out of doors" in err
     for line, photo, (text, _, doubt) in zip(out.splitlines(), PHOTOS, GOLDEN.values(), strict=True):
         name, caption, stated = line.split("\t")
@@ -78,9 +76,8 @@ def test_the_command_says_what_it_knows_and_marks_what_it_doubts(capsys):
 def test_its_guesses_are_named_where_they_are_written_beside_photos(tmp_path, capsys):
     for photo in PHOTOS:
         shutil.copy(photo, tmp_path)
-    with pytest.raises(SystemExit):
-        main(["caption", "small", str(tmp_path), "--xmp"])
-    assert "unlike those that the captioner knows: 2; their captions are guesses." in capsys.readouterr().err
+    err = run(capsys, "caption", "small", tmp_path, "--xmp")[2]
+    assert "unlike those that the captioner knows: 2; their captions are guesses." in err
     assert all('Captioner="small"' in file.read_text(encoding="utf-8") for file in tmp_path.glob("*.xmp"))
 
 

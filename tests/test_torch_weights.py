@@ -90,7 +90,7 @@ def test_a_module_of_a_class_that_is_not_there(tmp_path: Path, write: Write, mon
     assert content["optimiser"].attributes["param_groups"][0]["lr"] == 1e-3
 
 
-class Settings(dict[str, int]):
+class Settings(dict[str, Any]):
     """As yacs has it: a dict with attributes."""
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import resource
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import torch
@@ -67,3 +72,26 @@ def random_decoder(
     for weight in decoder.parameters():
         torch.nn.init.normal_(weight, std=std)
     return decoder.eval()
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """No file may become larger, as on a disk that fills up."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def http_server(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server on this machine, which says nothing of what it is asked."""
+    handler.log_message = lambda *_: None  # type: ignore[method-assign]
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()

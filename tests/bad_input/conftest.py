@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from showtell.cli import main
 from showtell.features import build_encoder, encoder_config
 from showtell.features.extraction import extract
 from showtell.scenes import write_scenes
 from showtell.training import train
+from tests.cli.test_caption import Captured
+from tests.cli.test_caption import run as run_command
 
-Captured = pytest.CaptureFixture[str]
 RECIPE = {
     "data": {"path": "scenes", "captions_per_image": 1},
     "vocabulary": {"min_count": 1},
@@ -64,12 +64,8 @@ def everything(folder: Path) -> dict[str, bytes | None]:
 
 
 def run(capsys: Captured, command: str) -> tuple[int, str, str]:
-    """Status, standard output and standard error of a command."""
-    with pytest.raises(SystemExit) as ended:
-        main(shlex.split(command))
-    printed = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, printed.out, printed.err
+    """Status, standard output and standard error of a command line."""
+    return run_command(capsys, *shlex.split(command))
 
 
 def refused(capsys: Captured, command: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -16,20 +15,10 @@ from pathlib import Path
 from showtell.features.store import FeatureStore
 from showtell.files import locked
 from tests.bad_input.conftest import Captured, everything, refused, run
+from tests.toys import room_for
 
 NOBODY = 65534
 FEATURES = "features scenes --encoder small_cnn image_size=48"
-
-
-@contextmanager
-def room_for(size: int) -> Iterator[None]:
-    """No file may become larger, as on a disk that fills up."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @contextmanager
@@ -84,10 +73,11 @@ def test_two_programs_do_not_write_to_one_folder(world: Path, capsys: Captured) 
     before = everything(world)
     for lock, command, sentence in (
         ("run/.writing.lock", "train r.yaml --resume --out run", "training in run; wait for it, or choose another -"),
+        ("store/.writing.lock", f"{FEATURES} widths=[8,16] --out store", "writing to store; wait for it, or choose "),
         (
-            "store/.writing.lock",
-            f"{FEATURES} widths=[8,16] --out store",
-            "writing to store; wait for it, or choose another",
+            ".a.txt.lock",
+            "caption run/best scenes/images --out a.txt",
+            "writing a.txt; wait for it, or choose another ",
         ),
         ("quick/.writing.lock", "quickstart --out quick --images 20", "running a quickstart in quick; wait for it, o"),
     ):

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.bad_input.conftest import Captured, everything, refused, run
-from tests.bad_input.test_machine import room_for
+from tests.toys import room_for
 
 STATE = Path("run/last/training")
 RESUME = "train r.yaml --resume --out run"

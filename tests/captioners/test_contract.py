@@ -106,10 +106,9 @@ def test_a_stage_has_log_probabilities_of_its_own(features: Features) -> None:
 
 
 def test_of_photos_they_are_those_of_their_features_whatever_the_batches(
-    tiny_checkpoint: Path, tiny_scenes: Path
+    tiny_checkpoint: Path, photos: list[Path]
 ) -> None:
-    captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu")
-    photos = sorted((tiny_scenes / "images").iterdir())[:5]
+    captioner, photos = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu"), photos[:5]
     texts = ["a red circle", ["two stars", "a red circle"], "a blue square", "", "an unheard word"]
     results = captioner.logprobs(photos, texts, batch_size=2)
     assert [len(one) for one in results] == [1, 2, 1, 1, 1]
@@ -124,12 +123,11 @@ def test_of_photos_they_are_those_of_their_features_whatever_the_batches(
     assert unknown.word == "zebra" and unknown.logprob == captioner.logprobs(photos[0], "qwertz")[0].words[0].logprob
 
 
-def test_what_does_not_fit_is_refused(tiny_checkpoint: Path, tiny_scenes: Path, features: Features) -> None:
+def test_what_does_not_fit_is_refused(tiny_checkpoint: Path, photos: list[Path], features: Features) -> None:
     captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu")
-    photos = sorted((tiny_scenes / "images").iterdir())[:3]
     for texts in (["a"] * 2, ["a"] * 4):
         with pytest.raises(UsageError, match="not as many entries of texts as photos; give an entry for each photo"):
-            captioner.logprobs(photos, texts)
+            captioner.logprobs(photos[:3], texts)
     with pytest.raises(UsageError, match="3 entries of texts for the features of 2 images"):
         tiny().logprobs_features(features, ["a", "b", "c"])
     for vectors, is_region, sentence in (
@@ -145,8 +143,6 @@ def test_what_does_not_fit_is_refused(tiny_checkpoint: Path, tiny_scenes: Path, 
         Captioner.from_pretrained(tiny_checkpoint, dtype="int8")
     with pytest.raises(UsageError, match="is a checkpoint of showtell whose encoder computes in fp32; leave bf16 out"):
         Captioner.from_pretrained(tiny_checkpoint, dtype="bf16")
-    with pytest.raises(CheckpointError, match="There is no checkpoint folder"):
-        Captioner.from_pretrained("/no/such/folder")
 
 
 @pytest.mark.parametrize("value", [1e38, math.nan])

@@ -17,13 +17,12 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "caption_my_photos.md"
 
 
 @pytest.mark.slow
-def test_the_program_on_ray_data_captions_each_photo_once(tiny_checkpoint, tiny_scenes, tmp_path):
+def test_the_program_on_ray_data_captions_each_photo_once(tiny_checkpoint, photos, tmp_path):
     pytest.importorskip("ray.data", reason='Ray is not installed: pip install "ray[data]"')
     (program,) = re.findall(r"^```python\n(import json\n.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     (tmp_path / "many.py").write_text(program)
-    photos, out = tmp_path / "photos", tmp_path / "captions"
-    photos.mkdir()
-    images = sorted((tiny_scenes / "images").iterdir())[:5]
+    folder, out, images = tmp_path / "photos", tmp_path / "captions", photos[:5]
+    folder.mkdir()
 
     def run() -> dict[str, dict]:
         quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": "local"}
@@ -34,11 +33,11 @@ def test_the_program_on_ray_data_captions_each_photo_once(tiny_checkpoint, tiny_
         return {Path(row["path"]).name: row for row in rows}
 
     for image in images[:4]:
-        (photos / image.name).write_bytes(image.read_bytes())
-    (photos / "broken.jpg").write_text("text")
+        (folder / image.name).write_bytes(image.read_bytes())
+    (folder / "broken.jpg").write_text("text")
     rows = run()
     assert rows["broken.jpg"]["error"] == "The image in memory is not an image: it holds text."
-    (photos / images[4].name).write_bytes(images[4].read_bytes())
+    (folder / images[4].name).write_bytes(images[4].read_bytes())
     rows = run()
     assert rows.keys() == {"broken.jpg", *(image.name for image in images)}
     captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")

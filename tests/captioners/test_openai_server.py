@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -17,6 +16,7 @@ from showtell.serving.engine import Engine
 from showtell.serving.settings import ServeSettings
 from tests.cli.test_caption import run
 from tests.serving.servers import running_server
+from tests.toys import http_server
 
 KEY = "sk-secret-0123456789"
 
@@ -27,16 +27,11 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)  # the pauses of its client
 
 
-@pytest.fixture
-def photos(tiny_scenes: Path) -> list[Path]:
-    return sorted((tiny_scenes / "images").iterdir())[:6]
-
-
 def test_captions_and_confidence_are_those_of_the_model_that_our_server_has(tiny_checkpoint, photos):
     local = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
     with running_server(Engine({"tiny": local}, ServeSettings())) as running:
         remote = Captioner.from_pretrained(f"openai:{running.url}#tiny")
-        captions = remote.caption(photos)
+        captions = remote.caption(photos[:6])
         assert Captioner.from_pretrained(f"openai:{running.url}/v1/").about.name == "tiny"  # the only one
         with pytest.raises(CheckpointError, match='has no model "tyny"; did you mean "tiny"'):
             Captioner.from_pretrained(f"openai:{running.url}#tyny")
@@ -44,7 +39,7 @@ def test_captions_and_confidence_are_those_of_the_model_that_our_server_has(tiny
             remote.caption(photos[0], num_beams=3)
         with pytest.raises(UsageError, match="no attention, explanations or"):
             remote.explain(photos[0])
-    for (other,), (own,) in zip(captions, local.caption(photos), strict=True):
+    for (other,), (own,) in zip(captions, local.caption(photos[:6]), strict=True):
         assert (other.text, other.finished, len(other.words)) == (own.text, own.finished, len(own.words))
         assert other.logprob == pytest.approx(own.logprob, abs=1e-4)
         assert other.confidence == pytest.approx(own.confidence, abs=1e-5)
@@ -62,6 +57,7 @@ class FaultyServer:
     """Answers each question about captions as `answer` says, by the number of the question."""
 
     def __init__(self) -> None:
+        self.name = ""
         self.answer: Callable[[int], Answer] = lambda number: (200, JSON, GOOD)
         self.asked: list[dict[str, object]] = []
         outer, lock = self, threading.Lock()
@@ -89,29 +85,22 @@ class FaultyServer:
                 self.wfile.write(body)
                 self.close_connection = kind == "half"
 
-            def log_message(self, *message: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.name = f"openai:http://127.0.0.1:{self.server.server_port}/v1#m"
+        self.handler = Handler
 
 
 @pytest.fixture
 def server() -> Iterator[FaultyServer]:
     faulty = FaultyServer()
-    thread = threading.Thread(target=faulty.server.serve_forever)
-    thread.start()
-    yield faulty
-    faulty.server.shutdown()
-    thread.join()
-    faulty.server.server_close()
+    with http_server(faulty.handler) as address:
+        faulty.name = f"openai:{address}/v1#m"
+        yield faulty
 
 
 def test_without_log_probabilities_there_is_no_confidence(server, photos, capsys, tmp_path):
     out = tmp_path / "captions.csv"
-    status, _, err = run(capsys, "caption", server.name, *photos, "--out", out)
+    status, _, err = run(capsys, "caption", server.name, *photos[:6], "--out", out)
     assert status == 0 and err.count("tells no log-probabilities, so captions of m have no confidence.") == 1
-    assert out.read_text().splitlines()[1:] == [f"{photo},A dog.,,," for photo in photos]
+    assert out.read_text().splitlines()[1:] == [f"{photo},A dog.,,," for photo in photos[:6]]
     (text, picture) = server.asked[0]["messages"][0]["content"]
     assert text["text"] == "Describe this photo in one sentence." and server.asked[0]["temperature"] == 0
     assert picture["image_url"]["url"].startswith("data:image/png;base64,") and server.asked[0]["logprobs"] is True
@@ -147,7 +136,7 @@ def test_what_the_server_does_not_answer_is_asked_for_again_by_the_same_command(
         return FAULTS[fault] if pictures.index(picture) == 2 else (200, JSON, GOOD)
 
     server.answer = answer
-    given = ["caption", server.name, *photos, "--out", out, "--batch-size", 1]
+    given = ["caption", server.name, *photos[:6], "--out", out, "--batch-size", 1]
     status, _, err = run(capsys, *given)
     assert status == 2 and not out.exists()
     assert f"{out}.part keeps 5 photos; the same command asks for the others again." in err
@@ -161,10 +150,7 @@ def test_what_the_server_does_not_answer_is_asked_for_again_by_the_same_command(
     assert KEY not in everything
 
 
-def test_a_server_that_has_gone_ends_the_run_and_a_photo_that_it_refuses_does_not(
-    server, tiny_scenes, capsys, tmp_path
-):
-    photos = sorted((tiny_scenes / "images").iterdir())
+def test_a_server_that_has_gone_ends_the_run_and_a_photo_that_it_refuses_does_not(server, photos, capsys, tmp_path):
     out = tmp_path / "captions.jsonl"
     server.answer = lambda number: (200, JSON, GOOD) if number < 20 else (0, "", b"")
     status, _, err = run(capsys, "caption", server.name, *photos, "--out", out, "--batch-size", 10)

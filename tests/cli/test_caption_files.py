@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import resource
 import subprocess
 import sys
 import time
@@ -20,20 +19,15 @@ from showtell.cli.caption_formats import WRITERS, FormatOptions
 from showtell.cli.caption_journal import open_journal
 from showtell.datasets import open_dataset, read_dataset
 from showtell.errors import DataError
-from showtell.files import locked
 from tests.cli.test_caption import run
-
-
-@pytest.fixture
-def photos(tiny_scenes: Path) -> list[Path]:
-    return sorted((tiny_scenes / "images").iterdir())
+from tests.toys import room_for
 
 
 @pytest.fixture(scope="module")
-def texts(tiny_checkpoint, tiny_scenes) -> list[str]:
+def texts(tiny_checkpoint, photos) -> list[str]:
     """The captions of all photos."""
     captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
-    return [captions[0].text for _, captions in captioner.caption_photos(sorted((tiny_scenes / "images").iterdir()))]
+    return [captions[0].text for _, captions in captioner.caption_photos(photos)]
 
 
 def texts_in(file: Path) -> list[str]:
@@ -86,12 +80,8 @@ def test_what_is_there_is_replaced_on_request_alone(capsys, tiny_checkpoint, pho
 def test_a_full_disk_keeps_what_was_done(capsys, tiny_checkpoint, tiny_scenes, tmp_path, texts):
     out = tmp_path / "captions.jsonl"
     given = arguments(tiny_checkpoint, tiny_scenes, out)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, before[1]))
-    try:
+    with room_for(8_000):
         status, _, err = run(capsys, "caption", *given)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert status == 2
     assert f"\nshowtell: Cannot write {out}: File too large; " in err
     assert err.endswith(f"photos are kept in {out}.part.\n")
@@ -117,15 +107,6 @@ def test_a_file_that_is_not_ours_is_left_alone(tmp_path):
     with pytest.raises(DataError, match=r"a\.part is in the way: it is not of showtell; move it, or choose another"):
         open_journal(tmp_path / "a", {}).__enter__()
     assert (tmp_path / "a.part").read_text() == "mine\n"
-
-
-def test_two_programs_do_not_write_one_file(capsys, tiny_checkpoint, photos, tmp_path):
-    out = tmp_path / "a.txt"
-    with locked(tmp_path / ".a.txt.lock"):
-        status, _, err = run(capsys, "caption", tiny_checkpoint, photos[0], "--out", out)
-    assert status == 2
-    assert err.endswith(f"\nshowtell: Another program is writing {out}; wait for it, or choose another --out.\n")
-    assert run(capsys, "caption", tiny_checkpoint, photos[0], "--out", out)[0] == 0
 
 
 def test_a_journal_cut_anywhere_keeps_whole_lines(tmp_path: Path) -> None:
@@ -228,17 +209,6 @@ def test_sure_captions_are_marked_to_train_on_and_the_others_are_left_to_a_perso
         assert record.captions[0] == made.text
     assert all(float(row["confidence"]) >= least - 6e-4 for row in rows if row["split"] != "unchecked")
     assert sum(row["split"] == "unchecked" for row in rows) == 40  # both captions, for a person to choose
-
-
-def test_a_table_beside_its_photos_is_asked_for(capsys, tiny_checkpoint, album, tmp_path):
-    table = tmp_path / "other" / "mine.csv"
-    status, _, err = run(capsys, "caption", tiny_checkpoint, album, "--format", "corrections", "--out", table)
-    assert status == 2
-    assert err == (
-        f"showtell: Not all photos lie in the folder of {table}, and a dataset names its images from its own folder; "
-        f"write the corrections to a folder that holds all the photos: --out {album}/mine.csv.\n"
-    )
-    assert not table.parent.exists()
 
 
 # --- what a file, a terminal and a spreadsheet may be given ---

@@ -3,19 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from showtell.cli import main
+from tests.cli.test_caption import Captured, run
 from tests.datasets.makers import write_table
-
-Captured = pytest.CaptureFixture[str]
-
-
-def run(capsys: Captured, *arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of a command."""
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    captured = capsys.readouterr()
-    return int(ended.value.code or 0), captured.out, captured.err
-
 
 CLEAN = "image,caption,split\na.png,A dog runs.,train\na.png,A dog,train\nb.png,A cat sits.,val\nc.png,A cow.,test\n"
 REPORT = """\

@@ -5,7 +5,7 @@ import pytest
 
 from showtell.datasets import download
 from showtell.datasets.download import SOURCES, Source
-from tests.cli.test_data_check import Captured, run
+from tests.cli.test_caption import Captured, run
 
 
 def test_the_list_names_every_address_licence_and_checksum(capsys: Captured) -> None:
@@ -35,15 +35,3 @@ def test_the_licence_is_shown_before_anything_is_fetched(
     status, out, err = run(capsys, "data", "get", "flickr30k", "--to", str(tmp_path / "f"), "--only", "captions")
     assert (status, err) == (0, "")
     assert out == f"{tmp_path / 'f'}\n\nNext: showtell data check {tmp_path / 'f'}\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["flickr9k"], 'There is no dataset "flickr9k" to download: did you mean "flickr8k"? Known: coco, flickr30k,'),
-        ([], "Which dataset? Known: flickr8k, flickr30k, coco; showtell data get --list describes them."),
-    ],
-)
-def test_names_that_are_not_known(arguments: list[str], sentence: str, capsys: Captured) -> None:
-    status, out, err = run(capsys, "data", "get", *arguments)
-    assert (status, out) == (2, "") and err.startswith(f"showtell: {sentence}")

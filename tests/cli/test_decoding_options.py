@@ -163,22 +163,6 @@ def test_a_model_without_attention_says_so_and_leaves_nothing(capsys, tiny_check
     assert not list(tmp_path.glob("out.json*"))
 
 
-WRONG = {  # DecodingConfig's own tests have the others
-    "temperature=0.5 has no effect with search=beam; use search=sample": ["--temperature", 0.5],
-    "temperature: Input should be greater than or equal to 0.000001": ["--search", "sample", "--temperature", 0],
-    '"zebra" must occur, but the model does not know "zebra"': ["--force-word", "zebra"],
-    "There is no stage 1: the model has one stage, 0.": ["--stage", 1],
-}
-
-
-def test_a_wrong_value_is_one_sentence(capsys, tiny_checkpoint, photo, tmp_path):
-    for sentence, options in WRONG.items():
-        status, out, err = run(capsys, "caption", tiny_checkpoint, photo, *options, "--out", tmp_path / "captions.txt")
-        assert (status, out) == (2, "")
-        assert sentence in err and err.count("\n") == 1
-    assert not list(tmp_path.glob("captions*"))
-
-
 def test_a_beam_for_a_checkpoint_that_draws_samples(tiny_checkpoint):
     captioner = Captioner.from_pretrained(tiny_checkpoint)
     captioner.decoding = DecodingConfig(search="sample", temperature=0.5, num_return_sequences=7, max_length=9)

@@ -4,43 +4,30 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from showtell.captioners import EncoderDecoderCaptioner
-from showtell.cli import main
 from showtell.datasets import open_dataset
 from showtell.scores import DocumentFrequency, image_facts, score
 from showtell.text.tokenizer import tokenize
+from tests.cli.test_caption import as_json, run
 
 
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return int(ended.value.code or 0)
-
-
-def test_it_captions_a_split_writes_results_and_scores_them(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
+def test_it_captions_a_split_and_writes_results(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
     out = tmp_path / "results.json"
-    status = run("evaluate", tiny_checkpoint, tiny_scenes, "--split", "val", "--num-beams", 3, "--out", out, "--json")
-    content = json.loads(capsys.readouterr().out)
-    assert status == 0
+    content = as_json(
+        capsys, "evaluate", tiny_checkpoint, tiny_scenes, "--split", "val", "--num-beams", 3, "--out", out
+    )
     assert (content["split"], content["search"], content["num_beams"]) == ("val", "beam", 3)
     results = json.loads(out.read_text())
     assert len(results) == content["images"]
     assert all(isinstance(entry["image_id"], int) and isinstance(entry["caption"], str) for entry in results)
-    # Scored once more from the file, the numbers are the same.
-    status = run("score", out, "--references", tiny_scenes, "--split", "val", "--json")
-    again = json.loads(capsys.readouterr().out)
-    assert status == 0
-    assert again["scores"] == content["scores"]
 
 
 def test_the_table_has_intervals_rates_and_how_captions_were_made(capsys, tiny_checkpoint, tiny_scenes):
-    assert run("evaluate", tiny_checkpoint, tiny_scenes, "--metrics", "bleu") == 0
-    table, warned = capsys.readouterr()
-    assert warned == (
+    status, table, warned = run(capsys, "evaluate", tiny_checkpoint, tiny_scenes, "--metrics", "bleu")
+    assert status == 0 and warned == (
         f"showtell: {table.splitlines()[1]} are too few to judge a captioner by: on as many others the scores would be "
         "others; mind the intervals.\n"
     )
@@ -60,12 +47,8 @@ def other_checkpoint(tiny_checkpoint: Path, tmp_path: Path) -> Path:
 
 def test_several_checkpoints_are_compared_on_the_same_draws(capsys, tiny_checkpoint, tiny_scenes, other_checkpoint):
     asked = (tiny_scenes, "--split", "val", "--metrics", "bleu,cider")
-    assert run("evaluate", tiny_checkpoint, other_checkpoint, *asked, "--json") == 0
-    content = read_strictly(capsys.readouterr().out)
-    alone = []
-    for checkpoint in (tiny_checkpoint, other_checkpoint):
-        assert run("evaluate", checkpoint, *asked, "--json") == 0
-        alone.append(read_strictly(capsys.readouterr().out))
+    content = as_json(capsys, "evaluate", tiny_checkpoint, other_checkpoint, *asked)
+    alone = [as_json(capsys, "evaluate", checkpoint, *asked) for checkpoint in (tiny_checkpoint, other_checkpoint)]
     assert content["systems"] == [{**one, "system": name} for one, name in zip(alone, ("tiny", "other"), strict=True)]
     differences = {one["number"]: one for one in content["comparisons"]}
     assert {(one["first"], one["second"]) for one in differences.values()} == {("tiny", "other")}
@@ -80,41 +63,18 @@ def test_different_searches_are_said_aloud(capsys, tiny_checkpoint, tiny_scenes,
     settings["decoding"] |= {"num_beams": 4, "length_normalisation": "none"}
     (other_checkpoint / "config.json").write_text(json.dumps(settings))
     asked = ("evaluate", tiny_checkpoint, other_checkpoint, tiny_scenes, "--split", "val", "--metrics", "bleu")
-    assert run(*asked) == 0
-    assert "other was searched otherwise than tiny (num_beams 4 and 2, length_norm" in capsys.readouterr().err
-    assert run(*asked, "--num-beams", 3, "--length-normalisation", "none") == 0
-    assert "searched otherwise" not in capsys.readouterr().err
-
-
-def test_what_is_for_one_captioner_is_refused_for_several(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
-    out = tmp_path / "results.json"
-    assert run("evaluate", tiny_checkpoint, tiny_checkpoint, tiny_scenes, "--out", out) == 2
-    assert "--out is for one captioner, and several are named; evaluate that one alone." in capsys.readouterr().err
-    assert not out.exists()
-    assert run("evaluate", tiny_checkpoint, tmp_path / "none", tiny_scenes) == 2
-    output = capsys.readouterr()
-    assert "There is no checkpoint folder" in output.err and not output.out
-
-
-def read_strictly(text: str) -> dict[str, Any]:
-    """JSON without NaN and Infinity, which are none."""
-
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
-
-    return json.loads(text, parse_constant=refuse)
+    assert "other was searched otherwise than tiny (num_beams 4 and 2, length_norm" in run(capsys, *asked)[2]
+    status, _, err = run(capsys, *asked, "--num-beams", 3, "--length-normalisation", "none")
+    assert status == 0 and "searched otherwise" not in err
 
 
 def test_a_dataset_with_boxes_is_scored_for_hallucinated_objects(capsys, tiny_checkpoint, tiny_boxes, tmp_path):
     out = tmp_path / "results.json"
-    arguments = ("--split", "val", "--metrics", "chair,rouge_l", "--json")
-    assert run("evaluate", tiny_checkpoint, tiny_boxes, *arguments, "--out", out) == 0
-    content = read_strictly(capsys.readouterr().out)
+    arguments = ("--split", "val", "--metrics", "chair,rouge_l")
+    content = as_json(capsys, "evaluate", tiny_checkpoint, tiny_boxes, *arguments, "--out", out)
     assert not content["skipped"]
-    assert run("score", out, "--references", tiny_boxes, *arguments) == 0
-    again = read_strictly(capsys.readouterr().out)
-    assert again["scores"] == content["scores"]
-    assert again["signatures"] == content["signatures"]
+    again = as_json(capsys, "score", out, "--references", tiny_boxes, *arguments)
+    assert (again["scores"], again["signatures"]) == (content["scores"], content["signatures"])
     facts = image_facts(open_dataset(tiny_boxes), open_dataset(tiny_boxes).split("val"))
     expected = score({str(row["image_id"]): row["caption"] for row in json.loads(out.read_text())}, facts, ["chair"])
     categories = {category for one in facts.values() for category in one.objects or ()}
@@ -124,13 +84,11 @@ def test_a_dataset_with_boxes_is_scored_for_hallucinated_objects(capsys, tiny_ch
 
 def test_document_frequencies_are_counted_in_the_train_split(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
     out = tmp_path / "results.json"
-    arguments = ("--split", "val", "--metrics", "cider", "--json", "--document-frequency", tiny_scenes)
-    assert run("evaluate", tiny_checkpoint, tiny_scenes, *arguments, "--out", out) == 0
-    content = read_strictly(capsys.readouterr().out)
+    arguments = ("--split", "val", "--metrics", "cider", "--document-frequency", tiny_scenes)
+    content = as_json(capsys, "evaluate", tiny_checkpoint, tiny_scenes, *arguments, "--out", out)
     dataset = open_dataset(tiny_scenes)
     assert f"df:data/train:{len(dataset.split('train'))}|" in content["signatures"]["cider"]
-    assert run("score", out, "--references", tiny_scenes, *arguments) == 0
-    assert read_strictly(capsys.readouterr().out)["scores"] == content["scores"]
+    assert as_json(capsys, "score", out, "--references", tiny_scenes, *arguments)["scores"] == content["scores"]
     texts = {str(row["image_id"]): row["caption"] for row in json.loads(out.read_text())}
     frequency = DocumentFrequency.of(
         [[tokenize(text) for text in record.captions] for record in dataset.split("train")], "data/train"
@@ -141,9 +99,8 @@ def test_document_frequencies_are_counted_in_the_train_split(capsys, tiny_checkp
 
 def test_at_most_some_references_are_scored_against(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
     out = tmp_path / "results.json"
-    command = ("evaluate", tiny_checkpoint, tiny_scenes, "--metrics", "bleu", "--out", out, "--json")
-    assert run(*command, "--max-captions", 1) == 0
-    scores = json.loads(capsys.readouterr().out)["scores"]
+    command = ("evaluate", tiny_checkpoint, tiny_scenes, "--metrics", "bleu", "--out", out)
+    scores = as_json(capsys, *command, "--max-captions", 1)["scores"]
     texts = {f"{entry['image_id']}": entry["caption"] for entry in json.loads(out.read_text())}
     records = open_dataset(tiny_scenes).split("test")
     first = {str(int(Path(record.image_id).stem)): list(record.captions[:1]) for record in records}
@@ -156,11 +113,9 @@ def test_a_number_that_is_not_defined_has_no_interval(capsys, tiny_scenes, tmp_p
     (tmp_path / "own.json").write_text(json.dumps(texts))
     (tmp_path / "other.json").write_text(json.dumps(texts))
     given = ("--references", tiny_scenes, "--split", "val", "--metrics", "truth")
-    assert run("score", tmp_path / "own.json", *given) == 0
-    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("relations"))
-    assert row.split() == ["relations", "-"]
-    assert run("score", tmp_path / "own.json", tmp_path / "other.json", *given, "--json") == 0
-    content = read_strictly(capsys.readouterr().out)
+    lines = run(capsys, "score", tmp_path / "own.json", *given)[1].splitlines()
+    assert ["relations", "-"] in [line.split() for line in lines]
+    content = as_json(capsys, "score", tmp_path / "own.json", tmp_path / "other.json", *given)
     assert [one["scores"]["truth_relations"] for one in content["systems"]] == [None, None]
     differences = {one["number"]: one["value"] for one in content["comparisons"]}
     assert differences["truth"] == 0 and "truth_relations" not in differences

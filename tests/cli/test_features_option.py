@@ -13,13 +13,14 @@ import pytest
 import torch
 
 from showtell.captioners import EncoderDecoderCaptioner
-from showtell.cli import main
 from showtell.datasets import CaptionRecord, open_dataset
 from showtell.decoding import DecodingConfig
 from showtell.features import build_encoder, encoder_config
+from showtell.features.foreign import convert
 from showtell.models.updown import UpDownConfig, UpDownDecoder
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
+from tests.cli.test_caption import run
 
 SIZE = 5  # of a feature vector
 
@@ -64,25 +65,11 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path) -> Path:
     records = open_dataset(tiny_scenes).records
     foreign = write_foreign(records, folder / "foreign.tsv")
     for source in ("tsv", "npz"):
-        arguments = ["features", "--from", foreign, "--out", folder / source, "--source", source, "--dtype", "fp32"]
-        assert exit_status(*arguments) == 0
+        assert convert(foreign, folder / source, source=source, dtype="fp32") == 60
     captioner_of(records).save_pretrained(folder / "tsv-checkpoint")
     shutil.copytree(tiny_scenes, folder / "data")
     shutil.rmtree(folder / "data" / "images")
     return folder
-
-
-def exit_status(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return int(ended.value.code or 0)
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    capsys.readouterr()
-    status = exit_status(*arguments)
-    out, err = capsys.readouterr()
-    return status, out, err
 
 
 def test_caption(made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any) -> None:
@@ -141,7 +128,7 @@ def test_images_of_a_dataset_that_the_store_lacks_are_named(
     records = tuple(record for record in dataset.records if record.image_id != lacking)
     store, checkpoint = tmp_path / "part", made / "tsv-checkpoint"
     foreign = write_foreign(records, tmp_path / "foreign.tsv")
-    assert exit_status("features", "--from", foreign, "--out", store, "--source", "tsv") == 0
+    assert run(capsys, "features", "--from", foreign, "--out", store, "--source", "tsv")[0] == 0
     over = ["--features", store, "--split", "test"]
     status, out, _ = run(capsys, "doctor", checkpoint, "--data", made / "data", *over, "--json")
     (cause,) = (one for one in json.loads(out)["causes"] if "add them with showtell features" in one)

@@ -8,18 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from showtell.cli import main
 from showtell.training import load_recipe, train
+from tests.cli.test_caption import run
 
 SMALL = ["--encoder", "small_cnn"]
-
-
-def run(capsys, *arguments: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    code = ended.value.code
-    printed = capsys.readouterr()
-    return (code if isinstance(code, int) else 0), printed.out, printed.err
 
 
 def test_a_dataset_becomes_a_store(tiny_scenes, tmp_path, capsys):
@@ -87,26 +79,3 @@ def test_a_broken_photo_is_named_at_the_end(tiny_scenes, tmp_path, capsys):
     assert "59 images" in out
     assert "1 photo could not be read, all others are done:" in message
     assert f"{broken.name} is not an image" in message
-
-
-WRONG: list[tuple[list[str], str]] = [
-    (["d", "--out", "s"], "Name the encoder with --encoder NAME, or a recipe that has one with --recipe RECIPE."),
-    (
-        ["--encoder", "small_cnn", "--out", "s"],
-        "DATASET is missing: showtell features DATASET --encoder NAME.",
-    ),
-    (["--from", "x"], "--from converts what is on disk: it goes with --out"),
-    (
-        ["d", "--from", "x", "--out", "s"],
-        "--from converts what is on disk: it goes with --out, --source and --dtype",
-    ),
-    (["d", "--encoder", "small_cnn", "--out", "s", "--dtype", "int8"], "'int8' is not one of 'fp16', 'fp32'"),
-    (["d", "--encoder", "small_cnn", "--out", "s"], "There is no file or folder d."),
-]
-
-
-def test_wrong_use_is_a_sentence(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for arguments, sentence in WRONG:
-        code, _, message = run(capsys, "features", *arguments)
-        assert code == 2 and sentence in message

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.cli.test_caption import run
+from tests.cli.test_caption import as_json, run
 
 REFERENCES = {"1": ["a dog runs on grass", "the dog is running"], "2": ["a red ball", "a ball that is red"]}
 NAMES = ("a.json", "b_with_a_long_name.json", "c.json")
@@ -34,18 +33,11 @@ def systems() -> None:
         Path(name).write_text(json.dumps({n: " ".join(caption) for n, caption in kept.items()}))
 
 
-def scored(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    """The JSON of a command that succeeds."""
-    status, out, err = run(capsys, "score", *arguments, "--json")
-    assert status == 0, err
-    return json.loads(out)
-
-
 GIVEN = ("--references", "references.json", "--metrics")
 
 
 def test_json_is_what_programs_rely_on(capsys):
-    content = scored(capsys, "predictions.json", *GIVEN, "bleu,cider")
+    content = as_json(capsys, "score", "predictions.json", *GIVEN, "bleu,cider")
     assert set(content) == {"system", "scores", "signatures", "images", "skipped", "intervals", "rates"}
     assert list(content["scores"]) == ["bleu_1", "bleu_2", "bleu_3", "bleu_4", "cider"]
     assert content["scores"]["bleu_1"] == pytest.approx(1.0)
@@ -63,9 +55,8 @@ def test_coco_predictions_and_references_give_the_same(capsys):
     }
     Path("captions_test.json").write_text(json.dumps(coco))
     given = ("--references", "captions_test.json", "--metrics", "bleu")
-    assert (
-        scored(capsys, "results.json", *given)["scores"] == scored(capsys, "predictions.json", *GIVEN, "bleu")["scores"]
-    )
+    expected = as_json(capsys, "score", "predictions.json", *GIVEN, "bleu")
+    assert as_json(capsys, "score", "results.json", *given)["scores"] == expected["scores"]
 
 
 def test_the_table_of_one_system(capsys):
@@ -76,10 +67,8 @@ def test_the_table_of_one_system(capsys):
     assert set(lines[3]) == set(lines[7]) == {"─"}
     numbers, rates = ("ROUGE-L", "CIDEr-D", "CIDEr,"), ("bad", "identical", "words", "different")
     assert tuple(line.split()[0] for line in (*lines[4:7], *lines[8:12])) == (*numbers, *rates)
-    assert lines[4] == "ROUGE-L 1.0000 [1.0000, 1.0000]" and lines[10:12] == [
-        "words per caption 4.0",
-        "different words 7",
-    ]
+    assert lines[4] == "ROUGE-L 1.0000 [1.0000, 1.0000]"
+    assert lines[10:12] == ["words per caption 4.0", "different words 7"]
     assert lines[13].startswith("signature nrefs:2 case:lower") and "ROUGE-L beta:1.2" in lines
     assert "CIDEr's document frequencies come from 2 images" in err
     assert "[" not in run(capsys, *arguments, "--bootstrap", "0")[1]
@@ -110,7 +99,7 @@ def test_the_table_of_several_systems_says_who_is_the_best_at_what(capsys, syste
 
 
 def test_json_of_several_systems_has_every_pair(capsys, systems):
-    content = scored(capsys, *NAMES, *GIVEN, "rouge_l")
+    content = as_json(capsys, "score", *NAMES, *GIVEN, "rouge_l")
     scores = {one["system"]: one["scores"]["rouge_l"] for one in content["systems"]}
     assert tuple(scores) == NAMES
     for one in content["systems"]:
@@ -119,7 +108,7 @@ def test_json_of_several_systems_has_every_pair(capsys, systems):
     assert (first["first"], first["second"], first["number"]) == (*NAMES[:2], "rouge_l")
     assert first["value"] == pytest.approx(scores[NAMES[0]] - scores[NAMES[1]])
     assert first["low"] <= first["value"] <= first["high"] and 0 < first["p"] <= first["p_holm"] <= 1
-    assert scored(capsys, NAMES[0], *GIVEN, "rouge_l")["scores"]["rouge_l"] == scores[NAMES[0]]
+    assert as_json(capsys, "score", NAMES[0], *GIVEN, "rouge_l")["scores"]["rouge_l"] == scores[NAMES[0]]
 
 
 def test_a_warning_names_the_systems_that_it_concerns(capsys):
@@ -150,9 +139,9 @@ def test_special_tokens_are_told_and_removed_on_request(capsys):
 def test_numbers_of_each_image_go_to_a_file(capsys):
     Path("other.json").write_text(json.dumps({"1": "a dog runs on grass", "2": "a red ball"}))
     expected = {"1": {"rouge_l": 1.0}, "2": {"rouge_l": 1.0}}
-    scored(capsys, "predictions.json", *GIVEN, "rouge_l", "--per-image", "each.json")
+    as_json(capsys, "score", "predictions.json", *GIVEN, "rouge_l", "--per-image", "each.json")
     assert json.loads(Path("each.json").read_text()) == expected
-    scored(capsys, "predictions.json", "other.json", *GIVEN, "rouge_l", "--per-image", "each.json")
+    as_json(capsys, "score", "predictions.json", "other.json", *GIVEN, "rouge_l", "--per-image", "each.json")
     assert json.loads(Path("each.json").read_text()) == {"predictions.json": expected, "other.json": expected}
 
 
@@ -160,18 +149,18 @@ def test_a_split_of_scenes_is_scored_for_truth_too(capsys, tiny_scenes):
     captions = json.loads((tiny_scenes / "annotations" / "captions_test.json").read_text())["annotations"]
     first = {str(entry["image_id"]): entry["caption"] for entry in reversed(captions)}
     Path("own.json").write_text(json.dumps(first))
-    scores = scored(capsys, "own.json", "--references", tiny_scenes, "--metrics", "truth,bleu")["scores"]
+    scores = as_json(capsys, "score", "own.json", "--references", tiny_scenes, "--metrics", "truth,bleu")["scores"]
     assert (scores["truth"], scores["truth_whole"]) == (1.0, 1.0)
 
 
 def test_document_frequencies_from_a_file_and_from_references(capsys):
     Path("df.json").write_text(json.dumps({"ref_len": 500, "document_frequency": {"a": 400, "dog": 20}}))
     arguments = ("predictions.json", *GIVEN, "cider")
-    content = scored(capsys, *arguments, "--document-frequency", "df.json")
+    content = as_json(capsys, "score", *arguments, "--document-frequency", "df.json")
     assert "df:df.json:500" in content["signatures"]["cider"]
-    own = scored(capsys, *arguments, "--document-frequency", "references.json")
+    own = as_json(capsys, "score", *arguments, "--document-frequency", "references.json")
     assert "df:references.json:2" in own["signatures"]["cider"]
-    assert own["scores"] == pytest.approx(scored(capsys, *arguments)["scores"])
+    assert own["scores"] == pytest.approx(as_json(capsys, "score", *arguments)["scores"])
 
 
 def test_the_images_that_all_have_are_scored_on_request(capsys, systems):
@@ -198,26 +187,16 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     (("predictions.json",), "--references: showtell score predictions.json --references REFERENCES; or, for CHAIR"),
     (("a.json", "b.json", "references.json"), "showtell score a.json b.json --references references.json; or"),
     (("partial.json", "--references", "results.json"), "results.json is a list of predictions; references are JSON of"),
-    (("none.json", *ONE[1:]), "There is no file none.json."),
     (("predictions.json", "--references", "none.json"), "There is no file or folder none.json."),
-    ((*ONE, "--metrics", "bleuu"), 'There is no metric "bleuu": did you mean "bleu"'),
     ((*ONE, "--per-image", "."), ". is a folder; --per-image needs the name of a"),
-    ((*ONE, "--per-image", "predictions.json"), "would replace what is read"),
-    ((*ONE, "--document-frequency", "nan.json"), "nan.json is a list of predictions; references are JSON of"),
+    ((*ONE, "--document-frequency", "results.json"), "results.json is a list of predictions; references are JSON of"),
     (("predictions.json", *ONE), "A file of predictions is named twice; each system is a file of its own."),
     ((*ONE, "--pairs", "--bootstrap", "0"), "give --bootstrap at least 1 draw"),
     (("partial.json", *ONE[1:]), "partial.json against references.json: Predictions and references must name the same"),
     (("predictions.json", "partial.json", *ONE[1:]), "partial.json against references.json: Predictions and"),
-    (
-        ("predictions.json", "--references", "predictions.json"),
-        "predictions.json: those of image 1 are 'a dog runs on ",
-    ),
+    ((ONE[0], "--references", ONE[0]), "predictions.json: those of image 1 are 'a dog runs on "),
     (("predictions.json", "--references", "bare.json"), "against bare.json: 1 image(s) have no reference: 2; each nee"),
     (("surrogate.json", *ONE[1:]), r"surrogate.json holds '\ud800', which is no character"),
-    (("bytes.json", *ONE[1:]), "bytes.json is not in UTF-8"),
-    (("nan.json", *ONE[1:]), "nan.json: the caption is of image nan; an image id is a text or a whole number."),
-    (("twice.json", *ONE[1:]), 'twice.json has the key "1" twice in one object; keep one of them.'),
-    (("twice_in_list.json", *ONE[1:]), "predicted more than once: 1"),
 ]
 
 
@@ -225,11 +204,7 @@ def test_mistakes_are_sentences(capsys):
     Path("partial.json").write_text(json.dumps({"1": "a dog"}))
     Path("bare.json").write_text(json.dumps({"1": ["a dog"], "2": []}))
     Path("surrogate.json").write_text('{"1": "a \\ud800", "2": "b"}')
-    Path("bytes.json").write_bytes(b'{"1": "\xff"}')
     Path("results.json").write_text('[{"image_id": 1, "caption": "a dog"}]')
-    Path("nan.json").write_text('[{"image_id": NaN, "caption": "a"}]')
-    Path("twice.json").write_text('{"1": "a", "1": "b", "2": "c"}')
-    Path("twice_in_list.json").write_text('[{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}]')
     for arguments, sentence in MISTAKES:
         status, out, err = run(capsys, "score", *arguments)
         assert (status, out) == (2, ""), arguments

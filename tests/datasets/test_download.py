@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import threading
 import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from showtell.datasets.check import check_dataset
 from showtell.datasets.download import SOURCES, Archive, Source, download_dataset
 from showtell.errors import DataError
 from tests.datasets.makers import in_folders, write_photo
+from tests.toys import http_server
 
 
 def zipped(files: dict[str, bytes]) -> bytes:
@@ -73,17 +73,9 @@ def server() -> Iterator[Server]:
             stops = state.stops_after.get(self.path, [])
             self.wfile.write(content[start : start + stops.pop(0)] if stops else content[start:])
 
-        def log_message(self, *_: object) -> None:
-            """Keep quiet."""
-
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state = Server(f"http://127.0.0.1:{listening.server_port}")
-    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield state
-    listening.shutdown()
-    thread.join()
-    listening.server_close()
+    with http_server(Handler) as address:
+        state = Server(address)
+        yield state
 
 
 def archive(server: Server, *paths: str, content: bytes = ZIP) -> Archive:

@@ -29,11 +29,6 @@ def captioner(tiny_checkpoint: Path) -> Captioner:
     return Captioner.from_pretrained(tiny_checkpoint, device="cpu")
 
 
-@pytest.fixture(scope="module")
-def photos(tiny_scenes: Path) -> list[Path]:
-    return sorted((tiny_scenes / "images").iterdir())
-
-
 def like(captioner: Captioner, decoder: torch.nn.Module) -> Captioner:
     """The same captioner with another decoder."""
     return EncoderDecoderCaptioner(

@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import pickle
-import resource
 from pathlib import Path
 
 import lmdb
@@ -24,6 +23,7 @@ from showtell.features.store import (
     StoreWriter,
     collate_features,
 )
+from tests.toys import room_for
 
 INFO = StoreInfo(encoder={"name": "eye"}, fingerprint="0123456789ab", dtype="fp16", feature_size=3)
 
@@ -233,17 +233,13 @@ def test_features_that_do_not_fit_are_refused_and_nothing_is_written(path):
 def test_a_full_disk_keeps_what_was_written(path):
     """A limit on the size of files stands for the disk; the transaction that meets it is gone, those before it stay."""
     info = INFO.model_copy(update={"feature_size": 1024})
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**21, hard))
-    try:
-        with (
-            StoreWriter(path, info) as writer,
-            pytest.raises(DataError, match=r"Cannot write .*store: .*; what was written before is kept: run the same"),
-        ):
-            for number in range(9):
-                writer.write({str(number): ImageFeatures(np.ones((256, 1024)))})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with (
+        room_for(2**21),
+        StoreWriter(path, info) as writer,
+        pytest.raises(DataError, match=r"Cannot write .*store: .*; what was written before is kept: run the same"),
+    ):
+        for number in range(9):
+            writer.write({str(number): ImageFeatures(np.ones((256, 1024)))})
     store = FeatureStore(path)
     assert store.ids() == ["0", "1", "2"]  # of half a megabyte each
     assert all(np.array_equal(store[name].vectors, np.ones((256, 1024))) for name in store.ids())

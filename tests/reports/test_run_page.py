@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from showtell.captioners import Captioner
-from showtell.cli import main
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.evaluation import evaluate
@@ -23,6 +22,7 @@ from showtell.reports.run_page import draw_curves, write_run_page
 from showtell.scores import intervals
 from showtell.training import load_recipe, make_recipe
 from tests.chromium import Chromium
+from tests.cli.test_caption import Captured, run
 
 EPOCHS = 4
 
@@ -171,38 +171,33 @@ def test_a_published_row_stands_beside_a_run_of_its_recipe(
     assert "Beside the paper" in page and "18.93" in page and "rewards short captions" in page
 
 
-def report(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(["report", *map(str, arguments)])
-    return int(ended.value.code or 0)
-
-
-def test_the_page_in_a_browser(run_folder: Path, tmp_path: Path) -> None:
+def test_the_page_in_a_browser(run_folder: Path, tmp_path: Path, browser: Chromium, capsys: Captured) -> None:
     out = tmp_path / "report.html"
-    assert report(run_folder, "--out", out, "--split", "train", "--photos", 3) == 0
-    with Chromium(tmp_path / "profile") as browser:
-        browser.open(out)
-        assert browser.ask("document.querySelector('h1').textContent") == "Run <i>mine"
-        assert "not bold" in browser.ask("document.querySelector('.warnings').textContent")
-        assert browser.ask("document.querySelectorAll('.charts svg polyline').length") == 6
-        assert browser.ask("document.querySelectorAll('article.photo').length") == 3
-        row = browser.ask(
-            "[...document.querySelectorAll('.cards tr')].find(r => r.textContent.startsWith('bleu_1')).innerText"
-        )
-        assert re.fullmatch(r"bleu_1\s+0\.\d{4}\s+\[0\.\d{4}, 0\.\d{4}\]", row)
-        assert "num_beams: 2" in browser.ask("document.querySelector('pre').textContent")
-        assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
-        assert [address for address in browser.requests if not address.startswith("data:")] == [out.as_uri()]
-        assert not browser.complaints
+    assert run(capsys, "report", run_folder, "--out", out, "--split", "train", "--photos", 3)[0] == 0
+    browser.open(out)
+    assert browser.ask("document.querySelector('h1').textContent") == "Run <i>mine"
+    assert "not bold" in browser.ask("document.querySelector('.warnings').textContent")
+    assert browser.ask("document.querySelectorAll('.charts svg polyline').length") == 6
+    assert browser.ask("document.querySelectorAll('article.photo').length") == 3
+    row = browser.ask(
+        "[...document.querySelectorAll('.cards tr')].find(r => r.textContent.startsWith('bleu_1')).innerText"
+    )
+    assert re.fullmatch(r"bleu_1\s+0\.\d{4}\s+\[0\.\d{4}, 0\.\d{4}\]", row)
+    assert "num_beams: 2" in browser.ask("document.querySelector('pre').textContent")
+    assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
+    assert [address for address in browser.requests if not address.startswith("data:")] == [out.as_uri()]
+    assert not browser.complaints
 
 
-def test_without_scores_and_photos_nothing_but_the_folder_is_read(run_folder: Path, tmp_path: Path) -> None:
+def test_without_scores_and_photos_nothing_but_the_folder_is_read(
+    run_folder: Path, tmp_path: Path, capsys: Captured
+) -> None:
     folder = write_run(tmp_path / "run", LOG, data="gone")
     (folder / "best").mkdir()
     shutil.copy(run_folder / "best" / "config.json", folder / "best")
-    assert report(folder, "--out", tmp_path / "a.html", "--no-score", "--photos", 0) == 0
+    assert run(capsys, "report", folder, "--out", tmp_path / "a.html", "--no-score", "--photos", 0)[0] == 0
     page = (tmp_path / "a.html").read_text()
     assert "<h2>Curves</h2>" in page and "<h2>Scores</h2>" not in page and "<article" not in page
     new = write_run(tmp_path / "new", [])
-    assert report(new, "--out", tmp_path / "a.html") == 0
+    assert run(capsys, "report", new, "--out", tmp_path / "a.html")[0] == 0
     assert "There is no checkpoint yet" in (tmp_path / "a.html").read_text()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import resource
 import shutil
 import signal
 import sqlite3
@@ -27,6 +26,7 @@ from showtell.files import locked
 from showtell.serving.corrections import ConflictError, Correction, CorrectionStore, thumbnail_of
 from tests.cli.test_caption import run
 from tests.serving.corrector import make_photo
+from tests.toys import room_for
 
 SMALL = [
     *("encoder.image_size=48", "encoder.widths=[8,16]", "model.embedding_size=16", "model.hidden_size=16"),
@@ -236,17 +236,11 @@ def test_a_file_is_no_folder_of_corrections(tmp_path):
 
 def test_a_full_disk_is_told_and_what_was_there_stays(store):
     first = add(store, 1)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    with room_for(1000):
         with pytest.raises(StorageError, match="make room or change the folder, and send the photo again"):
             add(store, 2)
         with pytest.raises(StorageError, match="cannot be used: disk I/O error; check its folder and the disk"):
             store.change(first.id, 1, caption="a cat")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
     assert store.page().rows == [first]
     assert [path.name for path in (store.folder / "photos").iterdir()] == [first.file]
     assert store.change(first.id, 1, caption="a cat").revision == 2
@@ -284,9 +278,8 @@ def records_of(path: Path) -> dict[bytes, tuple[str, tuple[str, ...]]]:
     return {record.path.read_bytes(): (record.split, record.captions) for record in dataset.records}
 
 
-def test_the_table_is_the_same_dataset(tiny_scenes, tmp_path):
-    photos = sorted((tiny_scenes / "images").iterdir())[:20]
-    store = corrected_store(tmp_path / "kept", photos, 12)
+def test_the_table_is_the_same_dataset(photos, tmp_path):
+    store = corrected_store(tmp_path / "kept", photos[:20], 12)
     records = records_of(tmp_path / "kept")
     assert records_of(tmp_path / "kept" / DATABASE) == records
     splits = [split for split, _ in records.values()]
@@ -330,9 +323,8 @@ def test_without_photos_and_without_corrections_the_dataset_says_what_to_do(stor
         open_dataset(store.folder).split("train")
 
 
-def test_training_on_the_folder_while_it_is_in_use(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
-    photos = sorted((tiny_scenes / "images").iterdir())[:16]
-    store = corrected_store(tmp_path / "kept", photos, 10)
+def test_training_on_the_folder_while_it_is_in_use(capsys, tiny_checkpoint, photos, tmp_path):
+    store = corrected_store(tmp_path / "kept", photos[:16], 10)
     start, data, out = f"training.start_from={tiny_checkpoint}", f"data.path={store.folder}", tmp_path / "run"
     status, printed, err = run(capsys, "train", "adapt/corrections", data, start, *SMALL, "--out", out)
     assert status == 0, err

@@ -51,7 +51,7 @@ def test_every_curl_is_answered(here):
 
 
 @pytest.mark.slow
-def test_the_deployment_on_ray_serve_answers_as_the_captioner_does(tiny_checkpoint, tiny_scenes, tmp_path, monkeypatch):
+def test_the_deployment_on_ray_serve_answers_as_the_captioner_does(tiny_checkpoint, photos, tmp_path, monkeypatch):
     serve = pytest.importorskip("ray.serve")
     (block,) = [block for block in PYTHON.findall(PAGE) if "serve.deployment" in block]
     (tmp_path / "captions.py").write_text(block)
@@ -65,7 +65,7 @@ def test_the_deployment_on_ray_serve_answers_as_the_captioner_does(tiny_checkpoi
 
         serve.run(captions.app)
         captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
-        for photo in sorted((tiny_scenes / "images").iterdir())[:4]:
+        for photo in photos[:4]:
             answer = httpx.post(
                 "http://127.0.0.1:8000/v1/captions", content=photo.read_bytes(), timeout=PATIENCE
             ).json()

@@ -27,8 +27,8 @@ ENCODER = {"name": "small_cnn", "image_size": 48, "widths": [8, 16, SIZE]}
 
 
 @pytest.fixture(scope="module")
-def photos(tiny_scenes: Path) -> list[bytes]:
-    return [path.read_bytes() for path in sorted((tiny_scenes / "images").iterdir())[:20]]
+def photos(photos: list[Path]) -> list[bytes]:
+    return [path.read_bytes() for path in photos[:20]]
 
 
 def toy(model: str) -> EncoderDecoderCaptioner:

@@ -67,12 +67,6 @@ class ColourEngine(FakeEngine):
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    with Chromium(tmp_path_factory.mktemp("chromium")) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
     with running_server(ColourEngine()) as running:
         yield running

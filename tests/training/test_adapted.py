@@ -16,11 +16,11 @@ from safetensors.torch import load_file, save_file
 from showtell.captioners import Captioner
 from showtell.captioners.hugging_face import TransformersCaptioner
 from showtell.captioners.hugging_face_adapters import learned
-from showtell.cli import main
 from showtell.datasets import open_dataset
 from showtell.errors import CheckpointError, RecipeError
 from showtell.training import make_recipe, train
 from tests.captioners.tiny_transformers import build
+from tests.cli.test_caption import run
 from tests.training.test_loop import fingerprints, log_of
 from tests.training.test_options import KilledError, kill_after
 
@@ -89,9 +89,7 @@ def test_a_checkpoint_has_adapters_alone_and_everything_opens_it(blip, adapted, 
 
 
 def test_an_export_says_the_same_in_transformers_alone(adapted, tiny_scenes, tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["export", str(adapted), "--to", "transformers", str(tmp_path / "whole")])
-    assert ended.value.code in (0, None), capsys.readouterr().err
+    assert run(capsys, "export", adapted, "--to", "transformers", tmp_path / "whole")[0] == 0
     ours, merged = opened(adapted), opened(tmp_path / "whole")
     assert texts(merged, tiny_scenes) == texts(ours, tiny_scenes)
     assert merged.adapted is None and not [name for name in merged.model.state_dict() if "lora" in name]
