@@ -8,11 +8,14 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.chromium import Chromium
+
+if TYPE_CHECKING:
+    from showtell.captioners import EncoderDecoderCaptioner
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -81,6 +84,23 @@ def photos(tiny_scenes: Path) -> list[Path]:
     return sorted((tiny_scenes / "images").iterdir())
 
 
+@pytest.fixture(scope="module")
+def captioner(tiny_checkpoint: Path) -> EncoderDecoderCaptioner:
+    """The captioner of the tiny checkpoint."""
+    from showtell.captioners import EncoderDecoderCaptioner
+
+    return EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def tiny_blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A captioner of transformers with made-up weights; who changes it takes a copy."""
+    pytest.importorskip("transformers")
+    from tests.captioners.tiny_transformers import build
+
+    return build("blip", tmp_path_factory.mktemp("transformers") / "tiny-blip")
+
+
 @pytest.fixture
 def tiny_boxes(tiny_scenes: Path, tmp_path: Path) -> Path:
     """The same pictures as a dataset with boxes and without scenes."""
@@ -100,16 +120,11 @@ def tiny_recipe(tiny_scenes: Path) -> dict[str, Any]:
         "model": {"name": "sat", "embedding_size": 16, "hidden_size": 24, "attention_size": 16, "dropout": 0.3},
         "objective": {"name": "cross_entropy", "doubly_stochastic": 0.1, "word_presence": 0.05},
         "training": {
-            "epochs": 3,
-            "batch_size": 8,
-            "learning_rate": 0.004,
-            "schedule": "cosine",
-            "warmup_steps": 3,
-            "log_every": 1,
-            "trackers": [],
+            "epochs": 3, "batch_size": 8, "learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 3,
+            "log_every": 1, "trackers": [],
         },
         "decoding": {"num_beams": 2, "max_length": 12},
-    }
+    }  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -127,15 +142,12 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path)
 
     captions = [caption for record in open_dataset(tiny_scenes).split("train") for caption in record.captions]
     vocabulary = Vocabulary.build(map(tokenize, captions))
+    config = SatConfig(embedding_size=16, hidden_size=16, attention_size=8)
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("checkpoint") / "tiny"
     EncoderDecoderCaptioner(
         encoder=SmallCnn(SmallCnnConfig(image_size=48, widths=(8, 16))),
-        decoder=SatDecoder(
-            SatConfig(embedding_size=16, hidden_size=16, attention_size=8),
-            feature_size=16,
-            vocabulary_size=len(vocabulary),
-        ),
+        decoder=SatDecoder(config, feature_size=16, vocabulary_size=len(vocabulary)),
         vocabulary=vocabulary,
         decoding=DecodingConfig(num_beams=2, max_length=8, no_unknown=True),
         origin={"data": "tiny scenes"},

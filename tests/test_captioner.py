@@ -2,20 +2,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from showtell import Captioner
 from showtell.captions import Caption, Word
 from showtell.errors import ImageError
-
-
-@pytest.fixture(scope="module")
-def captioner(tiny_checkpoint: Path) -> Captioner:
-    return Captioner.from_pretrained(tiny_checkpoint, device="cpu")
 
 
 def test_photos_in_any_form_have_the_same_captions_in_batches_and_one_by_one(captioner, photos):
@@ -42,10 +35,7 @@ def test_what_is_no_photo_is_said(captioner, photos):
     pixels = np.zeros((4, 4, 3), np.uint8)
     for photo, sentence in (
         (3, "A int is no photo; give a path, the bytes of an image file, an image of Pillow, or an array"),
-        (
-            pixels[0],
-            r"An array \(4, 3\) of uint8 is no photo; give a path, .* or an array \(height, width, 3\) of uint8",
-        ),
+        (pixels[0], r"An array \(4, 3\) of uint8 is no photo; give a path, .* or an array \(height, width, 3\) of uin"),
         (pixels.astype("f4"), r"An array \(4, 4, 3\) of float32 is no photo"),
         (pixels[:0], r"An array \(0, 4, 3\) of uint8 is no photo"),
         (b"", "The image in memory is empty; it should hold an image"),

@@ -8,43 +8,28 @@ from pathlib import Path
 import pytest
 
 from showtell.errors import DataError
-from showtell.files import parse_json, read_json, recover_folder, write_folder
+from showtell.files import read_json, recover_folder, write_folder
+
+MISTAKES: dict[str | bytes, str] = {
+    "[1, 2": "… is not valid JSON: Expecting ',' delimiter at line 1, column 6; it seems cut off, get it whole.",
+    '{"a": 1, "b": {"a": 2, "a": 3}}': '… has the key "a" twice in one object; keep one of them.',
+    "[" * 100_000: "… cannot be read as JSON: its lists and objects are nested too deeply.",
+    "9" * 5_000: "… cannot be read as JSON: it holds a number of too many digits.",
+    " \n": "… is empty; it should hold JSON.",
+    '{"a": 1}'.encode("utf-16"): "… is in UTF-16; save it as JSON in UTF-8.",
+    '{"b": 1,\r\n"a": "é"}'.encode("latin-1"): "… is not in UTF-8: line 2 cannot be read; save it as JSON in UTF-8.",
+    '\n{"a": "\0"}': "… has null bytes; save it as JSON in UTF-8.",
+    '["a\\ud83d"]': "… holds '\\ud83d', which is no character; save it as valid Unicode.",
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("[1, 2", "x is not valid JSON: Expecting ',' delimiter at line 1, column 6; it seems cut off, get it whole."),
-        ('{"a": 1, "b": {"a": 2, "a": 3}}', 'x has the key "a" twice in one object; keep one of them.'),
-        ("[" * 100_000, "x cannot be read as JSON: its lists and objects are nested too deeply."),
-        ("9" * 5_000, "x cannot be read as JSON: it holds a number of too many digits."),
-    ],
-)
-def test_what_is_wrong_with_json_is_one_sentence(text: str, sentence: str) -> None:
-    with pytest.raises(DataError) as caught:
-        parse_json(text, "x")
-    assert str(caught.value) == sentence
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (b" \n", "… is empty; it should hold JSON."),
-        ('{"a": 1}'.encode("utf-16"), "… is in UTF-16; save it as JSON in UTF-8."),
-        (
-            '{"b": 1,\r\n"a": "é"}'.encode("latin-1"),
-            "… is not in UTF-8: line 2 cannot be read; save it as JSON in UTF-8.",
-        ),
-        (b'\n{"a": "\0"}', "… has null bytes; save it as JSON in UTF-8."),
-        (b'["a\\ud83d"]', "… holds '\\ud83d', which is no character; save it as valid Unicode."),
-    ],
-)
-def test_files_that_are_no_json(tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_what_is_wrong_with_json_is_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
-    file.write_bytes(content)
-    with pytest.raises(DataError) as caught:
-        read_json(file)
-    assert str(caught.value).replace(str(file), "…") == sentence
+    for content, sentence in MISTAKES.items():
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        with pytest.raises(DataError) as caught:
+            read_json(file)
+        assert str(caught.value).replace(str(file), "…") == sentence
 
 
 def test_a_folder_that_is_found_wrong_leaves_nothing_behind(tmp_path: Path) -> None:

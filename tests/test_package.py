@@ -41,10 +41,8 @@ def test_threads_sleep_after_a_short_wait_unless_told_otherwise():
     names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
     program = f"import os, sys, showtell; assert 'torch' not in sys.modules; print(*map(os.environ.get, {names}))"
     for given, kept in (
-        ({}, "PASSIVE 10000"),
-        ({"GOMP_SPINCOUNT": "0"}, "PASSIVE 0"),
-        ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE None"),
-    ):
+        ({}, "PASSIVE 10000"), ({"GOMP_SPINCOUNT": "0"}, "PASSIVE 0"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE None"),
+    ):  # fmt: skip
         environment = {name: value for name, value in os.environ.items() if name not in names} | given
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
         assert (done.stdout.strip(), done.stderr) == (kept, "")

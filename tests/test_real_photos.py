@@ -43,9 +43,7 @@ def test_coco_mini_is_learned_by_heart(shared_data: Path, tmp_path: Path, all_co
     assert known >= 0.9 * len(records), f"{known} of {len(records)}"
     folder = subprocess.run(
         [sys.executable, "-m", "showtell", "caption", str(tmp_path / "run" / "best"), str(data / "images")],
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
     assert folder.returncode == 0, folder.stderr
     assert len(folder.stdout.splitlines()) == 145

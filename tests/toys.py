@@ -13,9 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from showtell.models import build_decoder
+from showtell.captioners import EncoderDecoderCaptioner
+from showtell.decoding import DecodingConfig
+from showtell.features import build_encoder, encoder_config
+from showtell.models import MODELS, build_decoder
 from showtell.models.capabilities import DecoderConfig
 from showtell.models.contract import Decoder, Output, State
+from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
 
@@ -72,6 +76,20 @@ def random_decoder(
     for weight in decoder.parameters():
         torch.nn.init.normal_(weight, std=std)
     return decoder.eval()
+
+
+def random_captioner(
+    encoder: Any, model: dict[str, Any], words: Any, *, seed: int = 0, std: float = 0.5, **decoding: Any
+) -> EncoderDecoderCaptioner:
+    """Of random weights, which says something else of each photo: encoder and model by their settings, and words."""
+    vocabulary = words if isinstance(words, Vocabulary) else Vocabulary(words)
+    torch.manual_seed(seed)
+    built = build_encoder(encoder_config(encoder)).eval() if isinstance(encoder, dict) else encoder
+    sizes = {"feature_size": built.feature_size, "vocabulary_size": len(vocabulary)}
+    config = MODELS[model["name"]][0].model_validate(model)
+    decoder = random_decoder(config, seed=seed, std=std, dtype=torch.float32, **sizes)
+    settings = DecodingConfig(**decoding)
+    return EncoderDecoderCaptioner(encoder=built, decoder=decoder, vocabulary=vocabulary, decoding=settings)
 
 
 @contextmanager

@@ -89,11 +89,9 @@ def test_two_programs_do_not_write_to_one_folder(world: Path, capsys: Captured) 
 
 def test_an_interrupt_says_how_to_go_on(world: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "showtell", "data", "scenes", "new", "--images", "40000"],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-m", "showtell", "data", "scenes", "new", "--images", "40000"], stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     until = time.monotonic() + 60
     while not Path("new/images/000010.png").exists() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.001)

@@ -10,11 +10,11 @@ import torch
 
 from showtell import CheckpointError, UsageError
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
-from showtell.decoding import DecodingConfig, StageView
-from showtell.features import build_encoder, encoder_config
-from showtell.models import MODELS, Decoder, build_decoder
+from showtell.decoding import StageView
+from showtell.models import Decoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
+from tests.toys import random_captioner
 
 TEXTS = ("a b", "b", "", "c a b", "a zebra")
 
@@ -28,15 +28,9 @@ def features() -> Features:
 
 def tiny(model: str = "sat", words: str = "a b c", **settings: object) -> EncoderDecoderCaptioner:
     """A captioner of some words over features of size 8."""
-    torch.manual_seed(3)
-    vocabulary = Vocabulary(words.split())
-    config = MODELS[model][0].model_validate({"name": model, "embedding_size": 6, "hidden_size": 7, **settings})
-    decoder = build_decoder(config, feature_size=8, vocabulary_size=len(vocabulary))
-    for weight in decoder.parameters():
-        torch.nn.init.normal_(weight, std=0.7)
-    encoder = build_encoder(encoder_config({"name": "precomputed", "feature_size": 8, "source": "a test"}))
-    decoding = DecodingConfig(max_length=4)
-    return EncoderDecoderCaptioner(encoder=encoder, decoder=decoder.eval(), vocabulary=vocabulary, decoding=decoding)
+    config = {"name": model, "embedding_size": 6, "hidden_size": 7, **settings}
+    encoder = {"name": "precomputed", "feature_size": 8, "source": "a test"}
+    return random_captioner(encoder, config, words.split(), seed=3, std=0.7, max_length=4)
 
 
 def by_hand(decoder: Decoder, features: Features, image: int, ids: list[int]) -> list[float]:
@@ -106,9 +100,9 @@ def test_a_stage_has_log_probabilities_of_its_own(features: Features) -> None:
 
 
 def test_of_photos_they_are_those_of_their_features_whatever_the_batches(
-    tiny_checkpoint: Path, photos: list[Path]
+    captioner: EncoderDecoderCaptioner, photos: list[Path]
 ) -> None:
-    captioner, photos = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu"), photos[:5]
+    photos = photos[:5]
     texts = ["a red circle", ["two stars", "a red circle"], "a blue square", "", "an unheard word"]
     results = captioner.logprobs(photos, texts, batch_size=2)
     assert [len(one) for one in results] == [1, 2, 1, 1, 1]
@@ -123,8 +117,9 @@ def test_of_photos_they_are_those_of_their_features_whatever_the_batches(
     assert unknown.word == "zebra" and unknown.logprob == captioner.logprobs(photos[0], "qwertz")[0].words[0].logprob
 
 
-def test_what_does_not_fit_is_refused(tiny_checkpoint: Path, photos: list[Path], features: Features) -> None:
-    captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu")
+def test_what_does_not_fit_is_refused(
+    captioner: EncoderDecoderCaptioner, tiny_checkpoint: Path, photos: list[Path], features: Features
+) -> None:
     for texts in (["a"] * 2, ["a"] * 4):
         with pytest.raises(UsageError, match="not as many entries of texts as photos; give an entry for each photo"):
             captioner.logprobs(photos[:3], texts)
@@ -158,8 +153,7 @@ def test_weights_that_overflow_are_a_sentence(model: str, value: float, features
         captioner.logprobs_features(features, ["a b", "c"])
 
 
-def test_what_it_is_and_what_it_can_do(tiny_checkpoint: Path) -> None:
-    captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
+def test_what_it_is_and_what_it_can_do(captioner: EncoderDecoderCaptioner, tiny_checkpoint: Path) -> None:
     about, abilities = captioner.about, captioner.abilities
     assert about.name == "sat" and about.library.startswith("showtell ")
     assert about.folder == tiny_checkpoint and about.source == str(tiny_checkpoint) and about.revision is None

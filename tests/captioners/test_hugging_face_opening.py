@@ -25,14 +25,9 @@ from tests.captioners.tiny_transformers import build, photo
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("blip", tmp_path_factory.mktemp("whole") / "blip")
-
-
 @pytest.fixture
-def folder(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(whole, tmp_path / "blip"))
+def folder(tiny_blip: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_blip, tmp_path / "blip"))
 
 
 def refused(folder: Path, sentence: str) -> None:
@@ -106,14 +101,14 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
 ]  # fmt: skip
 
 
-def test_what_cannot_be_opened_is_a_sentence(whole: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_opened_is_a_sentence(tiny_blip: Path, tmp_path: Path) -> None:
     for number, (change, sentence) in enumerate(REFUSED):
-        folder = Path(shutil.copytree(whole, tmp_path / str(number) / "blip"))
+        folder = Path(shutil.copytree(tiny_blip, tmp_path / str(number) / "blip"))
         change(folder)
         refused(folder, sentence)
 
 
-def test_code_of_a_repository_is_never_run(whole: Path, tmp_path: Path) -> None:
+def test_code_of_a_repository_is_never_run(tiny_blip: Path, tmp_path: Path) -> None:
     """Whatever file names it: `AutoProcessor` of transformers 5.23 runs it even with trust_remote_code=False."""
     code = {"AutoConfig": "mine.Config", "AutoImageProcessor": "mine.P", "AutoProcessor": "mine.P"}
     escaped = json.dumps({"image_processor_type": "E", "auto_map": code}).replace("auto_map", "a\\u0075to_map")
@@ -129,7 +124,7 @@ def test_code_of_a_repository_is_never_run(whole: Path, tmp_path: Path) -> None:
             ("part.json", lambda folder: (folder / "a").mkdir() or edit("a/part.json", auto_map=code)(folder)),
         )
     ):
-        folder = Path(shutil.copytree(whole, tmp_path / str(number) / "blip"))
+        folder = Path(shutil.copytree(tiny_blip, tmp_path / str(number) / "blip"))
         (folder / "mine.py").write_text(f"open({str(witness)!r}, 'w')\nclass Config: pass\nclass P: pass\n")
         change(folder)
         refused(
@@ -224,24 +219,24 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def put_into_cache(cache: Path, whole: Path, reference: str = "main") -> Path:
+def put_into_cache(cache: Path, tiny_blip: Path, reference: str = "main") -> Path:
     repository = cache / "models--someone--captioner"
     for name in (reference, "refs/pr/7"):
         file = repository / "refs" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(COMMIT)
-    return Path(shutil.copytree(whole, repository / "snapshots" / COMMIT))
+    return Path(shutil.copytree(tiny_blip, repository / "snapshots" / COMMIT))
 
 
-def test_a_repository_in_the_local_cache(cache: Path, whole: Path) -> None:
-    put_into_cache(cache, whole)
+def test_a_repository_in_the_local_cache(cache: Path, tiny_blip: Path) -> None:
+    put_into_cache(cache, tiny_blip)
     for revision in ("", f"@{COMMIT}", "@main", "@refs/pr/7"):
         name = f"someone/captioner{revision}"
         about = Captioner.from_pretrained(name, "cpu").about
         assert (about.name, about.source, about.revision) == ("someone/captioner", name, COMMIT)
 
 
-def test_without_a_network_the_files_are_named(cache: Path, whole: Path) -> None:
+def test_without_a_network_the_files_are_named(cache: Path, tiny_blip: Path) -> None:
     def sentence(name: str) -> str:
         with pytest.raises(CheckpointError) as caught:
             Captioner.from_pretrained(name, "cpu")
@@ -253,14 +248,14 @@ def test_without_a_network_the_files_are_named(cache: Path, whole: Path) -> None
         "(HF_HUB_OFFLINE is set).\n  Where there is a network: hf download someone/captioner --revision v2 --local-dir "
         "FOLDER; then give FOLDER in its place."
     )
-    snapshot = put_into_cache(cache, whole)
+    snapshot = put_into_cache(cache, tiny_blip)
     (snapshot / "tokenizer.json").unlink()
     message = sentence("someone/captioner")
     assert "lacks tokenizer.json (or another file of its tokenizer) in the local cache, and the" in message
     (snapshot / "model.safetensors").unlink()
     assert "lacks model.safetensors, tokenizer.json" in sentence("someone/captioner")
     # A folder that has the files works.
-    assert Captioner.from_pretrained(whole, "cpu").about.revision is None
+    assert Captioner.from_pretrained(tiny_blip, "cpu").about.revision is None
 
 
 def test_nothing_is_sent_while_a_folder_is_used(
@@ -285,9 +280,9 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
 
 
-def test_it_says_how_transformers_is_installed(whole: Path) -> None:
+def test_it_says_how_transformers_is_installed(tiny_blip: Path) -> None:
     blocked = "import sys; sys.modules['transformers'] = None; from showtell.cli import main; "
-    result = run(f"{blocked}main(['caption', {str(whole)!r}, 'photo.jpg'])")
+    result = run(f"{blocked}main(['caption', {str(tiny_blip)!r}, 'photo.jpg'])")
     assert result.returncode == 2
     assert (
         'is a model of transformers, which is not installed: pip install "peft>=0.17" "transformers>=5.19".'

@@ -51,11 +51,8 @@ class Learner:
     """A tiny captioner with adapters, and a batch of two photos with two captions each."""
 
     def __init__(
-        self,
-        folder: Path,
-        config: TransformersConfig | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
+        self, folder: Path, config: TransformersConfig | None = None, dtype: torch.dtype = torch.float32,
+    ) -> None:  # fmt: skip
         self.captioner: Any = Captioner.from_pretrained(folder, "cpu")
         torch.manual_seed(1)
         adapt(self.captioner, config or TransformersConfig())

@@ -13,16 +13,14 @@ from showtell import UsageError
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.captions import ModelExplanation
 from showtell.datasets import open_dataset
-from showtell.decoding import DecodingConfig
 from showtell.errors import DataError
-from showtell.features import build_encoder, encoder_config
 from showtell.features.extraction import extract
 from showtell.features.precision import fastest_precision
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import FeatureStore, ImageFeatures, StoredImage, StoreInfo, StoreWriter
-from showtell.models import MODELS, build_decoder
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
+from tests.toys import random_captioner
 
 GRID = {"name": "small_cnn", "image_size": 48, "widths": [8, 16]}
 REGIONS = {
@@ -32,17 +30,10 @@ REGIONS = {
 }  # fmt: skip
 
 
-def captioner_of(encoder: dict[str, Any], data: Path, model: str = "sat") -> EncoderDecoderCaptioner:
+def captioner_of(encoder: dict[str, Any], data: Path) -> EncoderDecoderCaptioner:
     words = [tokenize(text) for record in open_dataset(data).split("train") for text in record.captions]
-    vocabulary = Vocabulary.build(words)
-    torch.manual_seed(0)
-    built = build_encoder(encoder_config(encoder)).eval()
-    config = MODELS[model][0].model_validate({"name": model, "embedding_size": 12, "hidden_size": 12})
-    decoder = build_decoder(config, feature_size=built.feature_size, vocabulary_size=len(vocabulary))
-    for weight in decoder.parameters():
-        torch.nn.init.normal_(weight, std=0.5)
-    decoding = DecodingConfig(num_beams=3, max_length=7)
-    return EncoderDecoderCaptioner(encoder=built, decoder=decoder.eval(), vocabulary=vocabulary, decoding=decoding)
+    model = {"name": "sat", "embedding_size": 12, "hidden_size": 12}
+    return random_captioner(encoder, model, Vocabulary.build(words), num_beams=3, max_length=7)
 
 
 def test_an_encoder_computes_in_bf16_if_told_and_whatever_depends_on_it_says_so(
@@ -138,12 +129,9 @@ def test_regions_have_the_categories_of_the_store_and_attributes_in_front(tiny_s
     assert len(colours) > 2  # the picture in place of the photo is not empty: it has outlines and a text
 
 
-def test_a_captioner_that_reads_no_features_says_so(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    from tests.captioners.tiny_transformers import build
-
+def test_a_captioner_that_reads_no_features_says_so(tiny_blip: Path, tmp_path: Path) -> None:
     store = precomputed_store(tmp_path / "store", {"7": ImageFeatures(VECTORS)})
-    captioner = Captioner.from_pretrained(build("blip", tmp_path / "blip"), "cpu")
+    captioner = Captioner.from_pretrained(tiny_blip, "cpu")
     for ask in (captioner.caption, captioner.explain, captioner.prepare):
         with pytest.raises(UsageError, match="looks at photos itself and reads no features from a store; give it"):
             ask(StoredImage(store, "7"))

@@ -7,12 +7,12 @@ import io
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-from showtell.captioners import Captioner
 from showtell.cli import main
 from showtell.cli.caption import Format
 from showtell.cli.caption_formats import WRITERS
@@ -36,6 +36,14 @@ def run(capsys: Captured, *arguments: object) -> tuple[int, str, str]:
         status = int(ended.code or 0)
     captured = capsys.readouterr()
     return status, captured.out, captured.err
+
+
+def copied(photos: list[Path], folder: Path, name: Callable[[int], str]) -> Path:
+    """A folder with copies of photos, under names by their numbers."""
+    for number, photo in enumerate(photos):
+        (folder / name(number)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(photo, folder / name(number))
+    return folder
 
 
 def loaded(text: str) -> Any:
@@ -114,10 +122,7 @@ def test_unknown_words_are_told_and_never_written_to_train_on(capsys, tiny_check
     settings = json.loads((plain / "config.json").read_text())
     settings["decoding"]["no_unknown"] = False
     (plain / "config.json").write_text(json.dumps(settings))
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    for photo in photos:
-        shutil.copy(photo, folder)
+    folder = copied(photos, tmp_path / "photos", "{}.png".format)
     sampled = ["--search", "sample", "--num-return-sequences", 20]
     assert "<unknown>" in run(capsys, "caption", plain, folder, *sampled)[1]
     for option in (["--format", "sidecar"], ["--format", "corrections", "--out", folder / "captions.csv"]):
@@ -126,9 +131,8 @@ def test_unknown_words_are_told_and_never_written_to_train_on(capsys, tiny_check
     assert len(written) == 5 and not any("<unknown>" in path.read_text("utf-8") for path in written)
 
 
-def test_alternative_texts_as_a_table_and_to_paste(capsys, tiny_checkpoint, photos, tmp_path):
+def test_alternative_texts_as_a_table_and_to_paste(capsys, tiny_checkpoint, photos, tmp_path, captioner):
     """The captioner of the tests has no calibration, so --accept-above says which captions are too doubtful."""
-    captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
     made = {photo: captioner.caption(photo, no_unknown=True)[0] for photo in photos}
     least = sorted(caption.confidence for caption in made.values())[1] + 1e-9
     texts = {photo: alt_text(one.text) if one.confidence >= least else "" for photo, one in made.items()}

@@ -19,7 +19,7 @@ from showtell.cli.caption_formats import WRITERS, FormatOptions
 from showtell.cli.caption_journal import open_journal
 from showtell.datasets import open_dataset, read_dataset
 from showtell.errors import DataError
-from tests.cli.test_caption import run
+from tests.cli.test_caption import copied, run
 from tests.toys import room_for
 
 
@@ -138,14 +138,10 @@ def test_standard_input_names_the_photos(capsys, tiny_checkpoint, photos, monkey
 
 @pytest.fixture
 def album(photos, tmp_path) -> Path:
-    for number, photo in enumerate(photos[:6]):
-        copy = tmp_path / "album" / ("sea" if number % 2 else "") / f"photo, {number}.png"
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(photo.read_bytes())
-    return tmp_path / "album"
+    return copied(photos[:6], tmp_path / "album", lambda number: f"{'sea/' * (number % 2)}photo, {number}.png")
 
 
-def test_corrections_are_a_dataset(capsys, tiny_checkpoint, album):
+def test_corrections_are_a_dataset(capsys, tiny_checkpoint, album, captioner):
     """Caption and correct: what a person does, with the table edited as a spreadsheet would."""
     table = album / "corrections.csv"
     given = ["caption", tiny_checkpoint, album, "--format", "corrections", "--out", table]
@@ -159,7 +155,6 @@ def test_corrections_are_a_dataset(capsys, tiny_checkpoint, album):
     ]
     sure = [float(row["confidence"]) for row in rows]
     assert sure == sorted(sure)
-    captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
     for row in rows:
         best = captioner.caption(album / row["image"])[0]
         assert row["caption"] == best.text
@@ -183,10 +178,9 @@ def test_corrections_are_a_dataset(capsys, tiny_checkpoint, album):
 
 
 def test_sure_captions_are_marked_to_train_on_and_the_others_are_left_to_a_person(
-    capsys, tiny_checkpoint, tiny_scenes, tmp_path
+    capsys, tiny_checkpoint, tiny_scenes, tmp_path, captioner
 ):
     photos = tiny_scenes / "images"
-    captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
     captions = {path.name: made for path, made in captioner.caption_photos(sorted(photos.iterdir()))}
     confidences = sorted(made[0].confidence for made in captions.values())
     least = (confidences[19] + confidences[20]) / 2  # two thirds of 60 are surer
@@ -236,20 +230,8 @@ def test_names_and_words_fill_no_second_row_and_do_nothing_to_a_terminal(style):
 
 
 FORMULAS = [
-    "=HYPERLINK(1)",
-    "+1",
-    "-1+2",
-    "@SUM(A1)",
-    "'=1",
-    "''-1",
-    "\t=1",
-    "'quoted'",
-    "a = b",
-    "'",
-    "'a",
-    "-",
-    "a-b",
-]
+    "=HYPERLINK(1)", "+1", "-1+2", "@SUM(A1)", "'=1", "''-1", "\t=1", "'quoted'", "a = b", "'", "'a", "-", "a-b",
+]  # fmt: skip
 
 
 def test_a_table_holds_no_formulas_and_is_read_as_it_was_meant(tmp_path):

@@ -6,20 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
-from tests.cli.test_caption import run
+from tests.cli.test_caption import copied, run
 
 
 @pytest.fixture
-def album(tiny_scenes: Path, tmp_path: Path) -> Path:
+def album(photos: list[Path], tmp_path: Path) -> Path:
     """Twelve photos, one of them in a folder for validation."""
-    folder = tmp_path / "album"
-    for number, photo in enumerate(sorted((tiny_scenes / "images").iterdir())[:12]):
-        copy = folder / ("val" if number == 3 else "") / f"{number}.png"
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(photo.read_bytes())
-    return folder
+    return copied(photos[:12], tmp_path / "album", lambda number: "val/3.png" if number == 3 else f"{number}.png")
 
 
 def texts_of(folder: Path) -> dict[str, str]:
@@ -30,22 +24,21 @@ def texts_of(folder: Path) -> dict[str, str]:
     }
 
 
-def test_a_folder_with_its_texts_is_a_dataset(capsys, tiny_checkpoint, album):
+def test_a_folder_with_its_texts_is_a_dataset(capsys, tiny_checkpoint, album, captioner):
     status, out, err = run(capsys, "caption", tiny_checkpoint, album, "--format", "sidecar")
     assert (status, out) == (0, "")
     assert err.endswith("\nshowtell: 12 files are written beside their photos.\n")
-    captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
     records = {record.path: record for record in open_dataset(album).records}
     assert len(records) == 12 and records[album / "val" / "3.png"].split == "val"
     for path, record in records.items():
         assert record.captions == (captioner.caption(path)[0].text,)
 
 
-def test_a_text_for_an_image_generator_has_its_prefix_suffix_and_extension(capsys, tiny_checkpoint, album):
+def test_a_text_for_an_image_generator_has_its_prefix_suffix_and_extension(capsys, tiny_checkpoint, album, captioner):
     """The options of kohya's scripts, by their names."""
     given = ["--caption-extension", ".caption", "--caption-prefix", "sks, ", "--caption-suffix", ", photo"]
     assert run(capsys, "caption", tiny_checkpoint, album / "0.png", "--format", "sidecar", *given)[0] == 0
-    text = Captioner.from_pretrained(tiny_checkpoint, device="cpu").caption(album / "0.png")[0].text
+    text = captioner.caption(album / "0.png")[0].text
     assert (album / "0.caption").read_text() == f"sks, {text}, photo\n"
     assert texts_of(album) == {}
 
@@ -93,8 +86,7 @@ def test_photos_that_cannot_have_a_text_are_named(capsys, tiny_checkpoint, album
     assert (album / "1.txt").exists()
 
 
-def test_only_sure_captions_are_written_on_request(capsys, tiny_checkpoint, album):
-    captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
+def test_only_sure_captions_are_written_on_request(capsys, tiny_checkpoint, album, captioner):
     photos = sorted(album.rglob("*.png"))
     sure = {path: captioner.caption(path)[0].confidence for path in photos}
     least = sorted(sure.values())[6]

@@ -18,7 +18,7 @@ from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.images import xmp
 from showtell.text.alt_text import alt_text
-from tests.cli.test_caption import run
+from tests.cli.test_caption import copied, run
 
 OURS = (xmp.CAPTION, xmp.CAPTIONER, xmp.CONFIDENCE, xmp.IS_CALIBRATED, xmp.WRITER, xmp.DESCRIPTION, xmp.ALT_TEXT)
 HEAD = '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
@@ -42,11 +42,8 @@ SIDECARS = {
     "no xmpmeta": '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description/></rdf:RDF>',
 }
 VALUES = {
-    xmp.DESCRIPTION: 'a <dog> & "cat"',
-    xmp.ALT_TEXT: "A dog.",
-    xmp.CAPTION: 'a <dog> & "cat"',
-    xmp.WRITER: "captioner",
-}
+    xmp.DESCRIPTION: 'a <dog> & "cat"', xmp.ALT_TEXT: "A dog.", xmp.CAPTION: 'a <dog> & "cat"', xmp.WRITER: "captioner",
+}  # fmt: skip
 
 
 def without_ours(content: bytes) -> bytes:
@@ -137,12 +134,8 @@ def test_bad_sidecars_are_named_and_kept_and_the_others_are_written(capsys, tiny
 
 
 @pytest.fixture
-def album(tiny_scenes: Path, tmp_path: Path) -> Path:
-    for number, photo in enumerate(sorted((tiny_scenes / "images").iterdir())[:40]):
-        copy = tmp_path / "album" / ("sea" if number % 2 else "") / f"{number}.png"
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(photo.read_bytes())
-    return tmp_path / "album"
+def album(photos: list[Path], tmp_path: Path) -> Path:
+    return copied(photos[:40], tmp_path / "album", lambda number: f"{'sea/' * (number % 2)}{number}.png")
 
 
 def test_a_folder_goes_to_sidecars_and_edits_come_back_to_train_on(capsys, tiny_checkpoint, album):

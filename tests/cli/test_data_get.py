@@ -17,10 +17,8 @@ def test_the_list_names_every_address_licence_and_checksum(capsys: Captured) -> 
             assert all(url in out for url in archive.urls) and str(archive.digest) in out
     status, out, _ = run(capsys, "data", "get", "coco", "--list", "--json")
     assert [archive["target"] for archive in json.loads(out)["coco"]["archives"]] == [
-        "dataset_coco.json",
-        "train2014",
-        "val2014",
-    ]
+        "dataset_coco.json", "train2014", "val2014",
+    ]  # fmt: skip
 
 
 def test_the_licence_is_shown_before_anything_is_fetched(

@@ -12,20 +12,18 @@ import pytest
 from pydantic import Field
 from settings_tables import rows
 
-from showtell.captioners import Captioner, EncoderDecoderCaptioner
+from showtell.captioners import Captioner
 from showtell.cli.decoding_options import Decoding
 from showtell.cli.settings_options import option_name, with_settings_options
 from showtell.decoding import SEARCHES, DecodingConfig
 from showtell.errors import UsageError
-from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
-from showtell.models.nic import NicConfig, NicDecoder
-from showtell.text.vocabulary import Vocabulary
 from tests.cli.test_caption import run
+from tests.toys import random_captioner
 
 
 @pytest.fixture
-def photo(tiny_scenes: Path) -> Path:
-    return min((tiny_scenes / "images").iterdir())
+def photo(photos: list[Path]) -> Path:
+    return photos[0]
 
 
 @pytest.fixture
@@ -140,24 +138,12 @@ def test_attention_is_a_row_for_each_word_and_says_where(caption, tiny_checkpoin
     assert "attention" not in caption()[0]
 
 
-def blind(folder: Path, tiny_checkpoint: Path, words: list[str] | None = None) -> Path:
-    """A checkpoint of a model without attention."""
-    tiny = Captioner.from_pretrained(tiny_checkpoint)
-    vocabulary = tiny.vocabulary if words is None else Vocabulary(words)
-    EncoderDecoderCaptioner(
-        encoder=SmallCnn(SmallCnnConfig(image_size=48, widths=(8, 16))),
-        decoder=NicDecoder(
-            NicConfig(embedding_size=8, hidden_size=8), feature_size=16, vocabulary_size=len(vocabulary)
-        ),
-        vocabulary=vocabulary,
-        decoding=DecodingConfig(max_length=6),
-    ).save_pretrained(folder)
-    return folder
-
-
-def test_a_model_without_attention_says_so_and_leaves_nothing(capsys, tiny_checkpoint, photo, tmp_path):
-    folder = blind(tmp_path / "nic", tiny_checkpoint)
-    status, printed, err = run(capsys, "caption", folder, photo, "--attention", "--out", tmp_path / "out.json")
+def test_a_model_without_attention_says_so_and_leaves_nothing(capsys, photo, tmp_path):
+    encoder, model = {"name": "small_cnn", "image_size": 48}, {"name": "nic", "embedding_size": 8, "hidden_size": 8}
+    random_captioner(encoder, model, ["a", "star"]).save_pretrained(tmp_path / "nic")
+    status, printed, err = run(
+        capsys, "caption", tmp_path / "nic", photo, "--attention", "--out", tmp_path / "out.json"
+    )
     assert (status, printed) == (2, "")
     assert "\nshowtell: This captioner has no attention to show" in err
     assert not list(tmp_path.glob("out.json*"))

@@ -18,17 +18,13 @@ from showtell.captioners.occlusion import OCCLUSION_METHODS
 from showtell.cli.explain import OcclusionMethod
 from showtell.datasets import open_dataset
 from showtell.decoding import teacher_forced
-from tests.cli.test_caption import run
+from tests.cli.test_caption import copied, run
 
 
 @pytest.fixture
 def photos(photos: list[Path], tmp_path: Path) -> Path:
     """A folder of three photos."""
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    for path in photos[:3]:
-        shutil.copy(path, folder)
-    return folder
+    return copied(photos[:3], tmp_path / "photos", "{}.png".format)
 
 
 def test_json_is_that_of_python(capsys, tiny_checkpoint, photos):

@@ -10,17 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.datasets import CaptionRecord, open_dataset
-from showtell.decoding import DecodingConfig
-from showtell.features import build_encoder, encoder_config
 from showtell.features.foreign import convert
-from showtell.models.updown import UpDownConfig, UpDownDecoder
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 from tests.cli.test_caption import run
+from tests.toys import random_captioner
 
 SIZE = 5  # of a feature vector
 
@@ -45,17 +42,9 @@ def write_foreign(records: tuple[CaptionRecord, ...], path: Path) -> Path:
 
 def captioner_of(records: tuple[CaptionRecord, ...]) -> EncoderDecoderCaptioner:
     vocabulary = Vocabulary.build(tokenize(text) for record in records for text in record.captions)
-    torch.manual_seed(0)
-    decoder = UpDownDecoder(
-        UpDownConfig(embedding_size=8, hidden_size=8, attention_size=8),
-        feature_size=SIZE,
-        vocabulary_size=len(vocabulary),
-    )
-    for weight in decoder.parameters():
-        torch.nn.init.normal_(weight, std=0.5)
-    encoder = build_encoder(encoder_config({"name": "precomputed", "feature_size": SIZE, "source": "tsv"}))
-    decoding = DecodingConfig(num_beams=2, max_length=6)
-    return EncoderDecoderCaptioner(encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=decoding)
+    encoder = {"name": "precomputed", "feature_size": SIZE, "source": "tsv"}
+    model = {"name": "updown", "embedding_size": 8, "hidden_size": 8, "attention_size": 8}
+    return random_captioner(encoder, model, vocabulary, num_beams=2, max_length=6)
 
 
 @pytest.fixture(scope="module")
@@ -139,26 +128,20 @@ def test_images_of_a_dataset_that_the_store_lacks_are_named(
 
 
 def test_a_captioner_that_reads_no_features_is_compared_by_its_photos(
-    made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any
+    made: Path, tiny_scenes: Path, tiny_blip: Path, capsys: Any
 ) -> None:
-    pytest.importorskip("transformers")
-    from tests.captioners.tiny_transformers import build
-
     checkpoint, store = made / "tsv-checkpoint", made / "tsv"
-    blip, photo = build("blip", tmp_path / "blip"), tiny_scenes / "images" / "000007.png"
-    status, out, err = run(capsys, "explain", checkpoint, photo, "--against", blip, "--features", store)
+    photo = tiny_scenes / "images" / "000007.png"
+    status, out, err = run(capsys, "explain", checkpoint, photo, "--against", tiny_blip, "--features", store)
     assert status == 0 and f"blip does not read the features in {store}; it looks at the photos." in err
     (explained,) = json.loads(out)
-    alone = json.loads(run(capsys, "explain", blip, photo)[1])[0]["models"][0]["captions"][0]["text"]
-    own = json.loads(run(capsys, "explain", checkpoint, "7", "--features", store)[1])[0]
-    assert [model["captions"][0]["text"] for model in explained["models"]] == [
-        own["models"][0]["captions"][0]["text"],
-        alone,
-    ]
-    both = [checkpoint, blip, tiny_scenes, "--split", "val", "--metrics", "bleu", "--features", store, "--json"]
+    alone = [["explain", checkpoint, "7", "--features", store], ["explain", tiny_blip, photo]]
+    models = [json.loads(run(capsys, *command)[1])[0]["models"][0] for command in alone]
+    assert [model["captions"] for model in explained["models"]] == [model["captions"] for model in models]
+    both = [checkpoint, tiny_blip, tiny_scenes, "--split", "val", "--metrics", "bleu", "--features", store, "--json"]
     status, out, err = run(capsys, "evaluate", *both)
     assert status == 0 and "blip does not read the features" in err
-    status, _, err = run(capsys, "caption", blip, "7", "--features", store)
+    status, _, err = run(capsys, "caption", tiny_blip, "7", "--features", store)
     assert status == 2 and "looks at photos itself and reads no features from a store; give it photos." in err
 
 

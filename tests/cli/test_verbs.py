@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from showtell import __version__
 from showtell.cli import main
 from showtell.cli.app import VERBS, make_app
 from showtell.errors import one_line, printable
@@ -97,10 +96,6 @@ def test_a_missing_argument_says_what_it_is_and_how_to_get_it(capsys):
         "showtell train wrote; a model of transformers, as a folder or owner/name[@revision] on the Hub; or "
         "openai:URL#MODEL, a model on a server. See showtell caption --help.\n"
     )
-
-
-def test_the_version(capsys):
-    assert run(capsys, "--version") == (0, f"showtell {__version__}\n", "")
 
 
 # --- text for terminals ---

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,14 +53,19 @@ def in_folders(tmp_path: Path, rows: Iterable[Row]) -> Iterator[tuple[Path, Row]
         yield folder, row
 
 
-def write_table(folder: Path, text: str, photos: str = "", name: str = "captions.csv") -> Path:
-    """A table of captions, with photos of the names given (parted by spaces)."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write_files(folder: Path, files: Mapping[str, str | bytes], photos: str = "") -> None:
+    """Files by their names, with photos of the names given (parted by spaces)."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     for photo in photos.split():
         write_photo(folder / photo)
-    file = folder / name
-    file.write_bytes(text.encode())
-    return file
+
+
+def write_table(folder: Path, text: str, photos: str = "", name: str = "captions.csv") -> Path:
+    """A table of captions, with photos of the names given (parted by spaces)."""
+    write_files(folder, {name: text}, photos)
+    return folder / name
 
 
 def sentences(path: Path) -> tuple[list[str], list[str]]:

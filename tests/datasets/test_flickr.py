@@ -4,20 +4,13 @@ from pathlib import Path
 import pytest
 
 from showtell.datasets import read_dataset
-from tests.datasets.makers import in_folders, sentences, write_photo
+from tests.datasets.makers import in_folders, sentences, write_files
 
+PHOTOS = "a.jpg b.jpg"
 TOKEN = "a.jpg#0\tA dog , running .\na.jpg#1\tA dog .\nb.jpg#0\tA cat .\n"
 COMMA = "image,caption\na.jpg,A dog , running .\na.jpg,A dog .\nb.jpg,A cat .\n"
 BAR = "image_name| comment_number| comment\na.jpg| 0| A dog , running .\na.jpg| 1   A dog .\nb.jpg| 0| A cat .\n"
 LISTS = {"Flickr_8k.trainImages.txt": "a.jpg\n", "Flickr_8k.devImages.txt": "b.jpg\n"}
-
-
-def write(folder: Path, files: dict[str, str], photos: str = "a.jpg b.jpg") -> None:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(text.encode())
-    for photo in photos.split():
-        write_photo(folder / photo)
 
 
 FORMS_AND_LAYOUTS_0 = [
@@ -38,7 +31,7 @@ def test_forms_and_layouts(tmp_path: Path) -> None:
         itertools.product(["Flicker8k_Dataset", "Images", "flickr30k-images", "images", "."], FORMS_AND_LAYOUTS_0),
     ):
         lists = {str(Path(name).parent / file): content for file, content in LISTS.items()}
-        write(folder, {name: text, **lists}, f"{photos}/a.jpg {photos}/b.jpg")
+        write_files(folder, {name: text, **lists}, f"{photos}/a.jpg {photos}/b.jpg")
         for path in (folder, folder / name):
             dataset = read_dataset(path)
             assert (dataset.format, dataset.problems, dataset.warnings) == ("flickr", (), ())
@@ -50,14 +43,14 @@ def test_forms_and_layouts(tmp_path: Path) -> None:
 
 
 def test_plain_captions_are_preferred_and_the_lemmatised_read_when_named(tmp_path: Path) -> None:
-    write(tmp_path, {"F.token.txt": TOKEN, "F.lemma.token.txt": TOKEN.replace("running", "run"), **LISTS})
+    write_files(tmp_path, {"F.token.txt": TOKEN, "F.lemma.token.txt": TOKEN.replace("running", "run"), **LISTS}, PHOTOS)
     assert read_dataset(tmp_path).records[0].captions[0] == "A dog , running ."
     assert read_dataset(tmp_path / "F.lemma.token.txt").records[0].captions[0] == "A dog , run ."
 
 
 def test_images_in_no_list_are_left_out_and_unknown_ones_said(tmp_path: Path) -> None:
     text = TOKEN + "a.jpg.1#0\tA dog .\n"
-    write(tmp_path, {"Flickr8k.token.txt": text, "Flickr_8k.testImages.txt": "b.jpg\nc.jpg\n"})
+    write_files(tmp_path, {"Flickr8k.token.txt": text, "Flickr_8k.testImages.txt": "b.jpg\nc.jpg\n"}, PHOTOS)
     assert read_dataset(tmp_path).splits == {"test": 1}
     assert sentences(tmp_path) == (
         [],
@@ -77,7 +70,7 @@ MISTAKES = [
 
 def test_mistakes(tmp_path: Path) -> None:
     for folder, (content, problem) in in_folders(tmp_path, MISTAKES):
-        write(folder, {"captions.token": content, **LISTS})
+        write_files(folder, {"captions.token": content, **LISTS}, PHOTOS)
         assert sentences(folder)[0] == [problem]
 
 

@@ -3,7 +3,7 @@ import json
 from pathlib import Path
 
 from showtell.datasets import read_dataset
-from tests.datasets.makers import in_folders, sentences, write_photo
+from tests.datasets.makers import in_folders, sentences, write_table
 
 A = {"image": "a.jpg", "captions": ["A dog.", "A dog, running."], "split": "train"}
 B = {"image": "b.jpg", "caption": "A cat.", "split": "dev"}
@@ -11,12 +11,9 @@ B = {"image": "b.jpg", "caption": "A cat.", "split": "dev"}
 
 def write(folder: Path, *entries: object, name: str = "captions.jsonl", photos: str = "a.jpg b.jpg") -> Path:
     """Entries as JSON lines, those that are texts as they are; or as a list for a name with .json."""
-    file = folder / name
     lines = [entry if isinstance(entry, str) else json.dumps(entry) for entry in entries]
-    file.write_text("\n".join(lines) if name != "captions.json" else f"[{', '.join(lines)}]")
-    for photo in photos.split():
-        write_photo(folder / photo)
-    return file
+    text = "\n".join(lines) if name != "captions.json" else f"[{', '.join(lines)}]"
+    return write_table(folder, text, photos, name)
 
 
 def test_lines_and_lists(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from showtell.datasets import Box, coco, read_dataset
-from tests.datasets.makers import captioned, in_folders, listed, sentences, write_coco, write_photo
+from tests.datasets.makers import captioned, in_folders, listed, sentences, write_coco, write_table
 
 
 def image(name: str, split: object = "train", *captions: object, **more: object) -> dict[str, Any]:
@@ -16,12 +16,7 @@ def image(name: str, split: object = "train", *captions: object, **more: object)
 
 
 def write(folder: Path, *images: object, name: str = "dataset_mine.json", photos: str = "", **more: object) -> Path:
-    file = folder / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"images": images, **more}))
-    for photo in photos.split():
-        write_photo(folder / photo)
-    return file
+    return write_table(folder, json.dumps({"images": images, **more}), photos, name)
 
 
 def test_layouts(tmp_path: Path) -> None:

@@ -66,6 +66,28 @@ def test_files_that_are_no_datasets(tmp_path: Path) -> None:
         assert refusal(folder / name) == expected
 
 
+LATIN = {
+    "captions.csv": ("CSV", "photo,caption\n001.png,Un gar\u00e7on\n"),
+    "captions.jsonl": ("JSON lines", '{"image": "001.png", "caption": "A."}\n{"image": "b", "caption": "\u00e7"}'),
+    "Flickr8k.token.txt": ("text", "001.png#0\tA boy .\n001.png#1\tUn gar\u00e7on .\n"),
+}
+
+
+def test_text_that_is_not_utf_8_is_refused_with_its_line(tmp_path: Path) -> None:
+    for folder, (name, (form, text)) in in_folders(tmp_path, LATIN.items()):
+        write_photo(folder / "001.png")
+        for encoding, ending in (
+            ("latin-1", f"is not in UTF-8: line 2 cannot be read; save it as {form} in UTF-8."),
+            ("utf-16", f"is in UTF-16; save it as {form} in UTF-8."),
+        ):
+            (folder / name).write_bytes(text.encode(encoding))
+            try:
+                problem = sentences(folder / name)[0][0]
+            except DataError as error:
+                problem = str(error)
+            assert problem.endswith(ending), (name, encoding)
+
+
 def test_examples_are_datasets(tmp_path: Path) -> None:
     """Whoever imitates the example of a message gets a dataset without problems."""
     for folder, (name, file) in in_folders(tmp_path, EXAMPLE_FILES):

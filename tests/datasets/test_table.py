@@ -138,12 +138,9 @@ ROWS = st.lists(st.tuples(st.sampled_from(["a.jpg", "b.jpg", "ünï côde.png"])
 
 @settings(deadline=None)
 @given(
-    rows=ROWS,
-    delimiter=st.sampled_from(",;\t"),
-    end=st.sampled_from(["\n", "\r\n"]),
-    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
-    mark=st.sampled_from(["utf-8", "utf-8-sig"]),
-)
+    rows=ROWS, delimiter=st.sampled_from(",;\t"), end=st.sampled_from(["\n", "\r\n"]),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]), mark=st.sampled_from(["utf-8", "utf-8-sig"]),
+)  # fmt: skip
 def test_what_the_csv_module_writes_is_read_back(
     rows: list[tuple[str, str]], delimiter: str, end: str, quoting: int, mark: str
 ) -> None:

@@ -1,25 +1,14 @@
 from pathlib import Path
 
 from showtell.datasets import read_dataset
-from tests.datasets.makers import in_folders, sentences, write_photo
-
-
-def write(folder: Path, texts: dict[str, str | bytes], photos: str = "") -> None:
-    for name, text in texts.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    for photo in photos.split():
-        write_photo(folder / photo)
+from tests.datasets.makers import in_folders, sentences, write_files, write_photo
 
 
 def test_a_caption_a_line(tmp_path: Path) -> None:
     texts = {
-        "a.txt": "A dog.\n\n A dog, running. \r\n",
-        "b.TXT": "\ufeffEin Hund",
-        "c.d.txt": "A cat.",
-        "notes.txt": "!",
-    }
-    write(tmp_path, texts, "a.jpg b.png c.d.jpeg")
+        "a.txt": "A dog.\n\n A dog, running. \r\n", "b.TXT": "\ufeffEin Hund", "c.d.txt": "A cat.", "notes.txt": "!",
+    }  # fmt: skip
+    write_files(tmp_path, texts, "a.jpg b.png c.d.jpeg")
     dataset = read_dataset(tmp_path)
     assert (dataset.format, dataset.problems) == ("text_files", ())
     assert [(record.path.name, record.captions) for record in dataset.records] == [
@@ -34,7 +23,7 @@ def test_a_caption_a_line(tmp_path: Path) -> None:
 
 
 def test_folders_of_splits(tmp_path: Path) -> None:
-    write(tmp_path, {"train/a.txt": "A.", "validation/a.txt": "B.", "more/x.txt": "C."}, "train/a.jpg validation/a.jpg more/x.jpg")  # fmt: skip  # noqa: E501
+    write_files(tmp_path, {"train/a.txt": "A.", "validation/a.txt": "B.", "more/x.txt": "C."}, "train/a.jpg validation/a.jpg more/x.jpg")  # fmt: skip  # noqa: E501
     dataset = read_dataset(tmp_path)
     assert [(record.image_id, record.split, record.captions) for record in dataset.records] == [
         ("train/a.jpg", "train", ("A.",)),
@@ -44,7 +33,7 @@ def test_folders_of_splits(tmp_path: Path) -> None:
 
 
 def test_lists_choose_splits_unless_a_photo_has_their_name(tmp_path: Path) -> None:
-    write(tmp_path, {"a.txt": "A.", "b.txt": "B.", "val.txt": "a\n", "test.txt": "b.jpg\n"}, "a.jpg b.jpg")
+    write_files(tmp_path, {"a.txt": "A.", "b.txt": "B.", "val.txt": "a\n", "test.txt": "b.jpg\n"}, "a.jpg b.jpg")
     assert [record.split for record in read_dataset(tmp_path).records] == ["val", "test"]
     write_photo(tmp_path / "val.jpg")  # now val.txt has its captions
     assert [record.image_id for record in read_dataset(tmp_path).records] == ["b.jpg"]
@@ -64,12 +53,12 @@ MISTAKES = [
 
 def test_mistakes(tmp_path: Path) -> None:
     for folder, (texts, photos, problems, warnings) in in_folders(tmp_path, MISTAKES):
-        write(folder / "train", texts, photos)
+        write_files(folder / "train", texts, photos)
         assert sentences(folder) == (problems, warnings)
 
 
 def test_texts_that_cannot_be_read_are_named_together(tmp_path: Path) -> None:
     texts: dict[str, str | bytes] = {"b.txt": "garçon".encode("latin-1"), "c.txt": b"A\0"}
-    write(tmp_path / "train", {"a.txt": "A.", **texts}, "a.jpg b.jpg c.jpg")
+    write_files(tmp_path / "train", {"a.txt": "A.", **texts}, "a.jpg b.jpg c.jpg")
     (problem,), _ = sentences(tmp_path)
     assert problem.startswith("2 text files cannot be read: …/train/b.txt is not in UTF-8: line 1 ")

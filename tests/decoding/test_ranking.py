@@ -15,11 +15,9 @@ def plain(scores: torch.Tensor, k: int) -> list[list[int]]:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    size=st.integers(1, 3000),
-    k=st.integers(1, 12),
-    levels=st.sampled_from([2, 5, 50, 10**6]),
+    size=st.integers(1, 3000), k=st.integers(1, 12), levels=st.sampled_from([2, 5, 50, 10**6]),
     seed=st.integers(0, 10**6),
-)
+)  # fmt: skip
 def test_the_best_are_those_of_sorting_with_ties_to_the_lower_index(size, k, levels, seed):
     generator = torch.Generator().manual_seed(seed)
     scores = (torch.randint(-levels, levels, (3, size), generator=generator) / 7).float()

@@ -91,9 +91,7 @@ def test_every_walk_at_a_stage_is_that_of_the_stage_alone(stage):
 def test_an_unknown_stage_is_refused():
     decoder, tables, _ = several()
     for model, stage, stages in (
-        (decoder, 3, "stages 0 to 2"),
-        (decoder, -4, "stages 0 to 2"),
-        (tables[0], 1, "one stage, 0"),
-    ):
+        (decoder, 3, "stages 0 to 2"), (decoder, -4, "stages 0 to 2"), (tables[0], 1, "one stage, 0"),
+    ):  # fmt: skip
         with pytest.raises(UsageError, match=rf"^There is no stage {stage}: the model has {stages}\.$"):
             StageView(model, stage)

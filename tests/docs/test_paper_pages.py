@@ -69,11 +69,9 @@ def test_a_link_follows_its_line_and_is_refused_without_it(tmp_path: Path):
         "y = 2  # Gu et al. 2018, eq. 9: L\n"
     )
     lines = {
-        "Gu et al. 2018, eq. 8: q_i": 3,
-        "Xu et al. 2015, §4.2: z_t": 3,
-        "HACap §5.4: b": 3,
+        "Gu et al. 2018, eq. 8: q_i": 3, "Xu et al. 2015, §4.2: z_t": 3, "HACap §5.4: b": 3,
         "Gu et al. 2018, eq. 9: L": 4,
-    }
+    }  # fmt: skip
     for mark, line in lines.items():
         link = f'[a.py, line {line}](../src/showtell/a.py#L{line} "{mark}")'
         assert with_lines(f'[x](../src/showtell/a.py "{mark}")', tmp_path) == link

@@ -24,19 +24,11 @@ from showtell.models.stack import StackConfig, StackDecoder
 from showtell.types import PreparedBatch
 
 
-@pytest.fixture(scope="module")
-def captioner(tiny_checkpoint: Path) -> Captioner:
-    return Captioner.from_pretrained(tiny_checkpoint, device="cpu")
-
-
 def like(captioner: Captioner, decoder: torch.nn.Module) -> Captioner:
     """The same captioner with another decoder."""
     return EncoderDecoderCaptioner(
-        encoder=captioner.encoder,
-        decoder=decoder.eval(),
-        vocabulary=captioner.vocabulary,
-        decoding=captioner.decoding,
-    )
+        encoder=captioner.encoder, decoder=decoder.eval(), vocabulary=captioner.vocabulary, decoding=captioner.decoding,
+    )  # fmt: skip
 
 
 def walk(captioner: Captioner, photo: Path, caption: ExplainedCaption, stage: int | None = None) -> tuple:

@@ -8,36 +8,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from showtell.captioners import Captioner, EncoderDecoderCaptioner, occlusion
+from showtell.captioners import Captioner, occlusion
 from showtell.captioners.occlusion import (
     OCCLUSION_METHODS,
     fill_rectangle,
     occlude,
 )
-from showtell.decoding import DecodingConfig, StageView, teacher_forced
+from showtell.decoding import StageView, teacher_forced
 from showtell.errors import UsageError
-from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
-from showtell.models import MODELS
-from showtell.text.vocabulary import Vocabulary
 from showtell.types import EncodedBatch, Features, PreparedBatch
-from tests.toys import random_decoder
+from tests.toys import random_captioner
 
 WORDS = torch.tensor([[[1, 5, 4, 6, 2], [1, 7, 2, 0, 0]], [[1, 6, 6, 2, 0], [1, 0, 0, 0, 0]]])  # (2, 2, T + 1)
 
 
 def captioner(model: str = "sat") -> Captioner:
-    torch.manual_seed(3)
-    encoder = SmallCnn(SmallCnnConfig(image_size=32, widths=(6, 8, 8)))
-    vocabulary = Vocabulary(["a", "red", "star", "circle"])
+    encoder = {"name": "small_cnn", "image_size": 32, "widths": [6, 8, 8]}
     sizes = {"embedding_size": 6, "hidden_size": 7} | ({} if model == "nic" else {"attention_size": 5})
-    config = MODELS[model][0].model_validate(sizes)
-    decoder = random_decoder(
-        config, seed=3, std=0.7, feature_size=8, vocabulary_size=len(vocabulary), dtype=torch.float32
-    )
-    made = EncoderDecoderCaptioner(encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=DecodingConfig())
-    made.encoder.eval()
-    made.decoder.eval()
-    return made
+    return random_captioner(encoder, {"name": model, **sizes}, ["a", "red", "star", "circle"], seed=3, std=0.7)
 
 
 def encoded_batch(made: Captioner) -> EncodedBatch:

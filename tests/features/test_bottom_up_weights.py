@@ -28,11 +28,8 @@ def resnet101() -> Shapes:
     shapes = convolution("backbone.stem.conv1", 64, 3, 7, 7)
     inputs = 64
     for stage, blocks, width in (
-        ("backbone.res2", 3, 64),
-        ("backbone.res3", 4, 128),
-        ("backbone.res4", 23, 256),
-        ("roi_heads.res5", 3, 512),
-    ):
+        ("backbone.res2", 3, 64), ("backbone.res3", 4, 128), ("backbone.res4", 23, 256), ("roi_heads.res5", 3, 512),
+    ):  # fmt: skip
         for block in range(blocks):
             name = f"{stage}.{block}"
             if block == 0:

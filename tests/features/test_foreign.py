@@ -85,10 +85,7 @@ def test_what_is_damaged_is_named(tmp_path):
         (good.replace("640", "wide"), r"line 1 is damaged or no row of features: invalid literal"),
         (good.replace("\t3\t", "\t4\t"), r"line 1 is damaged or no row of features: cannot reshape"),
         (good[:-30] + "\n", r"line 2 is damaged or no row of features"),
-        (
-            good.replace("\t3\t", "\t3 "),
-            r"line 1 has 5 columns; bottom-up-attention writes 6, separated by tabs: image_id",
-        ),
+        (good.replace("\t3\t", "\t3 "), r"line 1 has 5 columns; bottom-up-attention writes 6, separated by tabs: imag"),
         ("", r"holds no features"),
     ):
         (tmp_path / "bad.tsv").write_text(text)

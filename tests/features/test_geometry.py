@@ -9,14 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import ExifTags, Image
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.features import build_encoder, encoder_config
 from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
-from showtell.images.loading import prepare_photo
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, PreparedBatch
 
@@ -114,20 +113,6 @@ def test_pooled_cells_have_the_pixels_that_adaptive_pooling_gives_them():
             across = cells.view(grid, grid, 4)[0]
             torch.testing.assert_close(across[:, 0], first.float(), atol=1e-5, rtol=0)
             torch.testing.assert_close(across[:, 2], (first + counts).float(), atol=1e-5, rtol=0)
-
-
-def test_rectangles_are_in_pixels_of_the_upright_photo():
-    """The white quarter of a photo is found by its rectangle, though the camera was held on its side."""
-    upright = Image.new("RGB", (40, 24), "black")
-    upright.paste("white", (20, 0, 40, 12))  # upper right
-    stored = upright.transpose(Image.Transpose.ROTATE_90)
-    stored.getexif()[ExifTags.Base.Orientation] = 6
-    encoder = Patches(preprocessing(32), 16)
-    photo = prepare_photo(stored, encoder.preprocessing)
-    assert photo.size == (40, 24)
-    features = encoder(PreparedBatch.of(photo.pixels.unsqueeze(0)))
-    brightest = int(features.vectors[0, :, 0].argmax())
-    assert encoder.rectangles(features, torch.tensor([photo.window]))[0, brightest].tolist() == [20, 0, 40, 12]
 
 
 @pytest.mark.parametrize(("name", "size"), [("vit_tiny_patch16_224", 64), ("resnet18", 96), ("convnext_atto", 64)])

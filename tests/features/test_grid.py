@@ -71,11 +71,7 @@ def test_small_cnn_takes_the_weights_of_a_run(tiny_checkpoint):
     for change, error, message in (
         ({"stage": 2}, ValidationError, "stage=2: widths make 2 maps, numbered 0 to 1"),
         ({"precision": "bf16"}, ValidationError, "extra"),
-        (
-            {"widths": [8, 12]},
-            WeightsError,
-            r"small_cnn.*layers\.3\.weight is \(16, 8, 3, 3\) and should be \(12, 8, 3, 3",
-        ),
+        ({"widths": [8, 12]}, WeightsError, r"small_cnn.*layers\.3\.weight is \(16, 8, 3, 3\) and should be \(12, 8, "),
         ({"widths": [8, 16, 24]}, WeightsError, r"safetensors are not those of small_cnn.* are missing: layers\.9\."),
     ):
         with pytest.raises(error, match=message):
@@ -217,18 +213,8 @@ def test_weights_that_cannot_be_had_are_named(hub, tmp_path):
     another = r"w\.pth are not those of resnet18: 96 are unknown: layer1\.2\.conv1\.weight, .* and 93 more"
     for name, weights, error, message in (
         ("resnet34", "pretrained", WeightsError, r"timm/resnet34\.a1_in1k"),
-        (
-            "mixer_s32_224",
-            "pretrained",
-            RecipeError,
-            r"timm has no pretrained weights of mixer_s32_224: set encoder\.w",
-        ),
-        (
-            "resnet101.tv_in1",
-            "random",
-            RecipeError,
-            r'timm has no weights "tv_in1" of resnet101; did you mean "tv_in1k',
-        ),
+        ("mixer_s32_224", "pretrained", RecipeError, r"timm has no pretrained weights of mixer_s32_224: set encoder"),
+        ("resnet101.tv_in1", "random", RecipeError, 'no weights "tv_in1" of resnet101; did you mean "tv_in1k'),
         ("resnet", "random", RecipeError, 'There is no encoder "resnet"'),
         ("resnet18", "pretraned", WeightsError, "^The weights pretraned: this does not exist; give "),
         ("resnet18", str(tmp_path / "w.pth"), WeightsError, another),
@@ -280,14 +266,8 @@ def test_chosen_modules_learn_and_the_others_stay():
 
 def test_sizes_and_stages_that_do_not_fit_are_refused():
     for settings, message in (
-        (
-            {"trained": ["layer5"]},
-            r"encoder\.trained: resnet18, cut behind its stage -1, has no module layer5 with weights; did",
-        ),
-        (
-            {"trained": ["layer4"], "stage": 3},
-            r"cut behind its stage 3, has no module layer4 with weights; did you mean .lay",
-        ),
+        ({"trained": ["layer5"]}, r"encoder\.trained: resnet18, cut behind its stage -1, has no module layer5 with we"),
+        ({"trained": ["layer4"], "stage": 3}, "stage 3, has no module layer4 with weights; did you mean .lay"),
         ({"stage": 9}, r"encoder\.stage=9: resnet18 has 5 feature maps, numbered 0 to 4 "),
         ({"name": "vit_tiny_patch16_224", "image_size": 60}, r"image_size=60: .* patches of 16 pixels, .* 48 or 64\."),
     ):

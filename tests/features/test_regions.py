@@ -13,14 +13,12 @@ from torch import nn
 from torchvision.models import get_model_weights
 from torchvision.models.detection.image_list import ImageList
 
-from showtell.captioners import Captioner, EncoderDecoderCaptioner
-from showtell.decoding import DecodingConfig
+from showtell.captioners import Captioner
 from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
 from showtell.features.choosing import DetectorConfig, choose_regions
-from showtell.models.sat import SatConfig, SatDecoder
-from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, PreparedBatch
+from tests.toys import random_captioner
 
 TINY = {
     "name": "faster_rcnn", "detector": "fasterrcnn_mobilenet_v3_large_320_fpn", "weights": "random", "seed": 1,
@@ -136,9 +134,6 @@ def test_regions_are_those_of_the_plain_procedure(seed, count, classes, overlap,
     config = DetectorConfig(nms_threshold=overlap, min_regions=least, max_regions=least + more)
     chosen = choose_regions(torch.tensor(boxes), torch.tensor(scores), config)
     assert [part.tolist() for part in chosen] == [list(part) for part in zip(*expected, strict=True)]
-
-
-# --- geometry ---
 
 
 # --- the detector ---
@@ -265,22 +260,15 @@ def test_settings_that_do_not_go_together_are_refused():
             build_encoder(encoder_config(changes))
 
 
-def captioner(encoder) -> Captioner:
-    vocabulary = Vocabulary.build([["a", "cat", "on", "the", "bus"]])
-    torch.manual_seed(0)
-    settings = SatConfig(embedding_size=8, hidden_size=8, attention_size=8)
-    decoder = SatDecoder(settings, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary))
-    decoding = DecodingConfig(num_beams=2, max_length=5)
-    return EncoderDecoderCaptioner(encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=decoding)
-
-
 def test_a_checkpoint_with_regions_captions_a_raw_photo(encoder, tmp_path):
     """A saved and reopened checkpoint sees and says the same about raw photos as the model before."""
     chance, photos = np.random.default_rng(0), []
     for number, size in enumerate([(80, 60), (60, 80), (300, 100)]):
         photos.append(tmp_path / f"{number}.jpg")
         Image.fromarray(chance.integers(0, 256, (5, 5, 3), dtype=np.uint8)).resize(size).save(photos[-1])
-    original = captioner(encoder)
+    sizes = {"embedding_size": 8, "hidden_size": 8, "attention_size": 8}
+    words = ["a", "cat", "on", "the", "bus"]
+    original = random_captioner(encoder, {"name": "sat", **sizes}, words, num_beams=2, max_length=5)
     (before,) = original.encode_photos(photos)
     original.save_pretrained(tmp_path / "checkpoint")
     opened = Captioner.from_pretrained(tmp_path / "checkpoint", device="cpu")

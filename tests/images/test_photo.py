@@ -153,10 +153,6 @@ def png_of(width: int, height: int, channels: int, depth: int, rows: bytes) -> b
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def flat(*values: int) -> list[Image.Image]:
-    return [Image.new("L", (16, 16), value) for value in values]
-
-
 # --- what does not open, and what is said ---
 
 

@@ -13,12 +13,9 @@ from PIL import Image
 from showtell.images.preprocessing import Preprocessing
 
 SETTINGS = Preprocessing(
-    image_size=300,
-    resize="squash",
-    interpolation="bicubic",
-    mean=(0.485, 0.456, 0.406),
+    image_size=300, resize="squash", interpolation="bicubic", mean=(0.485, 0.456, 0.406),
     deviation=(0.229, 0.224, 0.225),
-)
+)  # fmt: skip
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the threads of a process are counted in /proc")

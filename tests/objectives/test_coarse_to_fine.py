@@ -11,12 +11,10 @@ from torch import Tensor
 from showtell import counter_rng
 from showtell.decoding import StageView
 from showtell.decoding.policy import policy_logprobs, rollouts
-from showtell.errors import RecipeError
 from showtell.models.stack import StackConfig, StackDecoder
 from showtell.objectives.coarse_to_fine import CoarseToFine, CoarseToFineConfig
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
-from showtell.training.recipe_checks import make_recipe
 from tests.decoding.test_policy import every_caption, fed, sight
 from tests.decoding.test_stages import Several
 from tests.objectives.test_self_critical import (
@@ -167,13 +165,3 @@ def test_stages_before_the_last_have_a_weight(weight):
     torch.testing.assert_close(gradient(decoder, terms.total), gradient(decoder, expected))
     for stage, one in enumerate(alone):  # they are in the log whatever their weight
         torch.testing.assert_close(terms.parts[f"words_{stage}"], one.parts["words"])
-
-
-def test_a_model_with_one_stage_is_refused(tiny_recipe: dict[str, Any]):
-    with pytest.raises(RecipeError) as caught:
-        make_recipe({**tiny_recipe, "objective": {"name": "coarse_to_fine"}})
-    name = tiny_recipe["model"]["name"]
-    assert (
-        f"objective.name=coarse_to_fine and model.name={name} contradict each other: it needs a model with several "
-        "stages; set model.name=stack, or objective.name=self_critical" in str(caught.value)
-    )

@@ -24,35 +24,23 @@ PAIR = scene("white", "small solid red circle 20 48", "big striped blue square 6
 EXCHANGED = scene("white", "small solid blue circle 20 48", "big striped red square 66 48")
 # Two small red circles above a yellow star.
 GROUP = scene(
-    "grey",
-    "small solid red circle 24 20",
-    "small solid red circle 72 20",
-    "medium dotted yellow star 48 70",
-)
+    "grey", "small solid red circle 24 20", "small solid red circle 72 20", "medium dotted yellow star 48 70",
+)  # fmt: skip
 # Three red circles, and one blue.
 FOUR = scene(
-    "mint",
-    "small solid red circle 16 20",
-    "small solid red circle 48 20",
-    "small striped red circle 80 20",
+    "mint", "small solid red circle 16 20", "small solid red circle 48 20", "small striped red circle 80 20",
     "medium solid blue circle 48 70",
-)
+)  # fmt: skip
 # A small green heart inside a big pink square; a purple moon to the right of both.
 NESTED = scene(
-    "squared",
-    "big solid pink square 28 48",
-    "small solid green heart 28 48",
-    "medium solid purple moon 76 48",
-)
+    "squared", "big solid pink square 28 48", "small solid green heart 28 48", "medium solid purple moon 76 48",
+)  # fmt: skip
 # An orange cross whose outline crosses that of a cyan diamond.
 CONTACT = scene("beige", "medium solid orange cross 36 48", "medium solid cyan diamond 60 48")
 # A star between two hearts, in one line.
 LINE = scene(
-    "white",
-    "small solid red heart 14 48",
-    "small solid yellow star 48 48",
-    "small solid green heart 82 48",
-)
+    "white", "small solid red heart 14 48", "small solid yellow star 48 48", "small solid green heart 82 48",
+)  # fmt: skip
 # The circle's centre is 9 units further left: neither clearly left (12) nor level (6).
 BORDER = scene("white", "small solid red circle 43 20", "small solid blue square 52 70")
 ALONE = scene("mint", "big dotted green triangle 48 48")
@@ -279,12 +267,9 @@ def test_the_best_assignment_is_the_one_that_the_plain_way_finds() -> None:
 
 # Each mutation of a true caption with what it must cost. The scene has one object of each colour and shape named.
 ROOM = scene(
-    "white",
-    "small solid red circle 20 20",
-    "big striped blue square 66 24",
-    "small dotted yellow star 20 76",
+    "white", "small solid red circle 20 20", "big striped blue square 66 24", "small dotted yellow star 20 76",
     "small dotted yellow star 60 76",
-)
+)  # fmt: skip
 TRUE = "a small red circle is to the left of a big striped blue square and above two dotted yellow stars on a white background"  # noqa: E501
 MUTATIONS = [
     ("red", "green", 1),  # one colour

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import showtell
-from showtell.errors import DataError, UsageError
+from showtell.errors import DataError
 from showtell.scores import DocumentFrequency, ImageFacts
 from tests.scores.conftest import Case
 
@@ -130,11 +130,6 @@ def test_what_does_not_fit_together_is_named() -> None:
         with pytest.raises(DataError) as caught:
             showtell.score(predictions, references)  # type: ignore[arg-type]
         assert message in str(caught.value)
-
-
-def test_an_unknown_metric_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r'no metric "blue": did you mean "bleu"\? Known: bert_score, bleu, '):
-        showtell.score({"1": "a"}, {"1": ["a"]}, metrics=["blue"])
 
 
 SENSELESS = [

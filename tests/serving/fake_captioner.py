@@ -12,8 +12,7 @@ from showtell.captioners import Abilities, About, Captioner
 from showtell.captions import Caption, ExplainedCaption, ModelExplanation, TextLogprobs, Word
 from showtell.decoding import SEARCHES, DecodingConfig
 from showtell.errors import ImageError
-
-PATIENCE = 240  # seconds after which a test fails instead of waiting for ever
+from tests.serving.servers import PATIENCE
 
 
 class Gate:

@@ -5,53 +5,26 @@ from __future__ import annotations
 import base64
 import json
 import random
-import struct
-import zlib
 
 import pytest
-from fastapi.testclient import TestClient
 
-from showtell.serving.app import create_app
-from showtell.serving.settings import ServeSettings
 from tests.fuzzing import mutated
+from tests.images.test_photo import png_of
+from tests.serving.conftest import PNG
 from tests.serving.fakes import FakeEngine, photo_bytes
 from tests.serving.servers import running_server
-
-PNG = {"Content-Type": "image/png"}
-
-
-@pytest.fixture
-def engine():
-    return FakeEngine()
-
-
-@pytest.fixture
-def client(engine):
-    with TestClient(create_app(engine, ServeSettings()), base_url="http://127.0.0.1") as client:
-        yield client
 
 
 def post(client, photo: bytes, **params):
     return client.post("/v1/captions", content=photo, headers=PNG, params=params)
 
 
-def blank_png(width: int, height: int) -> bytes:
-    """A PNG of one bit a pixel, all of them black, at a thousandth of its size."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
-    rows = zlib.compress(bytes(min((width // 8 + 1) * height, 1_000_000)), 9)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-
-
 def test_a_bomb_is_refused_by_its_header(client):
     large_screen = b"GIF89a\xff\xff\xff\xff\x00\x00\x00,\x00\x00\x00\x00\xff\xff\xff\xff\x00\x02\x00;"
     svg = b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>'
     for photo, sentence in (
-        (blank_png(60_000, 60_000), "has more pixels than are safe to open"),
-        (blank_png(2**31 - 1, 2**31 - 1), "has more pixels than are safe to open"),
+        (png_of(60_000, 60_000, 1, 1, bytes(1_000_000)), "has more pixels than are safe to open"),
+        (png_of(2**31 - 1, 2**31 - 1, 1, 1, bytes(1_000_000)), "has more pixels than are safe to open"),
         (large_screen, "has more pixels than are safe to open"),
         (photo_bytes((300, 300), "JPEG")[:700], "is damaged: it cannot be decoded"),
         (svg, "is not an image: it holds text"),

@@ -6,11 +6,8 @@ import base64
 import json
 
 import pytest
-from fastapi.testclient import TestClient
 
 from showtell.decoding import DecodingConfig
-from showtell.serving.app import create_app
-from showtell.serving.settings import ServeSettings
 from tests.serving.fakes import FakeEngine, Served, photo_bytes
 
 URL = "data:image/png;base64," + base64.b64encode(photo_bytes()).decode()
@@ -25,12 +22,6 @@ def engine():
         abilities=type(asked)(asked.searches, (*asked.settings, "prompt")),
     )
     return FakeEngine(toy=Served(), chat=chat)
-
-
-@pytest.fixture
-def client(engine):
-    with TestClient(create_app(engine, ServeSettings()), base_url="http://localhost") as client:
-        yield client
 
 
 def ask(client, *parts, **more):

@@ -8,9 +8,10 @@ from fastapi.testclient import TestClient
 from showtell.datasets import open_dataset
 from showtell.serving.app import create_app
 from showtell.serving.settings import ServeSettings
+from tests.serving.conftest import LOCAL, PNG
 from tests.serving.corrector import make_photo
 from tests.serving.fakes import FakeEngine
-from tests.serving.test_routes import LOCAL, PNG, detail
+from tests.serving.test_routes import detail
 
 ROWS = "/v1/corrections"
 

@@ -85,11 +85,9 @@ async def test_a_batch_has_questions_of_one_kind_with_equal_settings():
     async with engine_of(captioner) as engine:
         first = await hold(engine, captioner)
         groups = [
-            ask(engine, [b"1", b"2"]),
-            ask(engine, [b"3", b"4"], settings=beams),
-            ask(engine, [b"7", b"8"], kind="explanation"),
-            ask(engine, [b"9"], kind="explanation", occlusion="pixels"),
-        ]
+            ask(engine, [b"1", b"2"]), ask(engine, [b"3", b"4"], settings=beams),
+            ask(engine, [b"7", b"8"], kind="explanation"), ask(engine, [b"9"], kind="explanation", occlusion="pixels"),
+        ]  # fmt: skip
         await until(lambda: captioner.outstanding == 8)
         captioner.encoding.open()
         assert texts([await first]) == ["b'first' 1"]

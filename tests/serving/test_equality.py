@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.captions import caption_result
 from showtell.confidence.calibration import Calibration
-from showtell.decoding import DecodingConfig
-from showtell.features import build_encoder, encoder_config
-from showtell.models import MODELS, build_decoder
+from showtell.models import MODELS
 from showtell.serving.engine import Engine, Question
 from showtell.serving.settings import ServeSettings
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 from tests.serving.fake_captioner import Gate
+from tests.toys import random_captioner
 
 SIZE = 32  # of the toys
 ENCODER = {"name": "small_cnn", "image_size": 48, "widths": [8, 16, SIZE]}
@@ -33,17 +31,9 @@ def photos(photos: list[Path]) -> list[bytes]:
 
 def toy(model: str) -> EncoderDecoderCaptioner:
     """A captioner with random weights that says something else of each photo."""
-    torch.manual_seed(0)
-    vocabulary = Vocabulary.build(map(tokenize, TEXTS))
-    built = build_encoder(encoder_config(ENCODER)).eval()
     sizes = {"embedding_size": SIZE, "hidden_size": SIZE, "attention_size": SIZE}
-    settings = MODELS[model][0]
-    config = settings.model_validate({"name": model, **{k: v for k, v in sizes.items() if k in settings.model_fields}})
-    decoder = build_decoder(config, feature_size=built.feature_size, vocabulary_size=len(vocabulary))
-    for weight in decoder.parameters():
-        torch.nn.init.normal_(weight, std=0.5)
-    decoding = DecodingConfig(num_beams=2, max_length=8)
-    return EncoderDecoderCaptioner(encoder=built, decoder=decoder.eval(), vocabulary=vocabulary, decoding=decoding)
+    config = {"name": model, **{name: size for name, size in sizes.items() if name in MODELS[model][0].model_fields}}
+    return random_captioner(ENCODER, config, Vocabulary.build(map(tokenize, TEXTS)), num_beams=2, max_length=8)
 
 
 TEXTS = ["a red circle above a blue square", "two green stars and a small yellow cross", "an orange heart"] * 6
@@ -145,14 +135,8 @@ def test_captions_of_the_calibrated_search_have_a_calibrated_confidence(photos):
     captioner = toy("sat")
     captions = [captioner.caption(photo)[0] for photo in photos] * 2
     captioner.calibration = Calibration.fit(captions, [True, False] * len(photos), "a test", captioner.decoding)
-    own, more, other = (
-        Question("captions", "toy", photos[0], settings)
-        for settings in (
-            captioner.decoding,
-            captioner.settings(num_return_sequences=2),
-            captioner.settings(num_beams=1),
-        )
-    )
+    asked = captioner.decoding, captioner.settings(num_return_sequences=2), captioner.settings(num_beams=1)
+    own, more, other = (Question("captions", "toy", photos[0], settings) for settings in asked)
     (one, two, three), _ = ask_together({"toy": captioner}, [own, more, other])
     assert one[0].calibrated_confidence == captioner.caption(photos[0])[0].calibrated_confidence is not None
     assert [caption.calibrated_confidence is not None for caption in (*two, *three)] == [True, True, False]

@@ -6,9 +6,9 @@ from fastapi.testclient import TestClient
 
 from showtell.serving.app import create_app
 from showtell.serving.settings import ServeSettings
+from tests.serving.conftest import PNG
 from tests.serving.fakes import FakeEngine, photo_bytes
 
-PNG = {"Content-Type": "image/png"}
 TOKEN = "sesame&open=1 please"
 OTHERS = {"host": "0.0.0.0", "token": TOKEN}
 

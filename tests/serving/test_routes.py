@@ -13,22 +13,15 @@ from showtell.serving.app import create_app
 from showtell.serving.engine import ClosingError, QueueFullError, TooLateError
 from showtell.serving.routes import EXAMPLE
 from showtell.serving.settings import ServeSettings
+from tests.serving.conftest import LOCAL, PNG
 from tests.serving.fakes import FakeEngine, Served, photo_bytes
 
-PNG = {"Content-Type": "image/png"}
 PHOTO = photo_bytes()
-LOCAL = "http://127.0.0.1:7860"
 
 
 @pytest.fixture
 def engine():
     return FakeEngine(toy=Served(calibration=object()), other=Served())
-
-
-@pytest.fixture
-def client(engine):
-    with TestClient(create_app(engine, ServeSettings(max_body=100_000)), base_url=LOCAL) as client:
-        yield client
 
 
 def post(client, path="/v1/captions", content=PHOTO, headers=PNG, **more):
@@ -101,7 +94,7 @@ MISTAKES = [  # status, what differs from a request for captions, and the beginn
     (422, {"params": {"num_beams": 100, "force_words": ["a b", "c"]}}, "The question asks for up to 8,002 words ("),
     (404, {"params": {"captioner": "toi"}}, 'There is no captioner "toi"; did you mean "toy"? Known: other, toy.'),
     (415, {"headers": {"Content-Type": "multipart/form-data"}}, "A form is not read; send the photo itself"),
-    (413, {"content": bytes(100_001)}, "A body may have 100,000 bytes, and this one has 100,001 bytes; send a smaller"),
+    (413, {"content": bytes(2_000_001)}, "A body may have 2,000,000 bytes, and this one has 2,000,001 bytes; send a"),
 ]
 
 

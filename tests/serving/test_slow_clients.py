@@ -9,10 +9,10 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
+from tests.serving.conftest import PNG
 from tests.serving.fakes import FakeEngine, photo_bytes
 from tests.serving.servers import PATIENCE, running_server
 
-PNG = {"Content-Type": "image/png"}
 HEAD = b"POST /v1/captions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: image/png\r\n"
 GET = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 

@@ -31,13 +31,9 @@ def data(tmp_path: Path) -> TrainingSet:
         captions = tuple(" ".join(WORDS[: 1 + (number + k) % 7]) for k in range(1 + number % 7))
         records.append(CaptionRecord(str(number), path, "train", captions))
     return TrainingSet(
-        records,
-        PreparedPhotos([record.path for record in records], SETTINGS, memory_megabytes=1),
-        Vocabulary(WORDS),
-        captions_per_image=3,
-        max_length=5,
-        seed=0,
-    )
+        records, PreparedPhotos([record.path for record in records], SETTINGS, memory_megabytes=1), Vocabulary(WORDS),
+        captions_per_image=3, max_length=5, seed=0,
+    )  # fmt: skip
 
 
 def every_batch(data: TrainingSet, **changes: int):

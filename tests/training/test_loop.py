@@ -156,13 +156,7 @@ def test_what_may_not_be_overwritten_or_resumed_is_refused(tiny_recipe, tiny_sce
     for recipe, folder, resume, error, message in (
         (tiny_recipe, photos, False, UsageError, foreign),
         (tiny_recipe, photos, True, UsageError, foreign),
-        (
-            tiny_recipe,
-            run,
-            False,
-            UsageError,
-            "already holds a run; add --resume to resume it, or choose another --out",
-        ),
+        (tiny_recipe, run, False, UsageError, "already holds a run; add --resume to resume it, or choose another --ou"),
         (faster, run, True, RecipeError, r"training.learning_rate \(was 0.004, now 0.5\)"),
         (elsewhere, run, True, DataError, "have changed since the run in"),
     ):
