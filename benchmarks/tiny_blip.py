@@ -210,9 +210,9 @@ def corrections_and_rewards(study: Study, base: Path) -> None:
         "decoding": {"max_length": 30},
     }
     rewards = {
-        "data": {"path": str(study.data), "limit": 600, "max_length": 30},
+        "data": {"path": str(study.data), "limit": 2400, "max_length": 30},
         "objective": {"name": "self_critical", "samples": 5, "baseline": "leave_one_out"},
-        "training": {"epochs": 3, "batch_size": 16, "learning_rate": 0.0005, "clip_norm": 1.0},
+        "training": {"epochs": 3, "batch_size": 16, "learning_rate": 0.0003, "clip_norm": 1.0},
     }
     runs = {
         "before": (base, 0.0),
@@ -220,12 +220,13 @@ def corrections_and_rewards(study: Study, base: Path) -> None:
         "300 corrections, all weights": study.adapt("all", base, table, **everything),
         "300 corrections, a student": study.adapt("student", base, table, **student),
         "adapters, then rewards": study.adapt("rewards", adapters[0], table, **rewards),
+        "rewards alone": study.adapt("rewards-alone", base, table, **rewards),
     }
     rows = {name: study.report(f"scores-{number}", *run) for number, (name, run) in enumerate(runs.items())}
     print_table(rows)
     for kind in ("new", "old"):
         one = compare(rows["adapters, then rewards"][kind], rows["300 corrections, adapters"][kind])["cider"]
-        print(f"rewards over adapters, CIDEr-D on {kind}: {one.value:+.3f} [{one.low:+.3f}, {one.high:+.3f}]")
+        print(f"rewards minus adapters alone, CIDEr-D, {kind}: {one.value:+.3f} [{one.low:+.3f}, {one.high:+.3f}]")
 
 
 # --- which to correct first ---

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is d
 
 def recipe_from(start: Path, data: Path, **training: Any) -> dict[str, Any]:
     return {
-        "data": {"path": str(data), "captions_per_image": 2, "workers": 0, "limit": 24},
+        "data": {"path": str(data), "captions_per_image": 2, "workers": 0, "limit": 24, "validation_split": None},
         "objective": {"name": "cross_entropy"},
         "training": {
             "start_from": str(start), "epochs": 2, "batch_size": 8, "learning_rate": 0.01, "trackers": [],
@@ -39,7 +39,7 @@ def recipe_from(start: Path, data: Path, **training: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def adapted(tiny_blip: Path, tiny_scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The best checkpoint of a run on captions."""
+    """The last checkpoint of a run on captions, which is the best where nothing is validated."""
     folder = tmp_path_factory.mktemp("adapted") / "run"
     return train(recipe_from(tiny_blip, tiny_scenes, epochs=3), folder, quiet=True).folder / "best"
 

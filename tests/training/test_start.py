@@ -125,6 +125,16 @@ def test_what_cannot_be_started_from_is_refused(continued, tmp_path):
         assert not (tmp_path / "run").exists()
 
 
+def test_the_checkpoint_stays_the_best_where_no_epoch_validates_better(continued, first_run, tmp_path):
+    continued["data"]["validation_split"] = "val"
+    continued["training"]["learning_rate"] = 1000.0
+    result = train(continued, tmp_path / "run", quiet=True)
+    before, best = load_checkpoint(first_run), load_checkpoint(result.folder / "best")
+    assert (result.epochs, result.best_epoch) == (1, 0)
+    kept = before.decoder.state_dict()
+    assert all(torch.equal(value, kept[name]) for name, value in best.decoder.state_dict().items())
+
+
 def test_settings_without_a_name_are_those_of_the_checkpoint(continued):
     named = make_recipe(continued)
     left = continued | {"encoder": {"trained": False}, "model": {"dropout": 0.25}}

@@ -428,11 +428,12 @@ class Trainer:
             )  # fmt: skip
 
     def _validate_start(self) -> tuple[Validation, Decision] | None:
-        """The validation of the weights that a supervised run starts from; None if there is nothing to validate."""
-        if self.watchdog is None or self.validation_data is None or self.progress.step:
+        """The validation of a checkpoint that the run starts from: the first of which the best may be."""
+        start = self.recipe.training.start_from
+        if start is None or self.validation_data is None or self.progress.step:
             return None
         validation = self._validate(self.validation_data)
-        return validation, self.watchdog.record_start(validation, str(self.recipe.training.start_from))
+        return validation, self.watchdog.record_start(validation, start) if self.watchdog else Decision()
 
     def _judge(self, epoch: int, validation: Validation, decision: Decision) -> None:
         """Report a validation, keep the weights if they are the best, and decide whether to stop or to roll back."""
