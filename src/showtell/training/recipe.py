@@ -131,8 +131,8 @@ class TrainingConfig(Config):
     learning_rate: float = Field(gt=0, description="Learning rate of all weights that have none of their own.")
     start_from: str | None = Field(
         None, min_length=1,
-        description="Checkpoint (folder or hub id) whose weights are trained further (default: fresh weights), and kept "
-        "where no epoch validates better; of `encoder` and `model`, a section without a `name` takes its settings.",
+        description="Checkpoint (folder or hub id) whose weights are trained further (default: fresh weights), and "
+        "kept where no epoch is better; of `encoder` and `model`, a section without a `name` takes its settings.",
     )  # fmt: skip
     recipe: str | None = Field(
         None, description="Name of the recipe of showtell that this one is, which `train` fills in, or was made from."
