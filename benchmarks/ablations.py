@@ -1,6 +1,6 @@
 """Every ingredient of the papers on and off, under one protocol: for docs/notes/results_ablations.md.
 
-    python benchmarks/ablations.py --out runs/ablations [--rows A,B] [--docs docs/notes/results_ablations.md] [--json]
+    python benchmarks/ablations.py --out runs/ablations [--rows A,B] [--docs docs/notes/results_ablations.md]
         [KEY=VALUE ...]
 
 `study.py` says how rows are trained and held against each other; its command resumes, and `--summary-only` makes the
@@ -248,29 +248,11 @@ def _values(line: Mapping[str, Any], looks: bool) -> list[str]:
     ]
 
 
-def ratios(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What `--json` prints: each row's CIDEr-D and truth on the test splits, against its base."""
-    by_name = {line["name"]: line for line in lines}
-    return [
-        {
-            "name": f"{one.name}_{metric}_{split}",
-            "value": (value := by_name[one.name]["scores"][split][metric]["mean"]),
-            "unit": shown,
-            "against": one.base,
-            "ratio": value / reference if (reference := by_name[one.base]["scores"][split][metric]["mean"]) else None,
-        }
-        for one in INGREDIENTS
-        if one.name in by_name and one.base in by_name
-        for split in SPLITS
-        for metric, shown in COMPARED.items()
-    ]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, and write the tables where they are wanted."""
     return command(
         __doc__, ROWS, known=old_papers.ROWS, pairs=[(one.name, one.base) for one in INGREDIENTS], tables=tables,
-        ratios=ratios, table_name="ablations", metrics=tuple(COMPARED), arguments=arguments,
+        table_name="ablations", metrics=tuple(COMPARED), arguments=arguments,
     )  # fmt: skip
 
 

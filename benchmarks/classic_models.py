@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     against = [(row.name, old_papers.REFERENCE) for row in ROWS if row.name != old_papers.REFERENCE]
     return command(
         __doc__, ROWS, known=old_papers.ROWS, pairs=[*against, *PAIRS],
-        tables=old_papers.tables, ratios=old_papers.ratios, table_name="classic", arguments=arguments,
+        tables=old_papers.tables, table_name="classic", arguments=arguments,
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """The papers' decoders and objectives on scenes, on the features of one encoder, for docs/notes/results_models.md.
 
-    python benchmarks/old_papers.py --out runs/old-papers [--rows A,B] [--docs docs/notes/results_models.md] [--json]
+    python benchmarks/old_papers.py --out runs/old-papers [--rows A,B] [--docs docs/notes/results_models.md]
         [KEY=VALUE ...]
 
 `study.py` says how rows are trained and held against each other; its command resumes, and `--summary-only` makes the
@@ -191,28 +191,11 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
     return "\n\n".join(parts)
 
 
-def ratios(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What `--json` prints: each row's CIDEr-D and truth on the test splits, against the reference."""
-    reference = next(line for line in lines if line["name"] == REFERENCE)
-    return [
-        {
-            "name": f"{line['name']}_{metric}_{split}",
-            "value": (value := line["scores"][split][metric]["mean"]),
-            "unit": shown,
-            "against": REFERENCE,
-            "ratio": value / base if (base := reference["scores"][split][metric]["mean"]) else None,
-        }
-        for line in lines
-        for split in SPLITS
-        for metric, shown in COMPARED.items()
-    ]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, and write the tables where they are wanted."""
     against = [(row.name, REFERENCE) for row in ROWS if row.name != REFERENCE]
     return command(
-        __doc__, ROWS, pairs=[*against, *PAIRS], tables=tables, ratios=ratios, table_name="measured",
+        __doc__, ROWS, pairs=[*against, *PAIRS], tables=tables, table_name="measured",
         arguments=arguments,
     )  # fmt: skip
 

@@ -89,15 +89,6 @@ def drop_weights(logprob_drop: Tensor) -> Tensor:
 # --- rank correlation of two maps ---
 
 
-def agreement(attention: Tensor, logprob_drop: Tensor) -> Tensor:
-    """Rank correlation (...) of attention (..., R) with the absolute drop of log-probability (..., R).
-
-    Attention says how much of a region is seen, not whether that speaks for or against the word, so drops and rises
-    count alike. (Signed drops are near 0 for most regions, and their order there is noise: docs/explaining.md.)
-    """
-    return rank_correlation(attention, logprob_drop.abs())
-
-
 def rank_correlation(first: Tensor, second: Tensor) -> Tensor:
     """Spearman's correlation of two maps (..., R) over the same regions, ties sharing the mean of their ranks.
 
@@ -199,7 +190,8 @@ def statistics_of(maps: CaptionMaps, mentions: Sequence[Sequence[NamedBoxes]]) -
                 add("occlusion_mass", drop_weights(drop) @ covered)
         if maps.attention is not None and maps.logprob_drop is not None:
             attention, drops = maps.attention[caption, :length], maps.logprob_drop[caption, :length]
-            for position, correlation in enumerate(agreement(attention, drops).tolist()):
+            # drops and rises count alike: attention says how much of a region is seen, not what it speaks for
+            for position, correlation in enumerate(rank_correlation(attention, drops.abs()).tolist()):
                 if not math.isnan(correlation):
                     add("correlation", correlation)
                     if position in object_words:

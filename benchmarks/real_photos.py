@@ -1,7 +1,7 @@
-"""The five papers' systems on the photos of Flickr8k, on the features of one frozen encoder, for docs/results.md.
+"""The five papers' systems on the photos of Flickr8k, on the features of one frozen encoder.
 
     python benchmarks/real_photos.py --photos data/flickr8k [--out runs/real-photos] [--rows A,B] [--seeds 1]
-        [--docs docs/results.md] [--json] [KEY=VALUE ...]
+        [--docs docs/notes/results_photos.md] [KEY=VALUE ...]
 
  1. The encoder is EfficientNet-Lite2 with its weights from the package index, frozen. Its last map (9 x 9 x 352, of
     photos of 288 x 288 pixels) goes into a store once; so does the map of the stage before (14 x 14 x 120, of 224).
@@ -282,24 +282,11 @@ def _cell(value: Mapping[str, float | None], digits: int, factor: float) -> str:
     return score_cell({name: None if number is None else number * factor for name, number in value.items()}, digits)
 
 
-def ratios(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What `--json` prints: each row's CIDEr-D against soft attention's."""
-    value = {line["name"]: line["scores"]["test"]["cider"]["mean"] for line in lines}
-    reference = value.get(REFERENCE)
-    return [
-        {
-            "name": f"{name}_cider_flickr8k", "value": score, "unit": "CIDEr-D", "against": REFERENCE,
-            "ratio": score / reference if reference else None,
-        }
-        for name, score in value.items()
-    ]  # fmt: skip
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, and write the tables where they are wanted."""
     against = [(row.name, REFERENCE) for row in ROWS if row.name != REFERENCE and row.start is None]
     return command(
-        __doc__, ROWS, pairs=[*against, *PAIRS], tables=tables, ratios=ratios, table_name="photos", bench_type=Photos,
+        __doc__, ROWS, pairs=[*against, *PAIRS], tables=tables, table_name="photos", bench_type=Photos,
         arguments=arguments,
     )  # fmt: skip
 

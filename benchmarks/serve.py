@@ -1,11 +1,10 @@
-"""`showtell serve` under load: what it adds to the captioner, many clients, overload. It takes a minute or two.
+"""`showtell serve` under load: what it adds to the captioner, many clients. It takes a minute or two.
 
-    OMP_NUM_THREADS=1 python benchmarks/serve.py [one many overload] [--photos 120] [--repeats 3] [--json]
+    OMP_NUM_THREADS=1 python benchmarks/serve.py [one many] [--photos 120] [--repeats 3] [--json]
                                                  [--checkpoint FOLDER PHOTOS]
 
-  one       one client against the captioner in this process, on the same photos in turn
-  many      32 clients against `caption_photos` over the same photos in a folder, in turn
-  overload  128 clients that ask again at once whatever they get, and a queue of 32
+  one   one client against the captioner in this process, on the same photos in turn
+  many  32 clients against `caption_photos` over the same photos in a folder, in turn
 
 Without --checkpoint the captioner has random weights: a small CNN and Show, Attend and Tell, five beams, photos of
 500 x 375. Clients and server share the machine; rates and times are medians of the rounds.
@@ -21,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -92,8 +90,7 @@ class Load:
     """What clients met."""
 
     seconds: float
-    statuses: Counter[int]
-    times: list[float]  # of the photos that were captioned, in ascending order
+    times: list[float]  # of the photos, in ascending order
 
     @property
     def rate(self) -> float:
@@ -119,8 +116,8 @@ def load(server: Server, photos: Sequence[bytes], clients: int = CLIENTS) -> Loa
 
         began = time.perf_counter()
         await asyncio.gather(*(client() for _ in range(clients)))
-        statuses = Counter(status for status, _ in answers)
-        return Load(time.perf_counter() - began, statuses, sorted(took for status, took in answers if status == 200))
+        assert all(status == 200 for status, _ in answers), "the server sends none away"
+        return Load(time.perf_counter() - began, sorted(took for _, took in answers))
 
     return asyncio.run(run())
 
@@ -169,7 +166,7 @@ def measure_one(setup: Setup) -> list[dict[str, Any]]:
             setup.captioner.caption(photo)
             alone.append(time.perf_counter() - began)
             asked += load(server, [photo], 1).times
-    own, other = (Load(sum(times), Counter(), sorted(times)) for times in (asked, alone))
+    own, other = (Load(sum(times), sorted(times)) for times in (asked, alone))
     rate = row("1_client", own.rate, "photos/s", f"the captioner alone, {other.rate:.1f}/s", other.rate)
     return [rate, *quantiles("1_client", [own], [other], "the captioner alone")]
 
@@ -194,17 +191,7 @@ def measure_many(setup: Setup) -> list[dict[str, Any]]:
     ]
 
 
-def measure_overload(setup: Setup) -> list[dict[str, Any]]:
-    """Four times the clients, and a queue as short as a batch."""
-    with showtell_server(setup, "--queue", str(CLIENTS)) as server:
-        load(server, setup.photos[:CLIENTS])  # to warm up
-        normal, over = load(server, setup.photos), load(server, setup.photos * 8, 4 * CLIENTS)
-    sent = f"32 clients ({over.statuses[429]:,} of {over.statuses.total():,} sent away)"
-    rate = row("overload", over.rate, "photos/s", sent, normal.rate)
-    return [rate, *quantiles("overload", [over], [normal], "32 clients")]
-
-
-PARTS = {"one": measure_one, "many": measure_many, "overload": measure_overload}
+PARTS = {"one": measure_one, "many": measure_many}
 
 
 def main() -> None:

@@ -41,14 +41,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ClassVar
 
-from documents import markers_of, publish
+from documents import write_between
 from pointing import captions_to_follow, encode_records, measure_attention
 from showtell.captioners import Captioner
 from showtell.cores import keep_freed_memory
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import teacher_forced
-from showtell.errors import DataError, UsageError
+from showtell.errors import DataError, ShowtellError, UsageError
 from showtell.evaluation import caption_records
 from showtell.features import build_encoder
 from showtell.features.extraction import extract
@@ -559,7 +559,6 @@ def command(
     known: Sequence[Row] = (),
     pairs: Sequence[tuple[str, str]],
     tables: Callable[[Sequence[dict[str, Any]]], str],
-    ratios: Callable[[Sequence[dict[str, Any]]], list[dict[str, Any]]],
     table_name: str,
     metrics: Sequence[str] | None = None,
     bench_type: type[Bench] = Bench,
@@ -573,7 +572,6 @@ def command(
         known: further rows, which some of them start from or take learning rates of.
         pairs: names of rows of which the first is held against the second.
         tables: the tables of a summary, in Markdown.
-        ratios: what `--json` prints of a summary.
         table_name: of the markers in the document.
         metrics: the scores that the tables need (default: those of the bench).
         bench_type: what the rows are run on.
@@ -583,7 +581,6 @@ def command(
     parser.add_argument("--out", type=Path, default=Path(f"runs/{bench_type.name}"), help="the folder of the runs")
     parser.add_argument("--rows", default=",".join(row.name for row in rows), help="their names, parted by commas")
     parser.add_argument("--docs", type=Path, help="the document to write the tables into, between its markers")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for every recipe, such as training.epochs=3")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0")
     for setting in dataclasses.fields(bench_type)[2:]:
@@ -596,7 +593,7 @@ def command(
     by_name = {row.name: row for row in [*known, *rows]}
     wanted = given.rows.split(",")
 
-    def summary() -> list[dict[str, Any]]:
+    def run_and_print() -> None:
         if unknown := [name for name in wanted if name not in by_name]:
             raise UsageError(f"--rows: there is no {', '.join(unknown)}; known are {', '.join(by_name)}.")
         chosen = [by_name[name] for name in wanted]
@@ -612,6 +609,14 @@ def command(
         if not lines:
             raise DataError(f"{bench.out} has no finished run of {', '.join(wanted)}.")
         write_json(bench.out / f"{given.table}.json", lines, indent=1)
-        return lines
+        text = tables(lines)
+        if given.docs is not None:
+            write_between(given.docs, text, given.table)
+        print(text)
 
-    return publish(Path(sys.argv[0]).name, given, markers_of(given.table), summary, tables, ratios)
+    try:
+        run_and_print()
+    except ShowtellError as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        return 2
+    return 0

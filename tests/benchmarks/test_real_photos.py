@@ -19,6 +19,4 @@ def test_every_row_is_a_valid_recipe_of_equal_effort(tmp_path):
         assert begins == (None if row.start is None else str(tmp_path / "runs" / row.start / "2" / "best")), row
         if row.start is not None:  # or its weights could not be loaded
             assert recipe.model == make_recipe(bench.recipe(BY_NAME[row.start], seed=2)).model, row
-        assert make_recipe(bench.trial(row, 0.001)).training.epochs == 2, row
     assert {name for pair in PAIRS for name in pair} <= set(BY_NAME)
-    assert all(row.tried_by is None or row.tried_by in BY_NAME for row in ROWS)

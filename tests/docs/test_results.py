@@ -1,20 +1,11 @@
-"""Plots of results: they show what the tables of their pages say."""
+"""Numbers of results are those of the tables that benchmarks wrote."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-import pytest
-
-import plot_results
-
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_every_plot_of_the_documents_says_what_its_table_says(capsys: pytest.CaptureFixture[str]):
-    folders = ["--docs", str(ROOT / "docs" / "notes"), "--folder", str(ROOT / "docs" / "figures")]
-    assert plot_results.main([*folders, "--check"]) == 0, capsys.readouterr().err
 
 
 def test_every_interval_on_a_page_stands_in_a_table_of_a_benchmark():
