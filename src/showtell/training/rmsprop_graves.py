@@ -11,10 +11,7 @@ where gradients are small, its steps are up to sqrt(eps) / eps = 100 times as lo
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 
@@ -46,31 +43,17 @@ class RMSpropGraves(Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One step of every group."""
         for group in self.param_groups:
-            if weights := [weight for weight in group["params"] if weight.grad is not None]:
-                self._step_of(weights, group)
-
-    def _step_of(self, weights: list[Tensor], group: dict[str, Any]) -> None:
-        for weight in weights:
-            if not self.state[weight]:
-                self.state[weight] = {
-                    name: torch.zeros_like(weight) for name in ("square_average", "average", "last_step")
-                }
-        gradients = [weight.grad for weight in weights if weight.grad is not None]  # all of them
-        if group["weight_decay"]:
-            gradients = list(torch._foreach_add(gradients, weights, alpha=group["weight_decay"]))
-        n = [self.state[weight]["square_average"] for weight in weights]
-        m = [self.state[weight]["average"] for weight in weights]
-        d = [self.state[weight]["last_step"] for weight in weights]
-        rho = group["decay"]
-        torch._foreach_mul_(n, rho)
-        torch._foreach_addcmul_(n, gradients, gradients, 1 - rho)
-        torch._foreach_lerp_(m, gradients, 1 - rho)
-        root = torch._foreach_mul(m, m)
-        torch._foreach_sub_(root, n)
-        torch._foreach_neg_(root)  # n - m^2 is a variance, and rounding may put it a little below 0
-        torch._foreach_clamp_min_(root, 0.0)
-        torch._foreach_add_(root, group["eps"])
-        torch._foreach_sqrt_(root)
-        torch._foreach_mul_(d, group["momentum"])
-        torch._foreach_addcdiv_(d, gradients, root, -group["lr"])
-        torch._foreach_add_(weights, d)
+            rho = group["decay"]
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                if not self.state[weight]:
+                    names = ("square_average", "average", "last_step")
+                    self.state[weight] = {name: torch.zeros_like(weight) for name in names}
+                n, m, d = self.state[weight].values()
+                gradient = weight.grad + group["weight_decay"] * weight if group["weight_decay"] else weight.grad
+                n.mul_(rho).addcmul_(gradient, gradient, value=1 - rho)
+                m.lerp_(gradient, 1 - rho)
+                variance = (n - m * m).clamp_min_(0)  # rounding may put it a little below 0
+                d.mul_(group["momentum"]).addcdiv_(gradient, (variance + group["eps"]).sqrt(), value=-group["lr"])
+                weight.add_(d)
