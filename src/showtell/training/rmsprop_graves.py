@@ -48,9 +48,8 @@ class RMSpropGraves(Optimizer):
                 if weight.grad is None:
                     continue
                 if not self.state[weight]:
-                    names = ("square_average", "average", "last_step")
-                    self.state[weight] = {name: torch.zeros_like(weight) for name in names}
-                n, m, d = self.state[weight].values()
+                    self.state[weight] = {name: torch.zeros_like(weight) for name in ("n", "m", "d")}
+                n, m, d = (self.state[weight][name] for name in ("n", "m", "d"))
                 gradient = weight.grad + group["weight_decay"] * weight if group["weight_decay"] else weight.grad
                 n.mul_(rho).addcmul_(gradient, gradient, value=1 - rho)
                 m.lerp_(gradient, 1 - rho)
