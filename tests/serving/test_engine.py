@@ -132,9 +132,9 @@ async def test_nobody_who_came_later_passes_a_rare_setting():
     async with engine_of(captioner, max_batch=4, queue=100) as engine:
         first = await hold(engine, captioner)
         common = ask(engine, [b"early 0", b"early 1"])
-        await until(lambda: captioner.outstanding == 3)
+        await until(lambda: [bool(one.prepared) for one in engine.waiting] == [True] * 2)
         (other,) = ask(engine, [b"rare"], settings=captioner.settings(num_beams=2))
-        await until(lambda: captioner.outstanding == 4)
+        await until(lambda: [bool(one.prepared) for one in engine.waiting] == [True] * 3)
         common += ask(engine, [f"late {number}".encode() for number in range(40)])
         await asyncio.sleep(0)
         captioner.encoding.open()
