@@ -18,7 +18,7 @@ from showtell.errors import RecipeError, TrainingError
 from showtell.models.contract import Decoder
 from showtell.models.sat import SatDecoder
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
-from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, discriminability, prepare_reward
+from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, prepare_reward
 from showtell.training.recipe_checks import make_recipe
 from showtell.types import Batch
 from tests.decoding.plain import plain_beam
@@ -174,25 +174,6 @@ def test_the_end_is_rewarded_and_unknown_words_are_not():
     assert without > unknown
     bleu = prepare_reward({"2": [[BEGIN, UNKNOWN, 4, END]]}, 6, {"bleu_1": 1.0})
     assert bleu(words[1:, :1], words[1:, :1] > 0, ["2"]).item() == pytest.approx(2 / 3)  # "4" and the end, of three
-
-
-def test_discriminability_by_hand():
-    """CIDEr-D is 10 / 4 for each length of n-grams that agree: 5 for "4 end" and "4 end", 0 for "4 end" and "5 end".
-
-    The references of a and c are "4 end", those of b "5 end". "4 end" fits a and c alike; for b it fits another photo.
-    """
-    captions = {"a": [[BEGIN, 4, END]], "b": [[BEGIN, 5, END]], "c": [[BEGIN, 4, END]]}
-    four, five = [4, END], [5, END]
-    words = collect(torch.tensor([[four, five], [five, four], [four, five]]), torch.zeros(3, 2, 2))
-    reward = prepare_reward(captions, 6, {"bleu_1": 1.0})  # its own weights do not count
-    expected = [[5 - 5, 0 - 5], [5 - 0, 0 - 5], [5 - 5, 0 - 5]]
-    assert discriminability(reward, words, ["a", "b", "c"]).tolist() == expected
-    assert discriminability(reward, collect(words.words[:1], torch.zeros(1, 2, 2)), ["a"]).tolist() == [[5, 0]]  # alone
-    loss = objective(3, samples=1, reward={"cider": 0.0, "discriminability": 0.5})
-    loss.prepare(dict(zip(names(3), captions.values(), strict=True)), LENGTH)
-    drawn, rewards = loss._rewarded(batch(3), sight(3), sat())
-    assert loss.reward is not None and rewards.shape == (3, 2)
-    torch.testing.assert_close(rewards, 0.5 * discriminability(loss.reward, drawn.captions, names(3)))
 
 
 # ---- against enumeration

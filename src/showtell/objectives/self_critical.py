@@ -20,13 +20,6 @@ The reward is CIDEr-D against the image's captions, or a weighted sum with BLEU 
 word in samples, references and document frequencies, and gets a gradient: otherwise captions learn to end abruptly
 (Rennie et al., §5.2).
 
-`discriminability` adds, with its weight, how much better a caption fits its own photo than another one of the batch:
-
-    CIDEr-D(c, references of its photo) - max over the other photos of the batch CIDEr-D(c, references of that photo)
-
-after Luo et al. (Discriminability objective for training descriptive captions, CVPR 2018), who ask a retrieval model
-instead. A caption that fits another photo as well earns nothing by it, one that fits another photo better loses.
-
 The value of `loss` is that of eq. 10, minus the mean reward of the samples; its gradient is that of eq. 11. Both are
 means over images and samples; each caption counts once. `cross_entropy` is the weight of the per-word cross-entropy of
 the reference captions, which is added.
@@ -51,17 +44,13 @@ Where this differs from the papers or the authors' code, or they are silent:
  8. A model whose ids are pieces of words is rewarded for the words that they make (`Decoder.as_words`); words of no
     training caption are "unknown" to the reward.
  9. In eval mode (validation) the terms are those of cross-entropy, so that the loss can be compared.
-10. The other photos of `discriminability` are those of a process's batch: it depends on how a step is cut into batches.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
-import torch
 from pydantic import Field, create_model, model_validator
 from torch import Tensor
 
@@ -94,15 +83,10 @@ _Weights: Any = create_model("_Weights", __base__=Config, **_WEIGHTS)
 class RewardConfig(_Weights):  # type: ignore[misc, unused-ignore]
     """Weights of the scores in the reward."""
 
-    discriminability: float = Field(
-        0.0, ge=0, description="Weight of CIDEr-D minus the caption's highest against another photo of the batch."
-    )
-
     @property
     def weights(self) -> dict[str, float]:
         """The weights of scores other than 0, by name."""
-        scores = self.model_dump(exclude={"discriminability"})
-        return {name: weight for name, weight in scores.items() if weight} or {"cider": 0.0}
+        return {name: weight for name, weight in self.model_dump().items() if weight}
 
     @model_validator(mode="after")
     def _rewards(self) -> Self:
@@ -190,11 +174,7 @@ class SelfCritical(Objective):
         else:
             drawn = beam_rollouts(decoder, features, self.max_length, self.config.samples)
         words, is_word = decoder.as_words(drawn.captions.words, drawn.captions.is_word)
-        captions, weight = replace(drawn.captions, words=words, is_word=is_word), self.config.reward.discriminability
-        rewards = self.reward(captions.words, captions.is_word, batch.image_ids)
-        if weight:
-            rewards = rewards + weight * discriminability(self.reward, captions, batch.image_ids)
-        return drawn, rewards
+        return drawn, self.reward(words, is_word, batch.image_ids)
 
     def _advantage(self, rewards: Tensor) -> Tensor:
         """r(ws) - b: (B, N + 1), the greedy caption last, to (B, N)."""
@@ -242,17 +222,6 @@ def prepare_reward(
     }
     most = max((word for own in references.values() for caption in own for word in caption), default=0)
     return Reward(references, vocabulary_size=max(vocabulary_size, most + 1), weights=weights)
-
-
-def discriminability(reward: Reward, captions: Captions, image_ids: Sequence[str]) -> Tensor:
-    """CIDEr-D against the references of a caption's own photo minus its highest against another photo's: (B, N)."""
-    cider = copy.copy(reward)
-    cider.weights = {"cider": 1.0}
-    own, *others = (
-        cider(captions.words, captions.is_word, [*image_ids[shift:], *image_ids[:shift]])
-        for shift in range(len(image_ids))
-    )
-    return own - torch.stack(others).amax(0) if others else own
 
 
 def mean_of_others(rewards: Tensor) -> Tensor:
