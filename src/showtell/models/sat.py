@@ -24,18 +24,18 @@ Where this differs from the paper, or the paper is silent:
     does. `init_state: zeros` leaves f_init out, which shows what the mean as first state brings.
  4. f_att has one hidden layer with tanh.
  5. Dropout acts on h_t and before L_o (the release), not inside the recurrence; its masks come from `counter_rng.py`.
- 6. Features wider than `feature_size` may first go through a linear layer with ReLU (`project_features`), as later
-    work does; off by default.
+ 6. Features may first go through a linear layer with ReLU (`project_features`), as in later work; off by default.
  7. Hard attention replaces the sample by the expectation with probability 0.5 in training: one draw for each image,
-    as in the paper, or for the minibatch (`expectation_per: batch`), as in the release. Our copy of
-    Xu et al. 2015 have no word of it; the number is that of the published §4.1 and of the release.
+    as in the paper, or for the minibatch (`expectation_per: batch`), as in the release. Our copy has
+    no word of it; the number is that of the published §4.1 and of the release.
  8. In eval mode hard attention attends to the most likely region; `eval_attention: sample` draws it, as the paper's
     figures do, and `eval_attention: expectation` is soft. The release has all three.
  9. Boustany and Sarfati read out with one linear layer on h_t alone (`readout: hidden`).
 10. The word before the first is a learned embedding of `begin`; the release feeds zeros.
 11. a-PyTorch-Tutorial-to-Image-Captioning, which most people know this model from and whose weights
-    can be imported, has a ReLU in f_att (`attention_activation: relu`), a gate for each channel, an f_init
-    without tanh (`init_activation: none`) and reads out with one layer on h_t (`readout: hidden`).
+    can be imported, has a ReLU in f_att (`attention_activation: relu`), a gate for each channel
+    (`gate_per: channel`), an f_init without tanh (`init_activation: none`) and reads out with one layer on h_t
+    (`readout: hidden`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ The sampling itself, and the choice between sample and expectation, are the mode
 
 Where this differs from the paper, or the paper is silent:
  1. The sum is divided by the number of words of the batch, as in `cross_entropy.py`. That scales the three terms
-    equally. The paper's N samples are one (N = 1): its sum over n, divided by N, is then the sample itself.
+    equally. N is 1.
  2. In that factor log p(y | s, a) is the caption's mean over its words, as in the authors' release, whose lambdas
     (0.1 and 0.002) are for the mean; `per_word: false` is the sum, the formula of the paper.
  3. b is a moving average of the mean over the batch's captions, over all processes, as in the release. A batch uses the
