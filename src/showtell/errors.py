@@ -75,16 +75,15 @@ def install_command(extra: str) -> str:
     return f"pip install {' '.join(map(json.dumps, packages))}"
 
 
-def fetch_elsewhere(repository: str, use: str, kind: str = "") -> str:
-    """The second line of a message about what cannot be fetched from the Hugging Face hub: how to get it elsewhere.
+def fetch_elsewhere(repository: str, use: str) -> str:
+    """The second line of a message about a model that the Hugging Face hub does not give: how to get it elsewhere.
 
     Args:
         repository: owner/name or owner/name@revision.
         use: what to give in its place, with FOLDER in it.
-        kind: such as "dataset"; "" is a model.
     """
     name, _, revision = repository.partition("@")
-    options = f"{f' --repo-type {kind}' if kind else ''}{f' --revision {revision}' if revision else ''}"
+    options = f" --revision {revision}" if revision else ""
     return f"\n  Where there is a network: hf download {name}{options} --local-dir FOLDER; then give {use}."
 
 

@@ -27,7 +27,7 @@ from showtell.decoding_config import DecodingConfig
 from showtell.errors import UsageError, shorten
 from showtell.serving.engine import Engine, Question
 from showtell.serving.photo_requests import MAX_FIELD, UNNAMED
-from showtell.serving.routes import ask, captioner_named, settings_of
+from showtell.serving.routes import ask, captioner_named
 
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+);base64,", re.ASCII | re.IGNORECASE)
 REFUSED = ("top_logprobs", "tools", "functions", "audio")  # what no captioner does
@@ -104,7 +104,7 @@ def chat_router(engine: Engine) -> APIRouter:
         """The caption of the one photo in the messages, as the answer of an assistant."""
         name, captioner = captioner_named(engine, asked.model)
         text, photo = _text_and_photo(asked.messages)
-        settings = settings_of(captioner, _settings(asked, captioner.decoding, text))
+        settings = captioner.settings(**_settings(asked, captioner.decoding, text))
         answer = await ask(request, engine, Question("captions", name, photo, settings), UNNAMED)
         return _completion(name, answer, asked)
 

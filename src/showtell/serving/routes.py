@@ -53,7 +53,7 @@ def v1_router(engine: Engine) -> APIRouter:
         """The captions of a photo, the best first: those of `showtell caption`."""
         asked = await ask_for_photo(request, engine)
         name, captioner = captioner_named(engine, asked.take("captioner", str))
-        question = Question("captions", name, asked.photo, settings_of(captioner, asked.settings()))
+        question = Question("captions", name, asked.photo, captioner.settings(**asked.settings()))
         return JSONResponse(caption_result(asked.name, await ask(request, engine, question, asked.name)))
 
     @router.post(
@@ -147,11 +147,6 @@ def captioner_named(engine: Engine, name: str | None) -> tuple[str, Captioner]:
     return name, captioners[name]
 
 
-def settings_of(captioner: Captioner, given: Mapping[str, Any]) -> DecodingConfig:
-    """A captioner's settings with those of a request, checked as those of the command line are."""
-    return captioner.settings(**given)
-
-
 async def ask_for_photo(request: Request, engine: Engine) -> PhotoRequest:
     """A request, read only if the engine would take a question now: under load, reading bodies costs most."""
     engine.require_room()
@@ -164,7 +159,7 @@ async def explain(request: Request, engine: Engine, asked: PhotoRequest, names: 
     occlusion = asked.take("occlusion", str)
     given = {**asked.settings(), "num_return_sequences": 1}
     questions = [
-        Question("explanation", name, asked.photo, settings_of(captioner, given), occlusion)
+        Question("explanation", name, asked.photo, captioner.settings(**given), occlusion)
         for name, captioner in captioners.items()
     ]
     answers = await asyncio.gather(*(ask(request, engine, question, asked.name) for question in questions))
