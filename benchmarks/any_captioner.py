@@ -14,13 +14,12 @@ A ratio of 1.05 means that captions cost 5 % more than the bare loop.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from caption_folder import seconds, write_photos
-from rows import show
+from caption_folder import write_photos
+from rows import seconds, show
 from showtell.captioners import Captioner
 from showtell.images.photo_files import find_photos
 
@@ -74,12 +73,8 @@ def measure(folder: Path, paths: list[Path], batch_size: int, repeats: int) -> l
         results = captioner.caption_photos(paths, settings, batch_size, first_alone=False)
         texts["showtell"] = [one[0].text for _, one in results]  # type: ignore[index]  # no photo is broken
 
-    work = {"bare": bare, "showtell": captions}
-    for one in work.values():
-        one()  # once, to warm up
+    bare_time, own_time = seconds(repeats, bare, captions)
     assert texts["bare"] == texts["showtell"], "the two do the same"
-    times = [{name: seconds(one) for name, one in work.items()} for _ in range(repeats)]
-    bare_time, own_time = (statistics.median(of_run[name] for of_run in times) for name in work)
     row = {
         "name": f"caption_{captioner.about.name}",
         "value": len(paths) / own_time,

@@ -14,14 +14,11 @@ Rounds alternate, and medians are compared:
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rows import show
+from rows import seconds, show
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.decoding import DecodingConfig
 from showtell.features import build_encoder, encoder_config
@@ -46,13 +43,6 @@ def write_photos(folder: Path, images: int) -> list[Path]:
     return paths
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    """How long something takes."""
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
 def measure(paths: list[Path], encoder: dict[str, Any], beams: int) -> dict[str, Any]:
     """A row of one search."""
     torch.manual_seed(0)
@@ -65,21 +55,19 @@ def measure(paths: list[Path], encoder: dict[str, Any], beams: int) -> dict[str,
     prepared = [captioner.prepare(path) for path in paths]
     batches = [prepared[first : first + BATCH] for first in range(0, len(prepared), BATCH)]
     encoded = [captioner.encode_prepared(batch) for batch in batches]
-    captioner.caption_encoded(encoded[0], search)  # to warm up
-    works: dict[str, Callable[[], Any]] = {
-        "encoder": lambda: [captioner.encode_prepared(batch) for batch in batches],
-        "search": lambda: [captioner.caption_encoded(batch, search) for batch in encoded],
-        "folder": lambda: list(captioner.caption_photos(paths, search, BATCH, first_alone=False)),
-    }
-    times = [{name: seconds(work) for name, work in works.items()} for _ in range(ROUNDS)]
-    median = {name: statistics.median(taken[name] for taken in times) for name in works}
-    together = (median["encoder"] + median["search"]) / median["folder"]
+    encoding, searching, folder = seconds(
+        ROUNDS,
+        lambda: [captioner.encode_prepared(batch) for batch in batches],
+        lambda: [captioner.caption_encoded(batch, search) for batch in encoded],
+        lambda: list(captioner.caption_photos(paths, search, BATCH, first_alone=False)),
+    )
+    together = (encoding + searching) / folder
     return {
         "name": f"{encoder['name']}_{encoder['image_size']}_{encoder['precision']}_beams_{beams}",
-        "value": len(paths) / median["folder"],
+        "value": len(paths) / folder,
         "unit": "images/s",
         "against": f"the encoder alone in the same batches; {together:.2f} of encoder and search one after the other",
-        "ratio": median["encoder"] / median["folder"],
+        "ratio": encoding / folder,
     }
 
 

@@ -13,15 +13,12 @@ encoding them is no part of it; projecting them is.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import plain
-from rows import show
+from rows import seconds, show
 from showtell.decoding import DecodingConfig, search
 from showtell.models import MODELS, Decoder, build_decoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
@@ -47,13 +44,13 @@ KINDS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def make(kind: str, *, project: bool = True) -> Decoder:
+def make(kind: str) -> Decoder:
     """A decoder of the benchmark's sizes with random weights."""
     torch.manual_seed(0)
     model = MODELS[KINDS[kind]["name"]][0]
     settings: dict[str, Any] = {field: SIZE for field in model.model_fields if field.endswith("_size")}
     if "project_features" in model.model_fields:
-        settings["project_features"] = SIZE if project else None
+        settings["project_features"] = SIZE
     config = model.model_validate({**settings, **KINDS[kind]})
     return build_decoder(config, feature_size=CONTEXT, vocabulary_size=WORDS).eval()
 
@@ -71,24 +68,6 @@ def decode(decoder: Decoder, features: Features, beams: int) -> Tensor:
     if not bool((words[..., :LENGTH] > Vocabulary.end).all()):
         raise RuntimeError(f"Captions of {LENGTH} words were asked for and not all are as long.")
     return words[:, 0, :LENGTH]
-
-
-def seconds(repeats: int, *runs: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> list[float]:
-    """The median time of each run, measured in turn after one unmeasured round."""
-    for run in runs:
-        run()
-    took: list[list[float]] = [[] for _ in runs]
-    for _ in range(repeats):
-        for times, run in zip(took, runs, strict=True):
-            began = clock()
-            run()
-            times.append(clock() - began)
-    return [statistics.median(times) for times in took]
-
-
-def agreement(one: Tensor, other: Tensor) -> float:
-    """The share of equal words."""
-    return (one == other).double().mean().item()
 
 
 def compared(name: str, amount: int, unit: str, took: list[float], other: str) -> dict[str, Any]:
@@ -115,7 +94,8 @@ def rows_of(name: str, images: int, repeats: int) -> list[dict[str, Any]]:
         runs = [ours]
         if name in plain.PLAIN:
             runs.append(theirs)
-            sys.stderr.write(f"{name}_{kind}: {agreement(ours(), theirs()):.1%} of the words are the plain way's\n")
+            same = (ours() == theirs()).double().mean().item()
+            sys.stderr.write(f"{name}_{kind}: {same:.1%} of the words are the plain way's\n")
         rows.append(compared(f"{name}_{kind}", images, "images/s", seconds(repeats, *runs), "the plain way"))
         wide, bf16 = seconds(repeats, ours, partial(decode, narrow, narrow_features, beams))
         rows.append(compared(f"{name}_{kind}_bf16", images, "images/s", [bf16, wide], "fp32"))

@@ -152,7 +152,8 @@ def make(names: Sequence[str]) -> Iterator[Path]:
         else:
             taken = []
         if block.name in shown:
-            write_text(block.picture, draw(_received(block).encode(), block.text))
+            received: str = read_json(block.recording)["received"]
+            write_text(block.picture, draw(received.encode(), block.text))
             yield block.picture
         yield from taken if is_served else _photograph(own, f"{WORK.as_uri()}/")
 
@@ -182,12 +183,6 @@ def _run(block: Block, served: Mapping[str, Screen]) -> list[Path]:
     block.recording.parent.mkdir(exist_ok=True)
     write_json(block.recording, {"commands": block.text, "received": received})
     return files
-
-
-def _received(block: Block) -> str:
-    """What the terminal received from the commands of a block."""
-    received: str = read_json(block.recording)["received"]
-    return received
 
 
 def _photograph(screens: Mapping[str, Screen], address: str) -> Iterator[Path]:

@@ -112,29 +112,18 @@ _MEANS = (
     *("pointing", "chance_pointing", "centre_pointing", "mass", "chance_mass", "centre_mass", "overlap"),
     *("chance_overlap", "occlusion_pointing", "occlusion_mass", "correlation", "correlation_named"),
 )
-_DIFFERENCES = {
-    "pointing_over_chance": ("pointing", "chance_pointing"),
-    "pointing_over_centre": ("pointing", "centre_pointing"),
-    "mass_over_chance": ("mass", "chance_mass"),
-    "occlusion_over_chance": ("occlusion_pointing", "chance_pointing"),
-    "occlusion_over_centre": ("occlusion_pointing", "centre_pointing"),
-    "occlusion_over_attention": ("occlusion_pointing", "pointing"),
-}
 _MENTIONS = len(_MEANS) + _MEANS.index("chance_pointing")  # column: every mention that is measured has that number
 
 
 class AttentionNumbers:
-    """Means over mentions and words, and differences of such means. Statistics: a sum for each mean, then its count."""
+    """Means over mentions and words. Statistics: a sum for each mean, then its count."""
 
-    names: ClassVar[tuple[str, ...]] = (*_MEANS, *_DIFFERENCES)
+    names: ClassVar[tuple[str, ...]] = _MEANS
 
     def from_sums(self, sums: Floats, images: int) -> Floats:
         """Sums over images (..., columns) to the numbers in `names`, nan for the mean of nothing."""
         totals, counts = np.split(sums, 2, axis=-1)
-        values = np.divide(totals, counts, out=np.full_like(totals, np.nan), where=counts > 0)
-        means = dict(zip(_MEANS, np.moveaxis(values, -1, 0), strict=True))
-        differences = [means[first] - means[second] for first, second in _DIFFERENCES.values()]
-        return np.stack([*means.values(), *differences], axis=-1)
+        return np.divide(totals, counts, out=np.full_like(totals, np.nan), where=counts > 0)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ import sys
 import types
 import zlib
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -130,26 +130,19 @@ def encode(caption: str, ids: dict[str, int], end: int) -> list[int]:
 # --- ImageCaptioning.pytorch ---
 
 
-@contextmanager
-def _imports_of(checkout: Path) -> Iterator[None]:
-    """A checkout on the path, with stand-ins for what it imports and does not need here."""
+def _import_models(checkout: Path, name: str) -> Any:
+    """A module of a checkout, with stand-ins for what it imports and does not need here."""
     six, moves = types.ModuleType("six"), types.ModuleType("six.moves")
     six.PY3, six.moves, moves.cPickle = True, moves, pickle  # type: ignore[attr-defined]
-    stand_ins = {"six": six, "six.moves": moves} if "six" not in sys.modules else {}
+    if "six" not in sys.modules:
+        sys.modules |= {"six": six, "six.moves": moves}
     sys.path.insert(0, str(checkout))
-    sys.modules.update(stand_ins)
-    try:
-        yield
-    finally:
-        sys.path.remove(str(checkout))
-        for module in stand_ins:
-            del sys.modules[module]
+    return import_module(name)
 
 
 def luo(checkout: Path) -> dict[str, Any]:
     """The cases of ImageCaptioning.pytorch."""
-    with _imports_of(checkout):
-        from captioning import models  # type: ignore[import-not-found]
+    models = _import_models(checkout, "captioning.models")
     return {name: _luo_case(models, name, options) for name, options in LUO.items()}
 
 
@@ -247,8 +240,7 @@ def cells(name: str, side: int, images: int = 2) -> np.ndarray:
 
 def sgrvinod(checkout: Path) -> dict[str, Any]:
     """The cases of the tutorial."""
-    with _imports_of(checkout):
-        import models  # type: ignore[import-not-found]
+    models = _import_models(checkout, "models")
     return {name: _sgrvinod_case(models, name, sizes) for name, sizes in SGRVINOD.items()}
 
 

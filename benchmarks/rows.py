@@ -1,8 +1,23 @@
-"""The rows that a benchmark ends with: a value, what it is held against, and their ratio."""
+"""How long runs take, and the rows that a benchmark ends with: a value, what it is held against, and their ratio."""
 
 import json
-from collections.abc import Mapping, Sequence
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+
+def seconds(repeats: int, *runs: Callable[[], Any]) -> list[float]:
+    """The median time of each run, measured in turn after one unmeasured round."""
+    for run in runs:
+        run()
+    took: list[list[float]] = [[] for _ in runs]
+    for _ in range(repeats):
+        for times, run in zip(took, runs, strict=True):
+            began = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - began)
+    return [statistics.median(times) for times in took]
 
 
 def show(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:

@@ -5,7 +5,8 @@
 Real captions of Flickr8k from SHOWTELL_SHARED (default ../shared): one of each image's five is the prediction, the
 others are the references; beyond its 8,091 images predictions and references are paired anew. Both sides start from
 text, and both start from nothing: ours with an empty memory of words and METEOR's index on disk, the reference with
-its Java programs not yet running. Medians of three runs. Without Java the rows of the reference are left out.
+its Java programs not yet running. Both are measured in turn, medians of three. Without Java the rows of the reference
+are left out.
 
 The reward is that of 250 samples (5 of each of 50 images) with 5 references each, with all of Flickr8k's document
 frequencies, on one thread.
@@ -19,17 +20,14 @@ import io
 import os
 import random
 import shutil
-import statistics
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rows import show
+from rows import seconds, show
 from showtell.scores import ImageFacts
 from showtell.scores.base import Corpus
 from showtell.scores.bleu import Bleu
@@ -72,16 +70,6 @@ def corpus_of(captions: list[list[str]], images: int) -> Corpus:
             ImageFacts(tuple(captions[index][1:] if round_ == 0 else captions[index][:5])) for index, round_ in rounds
         ),
     )
-
-
-def median(work: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Seconds, of several runs the middle one."""
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
 
 
 def fresh(corpus: Corpus) -> Corpus:
@@ -138,8 +126,7 @@ def reward_seconds(captions: list[list[str]]) -> float:
             words[index, number, : len(hypothesis)] = torch.tensor(hypothesis)
             is_word[index, number, : len(hypothesis)] = True
     of = list(map(str, images))
-    reward(words, is_word, of)
-    return median(lambda: reward(words, is_word, of), 50)
+    return seconds(50, lambda: reward(words, is_word, of))[0]
 
 
 def main() -> None:
@@ -160,11 +147,11 @@ def main() -> None:
     corpus = corpus_of(captions, arguments.images)
     open_index()  # built if need be
     for name, meteor in (("all_but_meteor", False), ("all_with_meteor", True)):
-        seconds = median(partial(ours, corpus, meteor=meteor))
-        rows.append({"name": f"{name}_{arguments.images}", "value": round(seconds, 3), "unit": "s", **ALONE})
-        if shutil.which("java"):
-            slower = median(partial(theirs, corpus, meteor=meteor))
-            rows[-1] |= {"against": f"coco-caption, {slower:.2f} s", "ratio": round(slower / seconds, 2)}
+        sides = (ours, theirs) if shutil.which("java") else (ours,)
+        own, *other = seconds(REPEATS, *(partial(side, corpus, meteor=meteor) for side in sides))
+        rows.append({"name": f"{name}_{arguments.images}", "value": round(own, 3), "unit": "s", **ALONE})
+        for slower in other:
+            rows[-1] |= {"against": f"coco-caption, {slower:.2f} s", "ratio": round(slower / own, 2)}
     show(rows, arguments.json)
 
 

@@ -20,9 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,31 +55,25 @@ def write_checkpoint(folder: Path) -> Path:
 # --- servers and clients ---
 
 
-@dataclass
-class Server:
-    """A process that serves."""
-
-    process: subprocess.Popen[str]
-    port: int
-
-    async def post(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], photo: bytes) -> tuple[int, float]:
-        """Post a photo with little more than its bytes, so that it costs little; status and seconds."""
-        began, (reader, writer) = time.perf_counter(), streams
-        head = f"POST /v1/captions HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nContent-Type: image/jpeg\r\n"
-        writer.write(f"{head}Content-Length: {len(photo)}\r\n\r\n".encode() + photo)
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
-        (length,) = [int(line.partition(":")[2]) for line in lines if line.startswith("content-length:")]
-        await reader.readexactly(length)
-        return int(lines[0].split()[1]), time.perf_counter() - began
+async def post(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], photo: bytes) -> float:
+    """Post a photo with little more than its bytes, so that it costs little; the seconds until its caption came."""
+    began, (reader, writer) = time.perf_counter(), streams
+    head = "POST /v1/captions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: image/jpeg\r\n"
+    writer.write(f"{head}Content-Length: {len(photo)}\r\n\r\n".encode() + photo)
+    lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
+    (length,) = [int(line.partition(":")[2]) for line in lines if line.startswith("content-length:")]
+    await reader.readexactly(length)
+    assert lines[0].split()[1] == "200", "the server sends none away"
+    return time.perf_counter() - began
 
 
 @contextlib.contextmanager
-def showtell_server(setup: Setup, *options: str) -> Iterator[Server]:
-    """`showtell serve`, once it takes connections and has said so."""
-    command = (sys.executable, "-m", "showtell", "serve", str(setup.checkpoint), "--port", "0", *options)
+def showtell_server(checkpoint: Path) -> Iterator[int]:
+    """The port of `showtell serve`, once it takes connections and has said so."""
+    command = (sys.executable, "-m", "showtell", "serve", str(checkpoint), "--port", "0")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
-            yield Server(process, int(process.stdout.readline().rsplit(":", 1)[1].rstrip("/\n")))
+            yield int(process.stdout.readline().rsplit(":", 1)[1].rstrip("/\n"))
         finally:
             process.terminate()
 
@@ -102,22 +95,21 @@ class Load:
         return 1e3 * self.times[min(len(self.times) - 1, int(share * len(self.times)))]
 
 
-def load(server: Server, photos: Sequence[bytes], clients: int = CLIENTS) -> Load:
+def load(port: int, photos: Sequence[bytes], clients: int = CLIENTS) -> Load:
     """Clients that each ask for a photo once the one before is answered."""
 
     async def run() -> Load:
-        remaining, answers = iter(photos), []
+        remaining, times = iter(photos), []
 
         async def client() -> None:
-            streams = await asyncio.open_connection("127.0.0.1", server.port)
+            streams = await asyncio.open_connection("127.0.0.1", port)
             for photo in remaining:
-                answers.append(await server.post(streams, photo))
+                times.append(await post(streams, photo))
             streams[1].close()
 
         began = time.perf_counter()
         await asyncio.gather(*(client() for _ in range(clients)))
-        assert all(status == 200 for status, _ in answers), "the server sends none away"
-        return Load(time.perf_counter() - began, sorted(took for _, took in answers))
+        return Load(time.perf_counter() - began, sorted(times))
 
     return asyncio.run(run())
 
@@ -136,56 +128,44 @@ class Setup:
     repeats: int
 
 
-def median(loads: Sequence[Load], value: Callable[[Load], float]) -> float:
-    return statistics.median(map(value, loads))
-
-
 def row(name: str, value: float, unit: str, against: str, base: float) -> dict[str, Any]:
     return {"name": name, "value": value, "unit": unit, "against": against, "ratio": value / base}
-
-
-def quantiles(name: str, loads: Sequence[Load], base: Sequence[Load], against: str) -> list[dict[str, Any]]:
-    """Rows of p50 and p99."""
-    pairs = [
-        (median(loads, partial(Load.quantile, share=share)), median(base, partial(Load.quantile, share=share)))
-        for share in (0.5, 0.99)
-    ]
-    return [
-        row(f"{name}_p{percent}", own, "ms", f"{against}, {other:.1f} ms", other)
-        for percent, (own, other) in zip((50, 99), pairs, strict=True)
-    ]
 
 
 def measure_one(setup: Setup) -> list[dict[str, Any]]:
     """One client."""
     alone, asked = [], []
-    with showtell_server(setup) as server:
-        load(server, setup.photos[:3], 1)  # to warm up
+    with showtell_server(setup.checkpoint) as port:
+        load(port, setup.photos[:3], 1)  # to warm up
         for photo in setup.photos:
             began = time.perf_counter()
             setup.captioner.caption(photo)
             alone.append(time.perf_counter() - began)
-            asked += load(server, [photo], 1).times
+            asked += load(port, [photo], 1).times
     own, other = (Load(sum(times), sorted(times)) for times in (asked, alone))
-    rate = row("1_client", own.rate, "photos/s", f"the captioner alone, {other.rate:.1f}/s", other.rate)
-    return [rate, *quantiles("1_client", [own], [other], "the captioner alone")]
+    rows = [row("1_client", own.rate, "photos/s", f"the captioner alone, {other.rate:.1f}/s", other.rate)]
+    for percent in (50, 99):
+        ours, base = own.quantile(percent / 100), other.quantile(percent / 100)
+        rows.append(row(f"1_client_p{percent}", ours, "ms", f"the captioner alone, {base:.1f} ms", base))
+    return rows
 
 
 def measure_many(setup: Setup) -> list[dict[str, Any]]:
     """Many clients against a folder, whose photos have no waiting times."""
     folder, served = [], []
-    with showtell_server(setup) as server:
-        load(server, setup.photos[:CLIENTS])  # to warm up
+    with showtell_server(setup.checkpoint) as port:
+        load(port, setup.photos[:CLIENTS])  # to warm up
         for _ in range(setup.repeats):
             began = time.perf_counter()
             count = sum(1 for _ in setup.captioner.caption_photos(setup.paths, batch_size=CLIENTS))
             folder.append(count / (time.perf_counter() - began))
-            served.append(load(server, setup.photos))
+            served.append(load(port, setup.photos))
     rate = statistics.median(folder)
     against = f"32 photos one after another, {1e3 * CLIENTS / rate:.0f} ms"
-    p50, p99 = (median(served, partial(Load.quantile, share=share)) for share in (0.5, 0.99))
+    own = statistics.median(one.rate for one in served)
+    p50, p99 = (statistics.median(one.quantile(share) for one in served) for share in (0.5, 0.99))
     return [
-        row("32_clients", median(served, lambda one: one.rate), "photos/s", f"a folder, {rate:.1f}/s", rate),
+        row("32_clients", own, "photos/s", f"a folder, {rate:.1f}/s", rate),
         row("32_clients_p50", p50, "ms", against, 1e3 * CLIENTS / rate),
         row("32_clients_p99", p99, "ms", against, 1e3 * CLIENTS / rate),
     ]
@@ -197,7 +177,7 @@ PARTS = {"one": measure_one, "many": measure_many}
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], metavar="PART")
     parser.add_argument("--checkpoint", nargs=2, type=Path, metavar=("FOLDER", "PHOTOS"))
     parser.add_argument("--photos", type=int, default=120, help="different photos")
     parser.add_argument("--repeats", type=int, default=3)
@@ -215,7 +195,7 @@ def main() -> None:
         captioner.caption(paths[:2])  # to warm up
         contents = [path.read_bytes() for path in paths]
         setup = Setup(checkpoint.resolve(), captioner, paths, contents, given.repeats)
-        show([row for part in given.parts for row in PARTS[part](setup)], given.json)
+        show([row for part in given.parts or PARTS for row in PARTS[part](setup)], given.json)
 
 
 if __name__ == "__main__":

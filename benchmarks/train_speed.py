@@ -23,8 +23,8 @@ from collections.abc import Callable
 from typing import Any
 
 import plain
-from decode_speed import KINDS, REGIONS, WORDS, compared, make, make_features, seconds
-from rows import show
+from decode_speed import KINDS, REGIONS, WORDS, compared, make, make_features
+from rows import seconds, show
 from showtell import counter_rng
 from showtell.decoding.policy import rollouts
 from showtell.models import Decoder

@@ -61,7 +61,6 @@ def test_one_mention_by_hand() -> None:
     assert scores["occlusion_pointing"] == 1
     assert scores["occlusion_mass"] == pytest.approx(3 / 4)
     assert math.isnan(scores["overlap"])
-    assert scores["pointing_over_centre"] == 0.5
     # of attention and the absolute drops, equal ones sharing the mean of their ranks
     looked, sizes = [2.5, 6, 5, 2.5, 2.5, 2.5], [5, 6, 4, 2, 2, 2]
     assert scores["correlation_named"] == pytest.approx(np.corrcoef(looked, sizes)[0, 1])
