@@ -263,6 +263,8 @@ def write_adapted() -> None:
     assert isinstance(captioner, TransformersCaptioner)
     adapt(captioner, TransformersConfig())
     save_adapted(WORK / "runs/adapted/best", captioner, captioner.decoding.changed(max_length=8), {})
+    settings = WORK / "runs/adapted/best/config.json"
+    write_text(settings, settings.read_text(encoding="utf-8").replace(f"{WORK}/", ""))
 
 
 # --- what is looked at ---

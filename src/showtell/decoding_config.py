@@ -14,7 +14,6 @@ from pydantic import Field, field_validator, model_validator
 from showtell.config import Config
 from showtell.errors import UsageError, nearest
 from showtell.text.endings import BAD_ENDINGS
-from showtell.text.function_words import FUNCTION_WORDS
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
@@ -22,6 +21,12 @@ if TYPE_CHECKING:
     from showtell.decoding.ranking import LengthPenalty
     from showtell.decoding.rules import Rules
     from showtell.decoding.searches import Search
+
+# What a caption may repeat under `no_repeat_words`: of the 19 tokens in Peter Anderson's Up-Down-Captioner
+# (`allowed_multiple`), those but the comma and quotation marks, which our tokenizer drops.
+FUNCTION_WORDS = frozenset(
+    ["a", "an", "and", "are", "at", "by", "in", "is", "it", "of", "on", "some", "that", "the", "to", "with"]
+)
 
 
 class DecodingConfig(Config):

@@ -11,11 +11,11 @@ import torch
 
 from showtell import UsageError
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
+from showtell.captioners.opening import fastest_precision
 from showtell.captions import ModelExplanation
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.features.extraction import extract
-from showtell.features.precision import fastest_precision
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import FeatureStore, ImageFeatures, StoredImage, StoreInfo, StoreWriter
 from showtell.text.tokenizer import tokenize

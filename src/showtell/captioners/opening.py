@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from showtell import checkpoint
 from showtell.captioners.contract import Captioner, Source
 from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
 from showtell.errors import CheckpointError, DataError, UsageError, nearest
-from showtell.features.precision import fastest_precision
 from showtell.files import read_json
 from showtell.hub import ADAPTER, SERVER, SETTINGS, find_checkpoint
 
@@ -102,3 +102,16 @@ def _open_folder(source: Source, device: torch.device, precision: str | None) ->
         encoder.compute_in(precision)
         fingerprints["encoder_precision"] = precision  # captions are not quite those of the checkpoint as trained
     return EncoderDecoderCaptioner(**vars(opened), source=replace(source, fingerprints=fingerprints)).to(device)
+
+
+def fastest_precision(precisions: Sequence[str], device: torch.device) -> str:
+    """bf16 if there is a choice and the device has units of its own for it, else fp32.
+
+    On a CPU these are AMX alone: with AVX-512's instructions for bf16 encoders are a little slower than in fp32, and
+    without any they take three times as long (docs/lab_notes.md, 2026-11-23).
+    """
+    if device.type == "cuda":
+        is_fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        is_fast = device.type == "cpu" and torch.cpu._is_amx_tile_supported()
+    return "bf16" if is_fast and "bf16" in precisions else "fp32"

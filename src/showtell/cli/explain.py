@@ -85,12 +85,11 @@ def explain(
 
     Of a dataset the worst captions come first. Unreadable photos are reported at the end and skipped.
     """
-    from showtell.explanations.explanation import display_name
+    from showtell.explanations.explanation import display_name, settings_along
     from showtell.explanations.photo_set import choose_photos
     from showtell.features.store import FeatureStore as FeatureStoreReader
     from showtell.files import write_bytes, write_json
     from showtell.grounding.judging import explain_and_judge
-    from showtell.grounding.teacher_forcing import settings_along
     from showtell.progress import counting
 
     arguments = require_photos(photos, features, "explain")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from PIL import Image, ImageDraw
 
-from showtell.captioners import Captioner, PhotoToCaption
+from showtell.captioners import Captioner, EncoderDecoderCaptioner, PhotoToCaption
 from showtell.captions import ModelExplanation
 from showtell.decoding import DecodingConfig
-from showtell.errors import ImageError, or_raise
+from showtell.errors import ImageError, UsageError, or_raise
 from showtell.features.store import ImageFeatures, StoredImage
 from showtell.images.photo import to_photo
 
@@ -166,3 +166,21 @@ def unique_titles(titles: Sequence[str]) -> list[str]:
     """
     counts = Counter(titles)
     return [title if counts[title] == 1 else f"{title} ({number})" for number, title in enumerate(titles, start=1)]
+
+
+def settings_along(captioner: Captioner, caption: str, stage: int | None = None) -> DecodingConfig:
+    """Decoding settings that lead a captioner along a caption: all words are given, so none is searched for.
+
+    As in training, a word that the vocabulary lacks is the token of unknown words.
+
+    Raises:
+        UsageError: there is no word to follow, or the captioner has no words of its own.
+    """
+    if not isinstance(captioner, EncoderDecoderCaptioner):
+        raise UsageError(f"{captioner.about.name} cannot follow a given caption; only the models of showtell can.")
+    vocabulary = captioner.vocabulary
+    words = vocabulary.decode(vocabulary.encode(vocabulary.split(caption))[1:-1])
+    if not words:
+        raise UsageError(f'The caption "{caption}" has no words to follow; give some, such as "a dog runs".')
+    given = {"prefix": " ".join(words), "max_length": len(words), "stage": stage}
+    return captioner.check(DecodingConfig.checked(given))

@@ -92,7 +92,7 @@ def choose_photos(
         raise DataError(f"There is no image to explain: {summarise(missing, 3)}.")
     once: dict[str, PhotoToExplain] = {}
     for photo in photos:
-        once.setdefault(_absolute(photo.path), photo)
+        once.setdefault(os.path.abspath(photo.path), photo)  # noqa: PTH100 (resolve() would follow links)
     return PhotoSet(tuple(once.values()), tuple(references), num_skipped, tuple(missing), note)
 
 
@@ -116,7 +116,3 @@ def _photos_of(dataset: CaptionDataset) -> dict[str, PhotoToExplain]:
     """The images of a dataset by id."""
     facts = image_facts(dataset)
     return {record.image_id: PhotoToExplain(record.path, facts[record.image_id]) for record in dataset.records}
-
-
-def _absolute(path: Path) -> str:
-    return os.path.abspath(path)  # noqa: PTH100 (resolve() would follow links)

@@ -13,9 +13,10 @@ def contradictions(objective: ObjectiveConfig, model: DecoderConfig) -> list[str
     """A sentence for each reason why an objective cannot train a model; empty if it can."""
     kind = OBJECTIVES[objective.name][1]
     problems = [
-        f"objective.name={objective.name} and {_lacking(model, capability)} contradict each other: it needs a model "
+        f"objective.name={objective.name} and {as_overrides(missing)} contradict each other: it needs a model "
         f"{capability}; set {settings_with(capability)}, or objective.name={_alternative(kind, model)}"
         for capability in sorted(kind.needs - model.capabilities)
+        for missing in [model.missing_settings(capability) or {"name": model.name}]
     ]
     if problems:
         return problems
@@ -27,28 +28,20 @@ def contradictions(objective: ObjectiveConfig, model: DecoderConfig) -> list[str
         for name, capability in kind.setting_needs.items()
         if capability not in model.capabilities and name in given
     ]
+    having = {capability: as_overrides(given or {"name": model.name}) for capability, given in model.provides.items()}
     problems += [
-        f"{_having(model, capability)} needs objective.{setting} above 0, which trains its layer; set "
+        f"{having[capability]} needs objective.{setting} above 0, which trains its layer; set "
         f"objective.{setting}=1.0, or {_without(model, capability)}"
         for capability, setting in kind.setting_trains.items()
         if capability in model.capabilities and not getattr(objective, setting)
     ]
     return problems + [
-        f"{_having(model, capability)} and objective.name={objective.name} contradict each other: {reason}; set "
-        f"objective.name={_objective_for(capability)}, or {_without(model, capability)}"
+        f"{having[capability]} and objective.name={objective.name} contradict each other: {reason}; set "
+        f"objective.name={' or '.join(name for name, (_, one) in OBJECTIVES.items() if capability in one.needs)}, or "
+        f"{_without(model, capability)}"
         for capability, reason in kind.conflicts.items()
         if capability in model.capabilities
     ]
-
-
-def _lacking(model: DecoderConfig, capability: Capability) -> str:
-    """The settings because of which a model lacks a capability."""
-    return as_overrides(model.missing_settings(capability) or {"name": model.name})
-
-
-def _having(model: DecoderConfig, capability: Capability) -> str:
-    """The settings that give a model its capability."""
-    return as_overrides(model.provides[capability] or {"name": model.name})
 
 
 def _without(model: DecoderConfig, capability: Capability) -> str:
@@ -63,8 +56,3 @@ def _alternative(kind: type[Objective], model: DecoderConfig) -> str:
     names = {objective: name for name, (_, objective) in OBJECTIVES.items()}
     suited = (base for base in kind.__mro__[1:] if base in names and base.needs <= model.capabilities)
     return names.get(next(suited, Objective), "cross_entropy")
-
-
-def _objective_for(capability: Capability) -> str:
-    """The objectives that need a capability."""
-    return " or ".join(name for name, (_, objective) in OBJECTIVES.items() if capability in objective.needs)
