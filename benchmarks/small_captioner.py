@@ -21,7 +21,7 @@ from pathlib import Path
 
 from showtell import evaluate, open_dataset
 from showtell.captioners import EncoderDecoderCaptioner
-from showtell.confidence.storage import CALIBRATION, save_calibration
+from showtell.confidence.calibration import CALIBRATION, save_calibration
 from showtell.cores import keep_freed_memory
 from showtell.datasets.table import csv_line
 from showtell.evaluation import GOOD_CIDER, calibrate

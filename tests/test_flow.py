@@ -44,8 +44,8 @@ MAY_IMPORT: dict[str, str] = {
     "explanations": "captioners captions datasets decoding errors features files images models scores text types",
     "grounding": "captioners captions datasets decoding errors explanations features images models scenes scores text "
     "types",
-    "reports": "captioners captions checkpoint config datasets decoding errors evaluation explanations "
-    "features files images recipes scenes scores text",
+    "reports": "captioners captions config datasets decoding errors evaluation explanations "
+    "features files hub images recipes scenes scores text",
     "serving": "captioners captions confidence config datasets decoding_config errors explanations "
     "files images reports text",
     # training
@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, str] = {
     "types",
     "quickstart": "captioners captions cores datasets errors evaluation explanations hub models processes progress "
     "reports scenes scores training",
-    "doctor": "captioners checkpoint cores datasets errors features files scores text training",
+    "doctor": "captioners cores datasets errors features files hub scores text training",
     # the command line
     "cli": "captioners captions checkpoint confidence config cores counter_rng datasets decoding "
     "decoding_config doctor errors evaluation explanations features files grounding hub images "

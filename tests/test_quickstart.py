@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def results(folder: Path) -> dict[str, Any]:
     """What the command returns for programs."""
-    return run_quickstart(folder, images=80, overrides=SMALL, quiet=True)
+    return run_quickstart(folder, images=80, overrides=SMALL)
 
 
 def test_it_gives_what_programs_rely_on_and_a_second_call_trains_nothing(results, folder, capsys):

@@ -23,9 +23,7 @@ from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, DataError, RecipeError, nearest, summarise
 from showtell.features import Encoder, build_encoder, encoder_config
 from showtell.files import read_json, write_bytes, write_json
-from showtell.hub import ADAPTER
-from showtell.hub import SETTINGS as SETTINGS
-from showtell.hub import WEIGHTS as WEIGHTS
+from showtell.hub import ADAPTER, SETTINGS, WEIGHTS
 from showtell.models import MODELS, Decoder, build_decoder
 from showtell.models.skeleton import skeleton
 from showtell.text.vocabulary import Vocabulary

@@ -18,13 +18,13 @@ from packaging.requirements import Requirement
 
 from showtell import __version__
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
-from showtell.checkpoint import SETTINGS
 from showtell.cores import usable_cores
 from showtell.datasets.check import check_dataset
 from showtell.datasets.records import CaptionDataset
 from showtell.errors import summarise
 from showtell.features.store import FeatureStore
 from showtell.files import read_json
+from showtell.hub import SETTINGS
 from showtell.scores.ngrams import FEW_IMAGES
 from showtell.text.tokenizer import TOKENIZER_VERSION
 from showtell.text.vocabulary import SPECIAL

@@ -24,6 +24,7 @@ from showtell.scores import DocumentFrequency, ImageFacts, ScoreModels, ScoreRep
 
 # From here on experts (Hodosh et al. 2013, Flickr8k-Expert) gave most captions 2.5 or more of 4: docs/lab_notes.md.
 GOOD_CIDER = 0.4
+BATCH_SIZE = 64  # images that are captioned at once
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def caption_records(
     settings: DecodingConfig | None = None,
     *,
     store: FeatureStore | None = None,
-    batch_size: int = 64,
+    batch_size: int = BATCH_SIZE,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Caption]:
     """The most likely caption of each image.
@@ -95,7 +96,7 @@ def evaluate(
     document_frequency: DocumentFrequency | None = None,
     models: ScoreModels | None = None,
     store: FeatureStore | None = None,
-    batch_size: int = 64,
+    batch_size: int = BATCH_SIZE,
     progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Caption a split and score it.
@@ -139,7 +140,6 @@ def calibrate(
     *,
     good_cider: float = GOOD_CIDER,
     store: FeatureStore | None = None,
-    batch_size: int = 64,
     progress: Callable[[int], None] | None = None,
 ) -> Calibration:
     """Fit the chance that a caption is good, and which photos are familiar.
@@ -152,7 +152,6 @@ def calibrate(
         good_cider: elsewhere a good caption has at least this CIDEr-D, of at most 10, with the document frequencies of
             the split.
         store: features of the images by the captioner's encoder, read instead of the photos.
-        batch_size: images that are captioned at once.
         progress: called with the number of images done since the last call.
 
     Raises:
@@ -162,7 +161,7 @@ def calibrate(
     captions: dict[str, Caption] = {}
     vectors = []
     photos = [(record.image_id, photo_or_stored(record, store)) for record in records]
-    for batch in prepare_batches(photos, lambda pair: captioner.prepare(pair[1]), batch_size):
+    for batch in prepare_batches(photos, lambda pair: captioner.prepare(pair[1]), BATCH_SIZE):
         ids = [image_id for (image_id, _), _ in batch]
         encoded = captioner.encode_prepared([or_raise(photo) for _, photo in batch])
         vectors.append(captioner.mean_features(encoded))

@@ -5,8 +5,7 @@ import pytest
 from showtell import Captioner
 from showtell.captions import Caption
 from showtell.checkpoint import fingerprints
-from showtell.confidence.calibration import Calibration
-from showtell.confidence.storage import save_calibration
+from showtell.confidence.calibration import Calibration, save_calibration
 from showtell.datasets import open_dataset
 from showtell.evaluation import calibrate, caption_records
 from showtell.scores import ImageFacts, score

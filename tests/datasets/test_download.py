@@ -130,13 +130,14 @@ def test_a_later_call_continues_what_an_earlier_one_left(server: Server, tmp_pat
         assert [wanted for _, wanted in server.asked] == asked
 
 
-def test_mirrors_are_tried_in_turn(server: Server, tmp_path: Path) -> None:
+def test_mirrors_are_tried_in_turn(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "TIMEOUT", 0.2)
     damaged = ZIP[:50_000] + b"X" + ZIP[50_001:]
     server.files |= {"/damaged.zip": damaged, "/short.zip": ZIP[:-1], "/page.zip": b"<html>moved</html>", "/a.zip": ZIP}
     server.stalls.add("/stalls.zip")
     mirrors = ("/gone.zip", "/stalls.zip", "/short.zip", "/page.zip", "/damaged.zip", "/a.zip")
     messages: list[str] = []
-    download_dataset(source(archive(server, *mirrors)), tmp_path, notify=messages.append, timeout=0.2)
+    download_dataset(source(archive(server, *mirrors)), tmp_path, notify=messages.append)
     assert_whole(tmp_path)
     reasons = [sentence.removeprefix(server.url) for sentence in messages if sentence.startswith(server.url)]
     assert reasons[0] == "/gone.zip: the server answers 404 Not Found"

@@ -15,8 +15,7 @@ from tree import SOURCE, tree
 
 from showtell import Captioner
 from showtell.cli.app import VERBS
-from showtell.confidence.calibration import Calibration
-from showtell.confidence.storage import save_calibration
+from showtell.confidence.calibration import Calibration, save_calibration
 from showtell.datasets import open_dataset
 from showtell.decoding import DecodingConfig
 from showtell.types import Features

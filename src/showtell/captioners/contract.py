@@ -22,7 +22,7 @@ import torch
 from typing_extensions import TypeIs
 
 from showtell.captions import Caption, ModelExplanation, TextLogprobs
-from showtell.confidence.storage import CALIBRATION, load_calibration
+from showtell.confidence.calibration import CALIBRATION, Calibration, load_calibration
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, ImageError, UsageError, nearest, or_raise, shorten
 from showtell.features.store import FeatureStore, StoredImage
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from showtell.confidence.calibration import Calibration
     from showtell.explanations import Explanation
 
 PhotoToCaption = PhotoSource | StoredImage  # a photo, or an image whose features are in a store

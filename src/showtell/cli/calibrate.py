@@ -38,8 +38,7 @@ def calibrate(
     """
     import json
 
-    from showtell.confidence.calibration import describe
-    from showtell.confidence.storage import save_calibration
+    from showtell.confidence.calibration import describe, save_calibration
     from showtell.datasets import open_dataset
     from showtell.errors import UsageError
     from showtell.evaluation import GOOD_CIDER

@@ -33,7 +33,7 @@ def doctor(
     from showtell.captioners import Captioner
     from showtell.datasets import read_dataset
     from showtell.doctor import checkpoint_causes, dataset_causes, describe_captioner, inspect_machine
-    from showtell.errors import DataError, UsageError
+    from showtell.errors import UsageError
     from showtell.features.store import FeatureStore as FeatureStoreReader
 
     if data is None and (split is not None or features is not None):
@@ -50,9 +50,7 @@ def doctor(
         causes += checkpoint_causes(captioner)
         if data is not None:
             dataset = read_dataset(data, with_photos=features is None)
-            if not dataset.splits:
-                raise DataError(f"{dataset.root} holds no image with captions, so there is nothing to diagnose.")
-            scored = split or next(name for name in ("test", "val", *dataset.splits) if name in dataset.splits)
+            scored = split or next(filter(dataset.splits.get, ("test", "val", *dataset.splits)), "test")
             store = None if features is None else FeatureStoreReader(features)
             parts["data"], more = dataset_causes(captioner, dataset, scored, store)
             causes += more

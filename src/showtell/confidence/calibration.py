@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -24,9 +25,11 @@ from pydantic import TypeAdapter, ValidationError
 from showtell.captions import Caption
 from showtell.confidence.familiarity import Familiarity
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import DataError
+from showtell.errors import DataError, notify
+from showtell.files import read_json, write_json
 
 Floats = NDArray[np.float64]
+CALIBRATION = "calibration.json"  # in the folder of a checkpoint
 RIDGE = 1.0  # variance 1 of each weight a priori: keeps the map finite where the two kinds can be told apart exactly
 FOLDS, BINS = 5, 10
 FEWEST = 20  # captions that a map can be fitted to
@@ -172,6 +175,27 @@ class Calibration:
             raise DataError(
                 f"{source} is no calibration ({key}: {problem['msg']}); calibrate the checkpoint again."
             ) from error
+
+
+def save_calibration(folder: Path, weights: str, calibration: Calibration) -> Path:
+    """Keep a calibration in the folder of its checkpoint, whose weights have this fingerprint."""
+    write_json(folder / CALIBRATION, {"weights": weights, "calibration": calibration.to_json()})
+    return folder / CALIBRATION
+
+
+def load_calibration(folder: Path, weights: str) -> Calibration | None:
+    """The calibration in a folder whose weights have this fingerprint; None, with a notice, if it is of other weights.
+
+    Raises:
+        DataError: its file is damaged.
+    """
+    file = folder / CALIBRATION
+    content = read_json(file)
+    calibration = Calibration.from_json(content.get("calibration") if isinstance(content, dict) else content, file)
+    if content.get("weights") == weights:
+        return calibration
+    notify(f"{file} was made for other weights and is not used; make it again: showtell calibrate {folder} DATASET.")
+    return None
 
 
 def describe(calibration: Calibration) -> str:

@@ -119,7 +119,6 @@ def download_dataset(
     folder: Path,
     only: Part | None = None,
     notify: Callable[[str], None] = lambda message: None,
-    timeout: float = TIMEOUT,
 ) -> list[str]:
     """Download a dataset, or one part of it, into a folder; existing files are skipped.
 
@@ -128,7 +127,6 @@ def download_dataset(
         folder: created if needed.
         only: download this part alone.
         notify: called with a message at each step.
-        timeout: seconds without a byte after which a connection is given up.
 
     Returns:
         The names of the files and folders that were added.
@@ -147,14 +145,14 @@ def download_dataset(
                 if (folder / archive.target).exists():
                     notify(f"{folder / archive.target} exists already and is skipped.")
                 else:
-                    _bring(archive, folder, notify, timeout)
+                    _bring(archive, folder, notify)
                     added.append(archive.target)
         except OSError as error:
             raise DataError(f"Cannot write into {folder}: {error.strerror or error}.") from error
     return added
 
 
-def _bring(archive: Archive, folder: Path, notify: Callable[[str], None], timeout: float) -> None:
+def _bring(archive: Archive, folder: Path, notify: Callable[[str], None]) -> None:
     """Download an archive, unless a person put it into the folder, and unpack what is kept of it."""
     file, part = folder / archive.name, folder / f"{archive.name}.part"
     if is_own := not file.exists():
@@ -165,7 +163,7 @@ def _bring(archive: Archive, folder: Path, notify: Callable[[str], None], timeou
                 f"{archive.name} needs {needed / 2**30:.1f} GB in {folder} until it is unpacked, and "
                 f"{free / 2**30:.1f} GB are free; make room, or choose another folder with --to."
             )
-        _download(archive, part, notify, timeout)
+        _download(archive, part, notify)
         part.rename(file)
     else:
         notify(f"using {file}, which exists already")
@@ -179,14 +177,14 @@ def _bring(archive: Archive, folder: Path, notify: Callable[[str], None], timeou
             file.unlink()
 
 
-def _download(archive: Archive, part: Path, notify: Callable[[str], None], timeout: float) -> None:
+def _download(archive: Archive, part: Path, notify: Callable[[str], None]) -> None:
     """Bring the whole archive from the first mirror that has it."""
     failures = []
     for url in archive.urls:
         notify(f"downloading {url} ({archive.megabytes:,} MB)")
         failure = None
         for _ in range(1 + part.exists()):  # once more from the start: what was there may have been of another file
-            failure = _complete(url, archive, part, timeout)
+            failure = _complete(url, archive, part)
             if failure is not None:
                 break
             failure = _mismatch(part, archive)
@@ -201,7 +199,7 @@ def _download(archive: Archive, part: Path, notify: Callable[[str], None], timeo
     )
 
 
-def _complete(url: str, archive: Archive, part: Path, timeout: float) -> str | None:
+def _complete(url: str, archive: Archive, part: Path) -> str | None:
     """Complete the `.part` file from one address; why not, if that fails."""
     reason = ""
     part.touch()
@@ -210,7 +208,7 @@ def _complete(url: str, archive: Archive, part: Path, timeout: float) -> str | N
         for _ in range(ATTEMPTS):
             before = part.stat().st_size
             try:
-                if _receive(url, part, timeout, progress):
+                if _receive(url, part, progress):
                     return None
                 reason = "the connection ended early"
             except urllib.error.HTTPError as error:
@@ -225,12 +223,12 @@ def _complete(url: str, archive: Archive, part: Path, timeout: float) -> str | N
     return reason
 
 
-def _receive(url: str, part: Path, timeout: float, progress: Callable[[int], None]) -> bool:
+def _receive(url: str, part: Path, progress: Callable[[int], None]) -> bool:
     """Append the response of one request to the `.part` file; whether it is complete then."""
     start = part.stat().st_size
     headers = {"User-Agent": "showtell", **({"Range": f"bytes={start}-"} if start else {})}
     try:
-        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from showtell.datasets.splits import UNCHECKED, hash_number
-from showtell.errors import DataError, nearest
+from showtell.errors import DataError, nearest, summarise
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,8 @@ class CaptionDataset:
         records = tuple(record for record in self.records if record.split == name)
         if records:
             return records
+        if not self.records:
+            raise DataError(f"{self.root} has no captions to use: {summarise(self.problems, 1)}")
         unchecked = self.splits.get(UNCHECKED, 0)
         if not unchecked:
             raise DataError(f'{self.root} has no split "{name}": {nearest(name, self.splits)}.')

@@ -71,7 +71,7 @@ def choose_photos(
             else:
                 stored.append(argument)
             continue
-        dataset = _read_dataset(Path(argument))
+        dataset = read_dataset(argument)  # broken or missing photos are reported one by one later
         known = _photos_of(replace(dataset, records=dataset.split(split)))
         kept = [record.image_id for record in dataset.limited(limit).split(split)]
         num_skipped += len(known) - len(kept)
@@ -102,14 +102,6 @@ def _is_dataset(argument: str) -> bool:
         return False
     readers = (reader for name, reader in READERS.items() if name != "xmp")  # sidecars make no dataset of an album
     return any(reader.recognises(path) for reader in readers)
-
-
-def _read_dataset(path: Path) -> CaptionDataset:
-    """A dataset; broken or missing photos are reported one by one later."""
-    dataset = read_dataset(path)
-    if not dataset.records:
-        raise DataError(f"{path} has no images: {summarise(dataset.problems, 1)}")
-    return dataset
 
 
 def _photos_of(dataset: CaptionDataset) -> dict[str, PhotoToExplain]:

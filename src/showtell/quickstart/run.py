@@ -30,16 +30,13 @@ COLUMNS = (  # of the page's table
 ON_SCREEN, ON_PAGE = 5, 24  # test pictures that are shown
 
 
-def run_quickstart(
-    out: Path, *, images: int = 10_000, overrides: Sequence[str] = (), quiet: bool = False
-) -> dict[str, Any]:
+def run_quickstart(out: Path, *, images: int = 10_000, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Draw, train, score and report; resumes a quickstart that was interrupted.
 
     Args:
         out: a folder; the pictures go to out/data, the run to out/run, the page to out/report.html.
         images: how many pictures to draw.
         overrides: "section.key=value" each, for the recipe.
-        quiet: show nothing.
 
     Returns:
         What `showtell quickstart --json` prints.
@@ -47,22 +44,21 @@ def run_quickstart(
     recipe = load_recipe("scenes/quickstart", [f"data.path={out / 'data'}", *overrides])
     began = time.perf_counter()
     data, run, page = out / "data", out / "run", out / "report.html"
-    if not quiet:
-        notify(f"quickstart in {out}: {images:,} scenes, {describe_threads()}.")
-    with counting("drawing scenes", images, quiet) as progress:
+    notify(f"quickstart in {out}: {images:,} scenes, {describe_threads()}.")
+    with counting("drawing scenes", images) as progress:
         write_scenes(data, images=images, progress=progress)
-    result = train(recipe, run, resume=True, quiet=quiet)
+    result = train(recipe, run, resume=True)
     if result.interrupted:
         raise KeyboardInterrupt
     captioner = EncoderDecoderCaptioner.from_pretrained(run / "best")
     dataset = open_dataset(data)
     training, test, unseen = map(dataset.split, ("train", "test", "test_compositional"))
     facts = image_facts(dataset)
-    with counting("captioning", len(test) + len(unseen), quiet) as progress:
+    with counting("captioning", len(test) + len(unseen)) as progress:
         on_test, on_unseen = (
             evaluate(captioner, records, facts=facts, metrics=METRICS, progress=progress) for records in (test, unseen)
         )
-    with counting("encoding for the baselines", sum(map(len, (training, test, unseen))), quiet) as progress:
+    with counting("encoding for the baselines", sum(map(len, (training, test, unseen)))) as progress:
         captions = {
             "most frequent caption": most_frequent(training, [*test, *unseen]),
             "nearest neighbour": nearest_neighbour(captioner, training, [*test, *unseen], progress=progress),

@@ -11,7 +11,6 @@ from typing import Any
 import yaml
 
 from showtell.captioners import Captioner
-from showtell.checkpoint import SETTINGS
 from showtell.config import differences, flat
 from showtell.datasets.records import CaptionDataset
 from showtell.errors import DataError, summarise
@@ -19,6 +18,7 @@ from showtell.evaluation import evaluate
 from showtell.explanations.explanation import display_name
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log, read_text
+from showtell.hub import SETTINGS
 from showtell.recipes import Published
 from showtell.scores import Interval, ScoreModels, ScoreReport, diagnose, image_facts, intervals, score
 from showtell.scores.files import training_captions

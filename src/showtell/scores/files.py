@@ -44,7 +44,7 @@ def read_scored_images(path: Path, split: str) -> ScoredImages:
     """
     content = _read_captions(path)
     if content is None:
-        dataset = _read_dataset(path)
+        dataset = read_dataset(path)  # whose image files may be missing: scoring needs none
         facts = image_facts(dataset, dataset.split(split))
         return ScoredImages(
             facts, training_captions(dataset), {image: str(known.path) for image, known in facts.items()}
@@ -73,7 +73,7 @@ def read_document_frequency(path: Path) -> DocumentFrequency:
     if content is not None:
         texts = list(read_references(content, str(path)).values())
     else:
-        dataset = _read_dataset(path)
+        dataset = read_dataset(path)
         train = [record.captions for record in dataset.records if record.split == "train" and record.captions]
         texts = train or [record.captions for record in dataset.records if record.captions]
         source += "/train" if train else ""
@@ -93,14 +93,6 @@ def _read_captions(path: Path) -> dict[str, Any] | None:
         return None
     is_dataset = isinstance(content.get("images"), list) and not isinstance(content.get("annotations"), list)
     return None if is_dataset else content
-
-
-def _read_dataset(path: Path) -> CaptionDataset:
-    """A dataset, whose image files may be missing: scoring needs none."""
-    dataset = read_dataset(path)
-    if not dataset.records:
-        raise DataError(f"{path} has no captions to score against: {summarise(dataset.problems, 1)}")
-    return dataset
 
 
 def read_prediction_file(
