@@ -20,7 +20,7 @@ the tables. On scenes:
 
 Each run is a folder OUT/runs/ROW/SEED, and what came out is in `result.json` there (of photos: in `Bench.results`). The
 same command, run again, skips what is done and resumes what was interrupted; tables with the same --out share their
-runs. KEY=VALUE changes every recipe, such as training.epochs=3.
+runs. Where there is a GPU, everything runs on it. KEY=VALUE changes every recipe, such as training.epochs=3.
 
 Rows are held against each other by a paired bootstrap over images: an image's statistics are averaged over the seeds
 first, so an interval says what other images would bring; the spread beside a score says what other seeds would bring.
@@ -232,7 +232,7 @@ def run(content: dict[str, Any], folder: Path, results: Path, splits: Sequence[s
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - computed
     if trained.interrupted:
         return False
-    captioner = Captioner.from_pretrained(folder / "best", device="cpu")
+    captioner = Captioner.from_pretrained(folder / "best")
     if splits:
         dataset = open_dataset(content["data"]["path"])
         store = FeatureStore(content["data"]["features"]) if "features" in content["data"] else None
@@ -254,6 +254,7 @@ def run(content: dict[str, Any], folder: Path, results: Path, splits: Sequence[s
         # of a run that was interrupted only the end is known
         "seconds": None if resumed else seconds,
         "cpu_seconds": None if resumed else cpu_seconds,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
     }
     write_json(results / "result.json", result, indent=1)
     return True
@@ -354,13 +355,14 @@ def _wait(runs: dict[Future[bool], Path]) -> None:
 def _fill_stores(bench: Bench, rows: Iterable[Row]) -> None:
     """What the frozen encoder sees, once for each view."""
     keep_freed_memory()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     records = open_dataset(bench.data).records
     views = {row.view: row for row in [*rows, Row("trial", "", "sat_soft")]}  # trials look at the last stage
     for row in (row for view, row in views.items() if view is not None):
         recipe = make_recipe(bench.recipe(row, 0))
         assert recipe.data.features is not None
         with counting(f"extracting {row.view}", len(records)) as progress:
-            extract(build_encoder(recipe.encoder).eval(), records, recipe.data.features, progress=progress)
+            extract(build_encoder(recipe.encoder).eval().to(device), records, recipe.data.features, progress=progress)
 
 
 def missing_rates(bench: Bench, row: Row) -> list[float]:
