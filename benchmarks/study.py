@@ -439,6 +439,7 @@ def summarise_runs(
                 "learning_rate": results[0]["learning_rate"],
                 "weights": results[0]["weights"],
                 "cpu_seconds": mean_and_spread([result["cpu_seconds"] for result in results]),
+                "device_minutes": minutes_by_device(results),
                 "attention": {
                     name: mean_and_spread([result["attention"][name] for result in results])
                     for name in (results[0]["attention"] or {})
@@ -483,7 +484,12 @@ def pool_reports(reports: Sequence[ScoreReport]) -> ScoreReport:
         name: dataclasses.replace(kept, rows=np.mean([report.statistics[name].rows for report in reports], axis=0))
         for name, kept in first.statistics.items()
     }
-    return dataclasses.replace(first, statistics=statistics)
+    scores = {
+        name: float(value)
+        for kept in statistics.values()
+        for name, value in zip(kept.score.names, kept.from_sums(kept.rows.sum(axis=0)), strict=True)
+    }
+    return dataclasses.replace(first, statistics=statistics, scores=scores)
 
 
 def truth_by_kind(runs: Sequence[Mapping[str, str]], scenes: Mapping[str, Scene]) -> dict[str, dict[str, float]]:
@@ -502,6 +508,15 @@ def truth_by_kind(runs: Sequence[Mapping[str, str]], scenes: Mapping[str, Scene]
                 held[statement.kind] += statement.holds
     made = sum(map(len, runs))
     return {kind: {"said": count / made, "held": held[kind] / count} for kind, count in totals.items()}
+
+
+def minutes_by_device(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The mean minutes of processor time of the runs on each device, where they are known."""
+    seconds: dict[str, list[float]] = {}
+    for result in results:
+        if result["cpu_seconds"] is not None:
+            seconds.setdefault(result.get("device", "CPU"), []).append(result["cpu_seconds"])
+    return {device: statistics.mean(values) / 60 for device, values in seconds.items()}
 
 
 def mean_and_spread(values: Sequence[float | None]) -> dict[str, float | None]:
