@@ -224,7 +224,7 @@ class DecodingConfig(Config):
     def changed(self, **changes: Any) -> Self:
         """A copy with some settings changed. A change of the search resets settings that the new one does not use.
 
-        A beam width given to settings that sample or decode greedily selects beam search.
+        A beam width given to settings that sample or decode greedily selects beam search; a width of 1 alone is greedy.
 
         Raises:
             UsageError: an unknown name, or a value out of range.
@@ -235,9 +235,11 @@ class DecodingConfig(Config):
                 raise UsageError(f'There is no decoding setting "{name}"; {nearest(name, fields)}.')
         if "search" not in changes and changes.get("num_beams", 1) != 1 and self.search in ("greedy", "sample"):
             changes["search"] = "diverse-beam" if "num_beam_groups" in changes else "beam"
-        kept = self.model_dump()
-        if changes.get("search") in _searches() and changes["search"] != self.kind:
-            unused = {*_search_settings(), "num_return_sequences"} - set(_searches()[changes["search"]].settings)
+        kind, kept = str(changes.get("search") or ""), self.model_dump()
+        if changes.get("num_beams") == 1 and not (kind or self.search or self.force_words):
+            kind = "greedy"
+        if kind in _searches() and kind != self.kind:
+            unused = {*_search_settings(), "num_return_sequences"} - set(_searches()[kind].settings)
             kept = {name: value for name, value in kept.items() if name not in unused}
         return self.checked({**kept, **changes})
 

@@ -104,6 +104,10 @@ def test_another_search_leaves_behind_what_only_the_old_one_looks_at():
     sampled = beams.changed(search="sample", top_p=0.9)
     assert sampled == DecodingConfig(search="sample", top_p=0.9, max_length=9, bad_words=("car",))
     assert sampled.changed(search="beam") == DecodingConfig(search="beam", max_length=9, bad_words=("car",))
+    long = DecodingConfig(num_beams=5, length_normalisation="average", max_length=9)
+    assert long.changed(num_beams=1) == DecodingConfig(max_length=9)
+    with pytest.raises(UsageError, match="length_normalisation=average has no effect with search=greedy"):
+        long.changed(num_beams=1, length_normalisation="average")
     assert beams.changed(search="diverse-beam").num_beams == 5
     assert beams.changed(search="beam").num_return_sequences == 3
     with pytest.raises(UsageError, match='There is no decoding setting "num_beam"; did you mean "num_beams"'):
