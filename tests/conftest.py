@@ -23,6 +23,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # bring. Set before torch is loaded, and inherited by the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Tests hold runs to the last bit, which a GPU does not repeat (docs/scaling.md); set it to try one.
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
 # The collector is off until all tests are collected, and then leaves what is there alone: over the two million objects
 # of the modules and the tests it took a third of the time of collecting, and a half second whenever a test called it.
 gc.disable()
