@@ -93,6 +93,10 @@ ROWS = (
     Row("stack_c2f", "Stack, then coarse to fine", "stack_coarse_to_fine", start="stack"),
     Row("transformer_sc", "transformer, then self-critical", "transformer_self_critical", start="transformer"),
     Row("hacap_adversarial", "HACap, then adversarial", "hacap_adversarial", start="hacap", rate=0.0003),
+    Row(
+        "hacap_more", "HACap, then as much pre-training", "hacap", start="hacap", rate=0.0003,
+        changes=("training.schedule=linear", "training.warmup_steps=0"),
+    ),
 )  # fmt: skip
 PAIRS = (
     ("sat_ensae", "nic_gru"),
@@ -111,6 +115,8 @@ PAIRS = (
     ("stack_c2f", "stack_sc"),
     ("transformer_sc", "transformer"),
     ("hacap_adversarial", "hacap"),
+    ("hacap_more", "hacap"),
+    ("hacap_adversarial", "hacap_more"),
 )
 COLUMNS = {
     **{f"bleu_no_bp_{n}": f"BLEU-{n}, no brevity penalty" for n in (1, 2, 3, 4)},
