@@ -82,11 +82,15 @@ ROWS = (
     # rewards
     Row("nic_gru_sc", "GRU, then self-critical", "nic_gru_self_critical", start="nic_gru"),
     Row("sat_soft_sc", "soft attention, then self-critical", "sat_soft_self_critical", start=REFERENCE),
+    Row(
+        "sat_soft_sc_fast", "soft attention, then self-critical at 0.0001", "sat_soft_self_critical",
+        start=REFERENCE, rate=0.0001,
+    ),
     # does a start that has learned its photos less by heart leave rewards more to find?
     Row("sat_soft_slow", "soft attention at a quarter of the rate", "sat_soft", rate=0.0005),
     Row(
         "sat_soft_slow_sc", "soft attention at a quarter of the rate, then self-critical", "sat_soft_self_critical",
-        start="sat_soft_slow",
+        start="sat_soft_slow", rate=0.0001,
     ),
     Row("updown_sc", "Up-Down, then self-critical", "updown_self_critical", start="updown"),
     Row("stack_sc", "Stack, then self-critical on the last stage", "stack_self_critical", start="stack"),
@@ -108,8 +112,9 @@ PAIRS = (
     ("hard_0_word", "sat_hard"),
     ("nic_gru_sc", "nic_gru"),
     ("sat_soft_sc", "sat_soft"),
+    ("sat_soft_sc_fast", "sat_soft"),
+    ("sat_soft_sc", "sat_soft_sc_fast"),
     ("sat_soft_slow_sc", "sat_soft_slow"),
-    ("sat_soft_slow_sc", "sat_soft_sc"),
     ("updown_sc", "updown"),
     ("stack_sc", "stack"),
     ("stack_c2f", "stack_sc"),

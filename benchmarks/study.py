@@ -23,7 +23,8 @@ same command, run again, skips what is done and resumes what was interrupted; ta
 runs. Where there is a GPU, everything runs on it. KEY=VALUE changes every recipe, such as training.epochs=3.
 
 Rows are held against each other by a paired bootstrap over images: an image's statistics are averaged over the seeds
-first, so an interval says what other images would bring; the spread beside a score says what other seeds would bring.
+first, so an interval says what other images would bring; the spread beside a score says what other seeds would bring. A
+row that starts from another is held against that row's runs of its own seeds.
 """
 
 from __future__ import annotations
@@ -410,7 +411,7 @@ def summarise_runs(
     """
     dataset, metrics = open_dataset(bench.data), metrics or bench.metrics
     facts = {split: image_facts(dataset, dataset.split(split)) for split in bench.splits}
-    pooled: dict[str, dict[str, ScoreReport]] = {}
+    kept: dict[str, dict[str, dict[int, ScoreReport]]] = {}  # row, split, seed
     lines = []
     for row in rows:
         folders = sorted(path.parent for path in (bench.results / "runs" / row.name).glob("*/result.json"))[:seeds]
@@ -418,7 +419,8 @@ def summarise_runs(
             continue
         results = [read_json(folder / "result.json") for folder in folders]
         scores: dict[str, Any] = {}
-        pooled[row.name] = {}
+        kept[row.name] = {}
+        seeds_done = [int(folder.name) for folder in folders]
         described: dict[str, dict[str, Any]] = {}
         stages: dict[str, Any] = {}
         for split in bench.splits:
@@ -426,7 +428,7 @@ def summarise_runs(
             for name, value in bench.describe(captions, split).items():
                 described.setdefault(name, {})[split] = value
             reports = [score(texts, facts[split], metrics) for texts in captions]
-            pooled[row.name][split] = pool_reports(reports)
+            kept[row.name][split] = dict(zip(seeds_done, reports, strict=True))
             scores[split] = spreads(reports)
             for number in range(len(list(folders[0].glob(f"{split}.stage*.json")))):
                 texts = [read_json(folder / f"{split}.stage{number}.json") for folder in folders]
@@ -435,7 +437,7 @@ def summarise_runs(
             {
                 "name": row.name,
                 "says": row.says,
-                "seeds": [int(folder.name) for folder in folders],
+                "seeds": seeds_done,
                 "learning_rate": results[0]["learning_rate"],
                 "weights": results[0]["weights"],
                 "cpu_seconds": mean_and_spread([result["cpu_seconds"] for result in results]),
@@ -449,24 +451,27 @@ def summarise_runs(
                 "stages": stages,  # those before the last
             }
         )
+    starts = {row.name: row.start for row in rows}
     for line in lines:
         name = line["name"]
         line["pairs"] = {
-            second: _compare(pooled[name], pooled[second])
+            second: _compare(kept[name], kept[second], starts[name] == second)
             for first, second in pairs
-            if first == name and second in pooled
+            if first == name and second in kept
         }
     return lines
 
 
-def _compare(first: Mapping[str, ScoreReport], second: Mapping[str, ScoreReport]) -> dict[str, Any]:
-    """How much better the first is, on each split by each score, with its interval."""
-    return {
-        split: {
-            name: dataclasses.asdict(difference) for name, difference in compare(first[split], second[split]).items()
-        }
-        for split in first
-    }
+def _compare(
+    first: Mapping[str, Mapping[int, ScoreReport]], second: Mapping[str, Mapping[int, ScoreReport]], is_start: bool
+) -> dict[str, Any]:
+    """How much better the first is, on each split by each score, with its interval; of a start the same seeds."""
+    differences = {}
+    for split, reports in first.items():
+        others = [report for seed, report in second[split].items() if not is_start or seed in reports]
+        both = pool_reports(list(reports.values())), pool_reports(others)
+        differences[split] = {name: dataclasses.asdict(one) for name, one in compare(*both).items()}
+    return differences
 
 
 def spreads(reports: Sequence[ScoreReport]) -> dict[str, Any]:
