@@ -227,7 +227,7 @@ def locked(file: Path, *, wait: bool = False) -> Iterator[None]:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            if not file.exists() or not os.path.samestat(file.stat(), os.fstat(descriptor)):
+            if not os.fstat(descriptor).st_nlink:
                 continue  # whoever held it has removed the file since we opened it
             try:
                 yield

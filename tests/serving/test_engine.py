@@ -139,8 +139,8 @@ async def test_nobody_who_came_later_passes_a_rare_setting():
         await asyncio.sleep(0)
         captioner.encoding.open()
         await asyncio.gather(first, other, *common)
-    assert captioner.batches[1][:2] == [b"early 0", b"early 1"]
-    assert captioner.batches[2] == [b"rare"]
+    # behind one batch of the common setting at most; before it, where that still waits for one who is being prepared
+    assert captioner.batches.index([b"rare"]) in (1, 2)
 
 
 @on_a_loop
