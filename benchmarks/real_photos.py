@@ -86,6 +86,10 @@ ROWS = (
         "sat_soft_sc_fast", "soft attention, then self-critical at 0.0001", "sat_soft_self_critical",
         start=REFERENCE, rate=0.0001,
     ),
+    Row(
+        "small_sc", "soft attention whose encoder learned (`small`), then self-critical", "sat_soft_self_critical",
+        "small", changes=("training.start_from=small",),
+    ),
     # does a start that has learned its photos less by heart leave rewards more to find?
     Row("sat_soft_slow", "soft attention at a quarter of the rate", "sat_soft", rate=0.0005),
     Row(
@@ -96,10 +100,14 @@ ROWS = (
     Row("stack_sc", "Stack, then self-critical on the last stage", "stack_self_critical", start="stack"),
     Row("stack_c2f", "Stack, then coarse to fine", "stack_coarse_to_fine", start="stack"),
     Row("transformer_sc", "transformer, then self-critical", "transformer_self_critical", start="transformer"),
+    Row(
+        "transformer_sc_long", "transformer, then self-critical for 15 epochs", "transformer_self_critical",
+        start="transformer", changes=("training.epochs=15",),
+    ),
     Row("hacap_adversarial", "HACap, then adversarial", "hacap_adversarial", start="hacap", rate=0.0003),
     Row(
         "hacap_more", "HACap, then as much pre-training", "hacap", start="hacap", rate=0.0003,
-        changes=("training.schedule=linear", "training.warmup_steps=0"),
+        changes=("training.epochs=6", "training.schedule=linear", "training.warmup_steps=0"),
     ),
 )  # fmt: skip
 PAIRS = (  # beside each row and its start, or soft attention
@@ -112,6 +120,7 @@ PAIRS = (  # beside each row and its start, or soft attention
     ("hard_0_word", "sat_hard"),
     ("sat_soft_sc", "sat_soft_sc_fast"),
     ("stack_c2f", "stack_sc"),
+    ("transformer_sc_long", "transformer_sc"),
     ("hacap_adversarial", "hacap_more"),
 )
 COLUMNS = {
@@ -138,8 +147,6 @@ class Photos(Bench):
     """Flickr8k."""
 
     images: int = 0  # at most of each split; 0 for all
-    frozen_epochs: int = 8
-    reward_epochs: int = 6
     photos: Path = Path("data/flickr8k")
 
     name: ClassVar[str] = "real-photos"
@@ -153,6 +160,7 @@ class Photos(Bench):
     views: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "last": {},
         "before": {"stage": -2, "image_size": 224},  # 14 x 14 cells
+        "small": {},  # the encoder of that checkpoint, which has learned
     }
 
     @property
@@ -173,7 +181,6 @@ class Photos(Bench):
             content["objective"].pop("discriminator_lr_factor", None)  # of HACap without its goals
         content["encoder"] |= self.views[row.view]
         content["data"]["features"] = str(self.out / "stores" / row.view)
-        content["training"]["epochs"] = self.frozen_epochs if row.start is None else self.reward_epochs
         if self.images:
             content["data"]["limit"] = self.images
         return content
