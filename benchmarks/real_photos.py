@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 
 from documents import table
 from showtell.datasets import open_dataset
+from showtell.hub import find_checkpoint
 from showtell.recipes import FOLDER, published_for
 from showtell.scores import diagnose
 from showtell.scores.files import training_captions
@@ -86,9 +87,15 @@ ROWS = (
         "sat_soft_sc_fast", "soft attention, then self-critical at 0.0001", "sat_soft_self_critical",
         start=REFERENCE, rate=0.0001,
     ),
+    # over the encoder of `small`, which has learned with its decoder
+    Row("transformer_small", "transformer over the encoder of `small`", "transformer", "small"),
     Row(
-        "small_sc", "soft attention whose encoder learned (`small`), then self-critical", "sat_soft_self_critical",
-        "small", changes=("training.start_from=small",),
+        "transformer_small_sc", "transformer over the encoder of `small`, then self-critical",
+        "transformer_self_critical", "small", start="transformer_small",
+    ),
+    Row(
+        "small_sc", "`small`, then self-critical", "sat_soft_self_critical", "small",
+        changes=("training.start_from=small",),
     ),
     # does a start that has learned its photos less by heart leave rewards more to find?
     Row("sat_soft_slow", "soft attention at a quarter of the rate", "sat_soft", rate=0.0005),
@@ -160,7 +167,7 @@ class Photos(Bench):
     views: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "last": {},
         "before": {"stage": -2, "image_size": 224},  # 14 x 14 cells
-        "small": {},  # the encoder of that checkpoint, which has learned
+        "small": {"weights": str(find_checkpoint("small") / "model.safetensors")},  # an encoder that has learned
     }
 
     @property

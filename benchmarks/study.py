@@ -45,7 +45,6 @@ from typing import Any, ClassVar
 from documents import write_between
 from pointing import captions_to_follow, encode_records, measure_attention
 from showtell.captioners import Captioner
-from showtell.checkpoint import load_checkpoint
 from showtell.cores import keep_freed_memory
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
@@ -56,7 +55,6 @@ from showtell.features import build_encoder
 from showtell.features.extraction import extract
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, write_json
-from showtell.hub import find_checkpoint
 from showtell.models import Capability
 from showtell.models.contract import eval_mode
 from showtell.progress import counting
@@ -364,10 +362,8 @@ def _fill_stores(bench: Bench, rows: Iterable[Row]) -> None:
     for row in (row for view, row in views.items() if view is not None):
         recipe = make_recipe(bench.recipe(row, 0))
         assert recipe.data.features is not None
-        checkpoint = recipe.training.start_from
-        encoder = load_checkpoint(find_checkpoint(checkpoint)).encoder if checkpoint else build_encoder(recipe.encoder)
         with counting(f"extracting {row.view}", len(records)) as progress:
-            extract(encoder.eval().to(device), records, recipe.data.features, progress=progress)
+            extract(build_encoder(recipe.encoder).eval().to(device), records, recipe.data.features, progress=progress)
 
 
 def missing_rates(bench: Bench, row: Row) -> list[float]:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from showtell.checkpoint import load_checkpoint
 from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
+from showtell.hub import find_checkpoint
 from showtell.types import PreparedBatch
 from tests.features.resnet_by_hand import enliven
 
@@ -53,6 +54,13 @@ def test_the_position_embedding_can_begin_as_a_ramp():
     assert float(noise.position_embedding.detach().std()) == pytest.approx(0.02, rel=0.05)
     sloped = encoder_config({**settings, "position_slope": 0.5})
     assert sloped.feature_settings() == noise.config.feature_settings()  # stores and checkpoints fit with and without
+
+
+def test_a_backbone_of_timm_takes_the_weights_of_a_run():
+    checkpoint = find_checkpoint("small")
+    whole = load_checkpoint(checkpoint).encoder
+    config = whole.config.model_copy(update={"weights": str(checkpoint / "model.safetensors")})
+    assert build_encoder(config).fingerprint() == whole.fingerprint()
 
 
 def test_small_cnn_takes_the_weights_of_a_run(tiny_checkpoint):

