@@ -53,7 +53,7 @@ CARD = """\
 # small
 
 **It knows people and dogs out of doors.** On everything else BLIP is far better, and one command away:
-`showtell caption Salesforce/blip-image-captioning-base photo.jpg`.
+`showtell caption Salesforce/blip-image-captioning-large photo.jpg`.
 
 - **Model:** soft attention (Xu et al. 2015) over the 9 x 9 cells of EfficientNet-Lite2, {weights:.1f} million
   weights in 16 bits, {megabytes:.0f} MB; {words:,} words.
