@@ -124,9 +124,9 @@ class Bench:
     out: Path
     overrides: tuple[str, ...] = ()
     images: int = 5000  # that are drawn
-    frozen_epochs: int = 6  # of rows with a frozen encoder
+    frozen_epochs: int | None = 6  # of rows with a frozen encoder
     trial_epochs: int = 2  # of runs that try a learning rate
-    reward_epochs: int = 2  # of rows that start from another
+    reward_epochs: int | None = 2  # of rows that start from another
     reward_trial_epochs: int = 1  # of runs that try a learning rate for these
 
     name: ClassVar[str] = "old-papers"  # of the folder of the runs, where none is given

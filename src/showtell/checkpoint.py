@@ -22,6 +22,7 @@ from showtell.config import describe_problem
 from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, DataError, RecipeError, nearest, summarise
 from showtell.features import Encoder, build_encoder, encoder_config
+from showtell.features.weights import part_of_checkpoint
 from showtell.files import read_json, write_bytes, write_json
 from showtell.hub import ADAPTER, SETTINGS, WEIGHTS
 from showtell.models import MODELS, Decoder, build_decoder
@@ -175,7 +176,7 @@ def read_weights(file: Path, recorded: object) -> dict[str, Tensor]:
 
 def _build(build: Callable[[], ModuleT], tensors: Mapping[str, Tensor], part: str, file: Path) -> ModuleT:
     """Encoder or decoder with its tensors, in eval mode. Names, shapes and types are compared before it is built."""
-    given = {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
+    given = part_of_checkpoint(tensors, part)
     empty = skeleton(build)
     expected = (build() if empty is None else empty).state_dict()
     reasons = [f"missing tensor {part}.{name}" for name in expected if name not in given]

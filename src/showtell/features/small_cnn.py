@@ -99,7 +99,8 @@ class SmallCnn(GridEncoder):
             _initialise(self.position_embedding, config.position_slope)
         if load_weights and config.weights != "random":
             file = weights_path(config.weights)
-            tensors = part_of_checkpoint(read_weights(file), "encoder")
+            tensors = read_weights(file)
+            tensors = part_of_checkpoint(tensors, "encoder") or tensors
             unused = [f"layers.{layer}." for layer in range(len(self.layers), 3 * len(config.widths) + 3)]
             unused += [] if config.position_embedding else ["position_embedding"]
             fit_weights(self, tensors, source=str(file), name="small_cnn with these settings", unused=unused)

@@ -189,7 +189,8 @@ def _read(config: TimmConfig, backbone: Any) -> tuple[dict[str, Tensor], str]:
             f"timm has no pretrained weights of {config.name}: set encoder.weights to random or to a file, or take "
             "another backbone (timm.list_pretrained())."
         )
-    tensors = part_of_checkpoint(read_weights(file), "encoder.backbone")
+    tensors = read_weights(file)
+    tensors = part_of_checkpoint(tensors, "encoder.backbone") or tensors
     for kind in type(backbone).__mro__:
         # timm's name for what translates the names of other authors
         translate = getattr(sys.modules[kind.__module__], "checkpoint_filter_fn", None)

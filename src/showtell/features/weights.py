@@ -143,11 +143,9 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     return weights
 
 
-def part_of_checkpoint(tensors: dict[str, Tensor], part: str) -> dict[str, Tensor]:
-    """Those of a part of a checkpoint of showtell, by the part's names; of another file all."""
-    prefix = f"{part}."
-    own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    return own if own and any(name.startswith("decoder.") for name in tensors) else tensors
+def part_of_checkpoint(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    """Those of a part of a checkpoint of showtell, by the part's names; none of another file."""
+    return {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
 
 
 def unnested(content: object) -> dict[Any, Any]:
