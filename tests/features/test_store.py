@@ -95,6 +95,30 @@ def test_the_file_grows_beyond_its_first_mapping(path, monkeypatch):
     assert len(store) == 10 and np.array_equal(store["9"].vectors, entry.vectors.astype("f2"))
 
 
+def _read_twice(path: Path, pipe: multiprocessing.connection.Connection) -> None:
+    store = FeatureStore(path)
+    pipe.send(len(store))
+    pipe.recv()
+    try:
+        pipe.send(len(store))
+    except DataError as error:
+        pipe.send(str(error))
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # torch has threads; the child starts none
+def test_a_store_that_grows_while_it_is_read_is_not_called_damaged(path, monkeypatch):
+    monkeypatch.setattr("showtell.features.store._FIRST_MAP", 2**21)
+    write(path, {"a": image(2)})
+    ours, theirs = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=_read_twice, args=(path, theirs))
+    child.start()
+    assert ours.recv() == 1
+    write(path, {"b": image(2**21)})  # 12 MB, and readers map 10 at least
+    ours.send("once more")
+    assert ours.recv() == f"{path} is being filled by another program; wait until it has ended."
+    child.join()
+
+
 def test_padding_goes_to_the_max_regions(path):
     boxes = np.arange(8, dtype="f4").reshape(2, 4)
     one, two = image(2, boxes=boxes, labels=np.array([3, 4])), image(3, 1, boxes=np.ones((3, 4), "f4"))

@@ -186,6 +186,8 @@ def _damage(path: Path) -> Iterator[None]:
     """Turn errors of LMDB into a DataError."""
     try:
         yield
+    except lmdb.MapResizedError as error:
+        raise DataError(f"{path} is being filled by another program; wait until it has ended.") from error
     except lmdb.Error as error:
         why = str(error).removeprefix(f"{path}: ")
         raise DataError(
