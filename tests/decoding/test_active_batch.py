@@ -6,6 +6,7 @@ import torch
 
 from showtell.decoding import beam, greedy
 from showtell.decoding.active_batch import ActiveBatch
+from showtell.decoding.policy import rollouts
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 from tests.toys import TableDecoder, table_decoder
@@ -24,8 +25,8 @@ def ends_after(lengths: list[int], steps: int) -> tuple[Widths, Features]:
     _, features = table_decoder(images=len(lengths), steps=steps, size=6, seed=0)
     table = torch.zeros(len(lengths), steps, 6, 6)
     for image, length in enumerate(lengths):
-        table[image, :, :, 4] = 9.0
-        table[image, length, :, Vocabulary.end] = 30.0
+        table[image, :, :, 4] = 90.0
+        table[image, length, :, Vocabulary.end] = 300.0
     decoder = Widths(table)
     decoder.widths = []
     return decoder, features
@@ -33,7 +34,11 @@ def ends_after(lengths: list[int], steps: int) -> tuple[Widths, Features]:
 
 def test_images_that_are_done_leave_the_batch():
     lengths = [1, 1, 2, 3, 5, 5, 7, 7]
-    for walk in (lambda *given: greedy(*given, 8), lambda *given: beam(*given, 8, 3, num_return=1)):
+    for walk in (
+        lambda *given: greedy(*given, 8),
+        lambda *given: beam(*given, 8, 3, num_return=1),
+        lambda *given: rollouts(*given, 8, 2).captions,
+    ):
         decoder, features = ends_after(lengths, 9)
         captions = walk(decoder, features)
         assert captions.is_word.sum(-1)[:, 0].tolist() == [length + 1 for length in lengths]

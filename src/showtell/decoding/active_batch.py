@@ -14,10 +14,9 @@ SYNC_EVERY = 4  # steps between looks at how many are finished, which wait for a
 class ActiveBatch:
     """The images of a batch that are not finished."""
 
-    def __init__(self, images: int, device: torch.device, *, keep_all: bool = False) -> None:
-        """All images of a batch; with `keep_all` none is dropped before all are finished."""
+    def __init__(self, images: int, device: torch.device) -> None:
+        """All images of a batch."""
         self.images = torch.arange(images, device=device)  # (b,) indices into the whole batch
-        self._max_active = 0.0 if keep_all else MAX_ACTIVE
         self.sync_is_free = device.type == "cpu"
 
     def remaining(self, is_done: Tensor, step: int, *, last: bool) -> Tensor | None:
@@ -31,7 +30,7 @@ class ActiveBatch:
         if not self.sync_is_free and (step + 1) % SYNC_EVERY:
             return None
         active = len(is_done) - int(is_done.sum())
-        if active > self._max_active * len(is_done):
+        if active > MAX_ACTIVE * len(is_done):
             return None
         return (~is_done).nonzero().squeeze(-1)
 

@@ -32,14 +32,14 @@ from torch.utils.checkpoint import checkpoint
 from showtell import counter_rng
 from showtell.decoding.beam import beam
 from showtell.decoding.ranking import stable_topk
-from showtell.decoding.rollout import Captions, collect, forced_outputs
+from showtell.decoding.rollout import Captions, collect, forced_outputs, gather_by_backpointers
 from showtell.decoding.sampling import greedy, inverse_cdf, walk
 from showtell.errors import UsageError
 from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output
 from showtell.models.kernels import gathered_gradients, log_likelihood
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import Features, map_tensors, stack_over_time
+from showtell.types import Features, map_tensors
 
 NEVER_GENERATED = [Vocabulary.pad, Vocabulary.begin]
 
@@ -82,8 +82,10 @@ def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int
     drawn = Rollouts(collect(*generated), None)
     if with_gradients and is_fed and feed:
         return replace(drawn, outputs=_fed_again(decoder, features, drawn.samples))
-    stacked = stack_over_time([output for _, output in outputs]) if keep else None
-    return replace(drawn, outputs=map_tensors(stacked, lambda x: x[:, :-1]))
+    if keep:
+        rows = torch.arange(samples, device=numbers.device).expand(len(numbers), len(outputs), -1).movedim(1, 2)
+        drawn = replace(drawn, outputs=gather_by_backpointers(outputs, rows, len(numbers)))
+    return drawn
 
 
 def beam_rollouts(decoder: Decoder, features: Features, max_length: int, num_beams: int) -> Rollouts:

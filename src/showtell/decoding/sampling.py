@@ -127,8 +127,7 @@ def walk(
     """Generate N rows per image from the words that `choose` takes. A row with `max_length` words, or whose next words
     are all forbidden, is cut off there unless `end` is chosen.
 
-    Images that are done are dropped from the batch. With gradients they stay until all are done, because the tensors
-    that the steps share must be the same for all steps. The choice of words has no gradient.
+    Images that are done are dropped from the batch. The choice of words has no gradient.
 
     Returns:
         The sequences of all images, and, if outputs are kept, for each step the indices of the active images, (b,), and
@@ -143,7 +142,7 @@ def walk(
         torch.zeros(images, rows, dtype=torch.bool, device=device),
     )
     sequences = Sequences(active.words.clone(), active.logprobs.clone(), active.is_done.clone())
-    active_batch = ActiveBatch(images, device, keep_all=torch.is_grad_enabled())
+    active_batch = ActiveBatch(images, device)
     processor = LogitsProcessor(rules, max_length=max_length, device=device)
     outputs: list[tuple[Tensor, Output]] = []
     for step in counter_rng.timesteps(range(max_length + 1)):  # one more for end
