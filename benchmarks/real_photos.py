@@ -43,6 +43,8 @@ ROWS = (
     Row("nic_gru", "GRU, no attention", "nic_gru"),
     Row("nic_rnn", "plain RNN, no attention", "nic_gru", changes=("model.cell=rnn",)),
     Row("nic_lstm", "LSTM, no attention", "nic_gru", changes=("model.cell=lstm", "model.image=input")),
+    Row("nic_lstm_state", "LSTM whose first state is the photo", "nic_gru", changes=("model.cell=lstm",)),
+    Row("nic_gru_input", "GRU whose first input is the photo", "nic_gru", changes=("model.image=input",)),
     Row(
         "nic_lstm3", "LSTM of 3 layers, no attention", "nic_gru",
         changes=("model.cell=lstm", "model.image=input", "model.layers=3"),
@@ -90,6 +92,14 @@ ROWS = (
     Row(
         "transformer_small_sc", "transformer over the encoder of `small`, then self-critical",
         "transformer_self_critical", "small", start="transformer_small",
+    ),
+    Row(
+        "transformer_small_sc_fast", "transformer over the encoder of `small`, then self-critical at 0.0003",
+        "transformer_self_critical", "small", start="transformer_small", rate=0.0003,
+    ),
+    Row(
+        "transformer_small_sc_long", "transformer over the encoder of `small`, then 15 epochs self-critical",
+        "transformer_self_critical", "small", start="transformer_small", changes=("training.epochs=15",),
     ),
     Row(
         "small_sc", "`small`, then self-critical", "sat_soft_self_critical", "small",
