@@ -122,6 +122,9 @@ ROWS = (
     ),
 )  # fmt: skip
 PAIRS = (  # beside each row and its start, or soft attention
+    ("nic_lstm_state", "nic_lstm"),
+    ("nic_lstm_state", "nic_gru"),
+    ("nic_gru_input", "nic_gru"),
     ("sat_ensae", "nic_gru"),
     ("stack", "nic_lstm3"),
     ("stack", "stack_independent"),
@@ -130,6 +133,8 @@ PAIRS = (  # beside each row and its start, or soft attention
     ("hacap", "hacap_worker"),
     ("hard_0_word", "sat_hard"),
     ("sat_soft_sc", "sat_soft_sc_fast"),
+    ("transformer_small_sc_long", "transformer_small_sc"),
+    ("transformer_small_sc_long", "transformer_small_sc_fast"),
     ("stack_c2f", "stack_sc"),
     ("hacap_adversarial", "hacap_more"),
 )
