@@ -32,7 +32,7 @@ from torch.utils.checkpoint import checkpoint
 from showtell import counter_rng
 from showtell.decoding.beam import beam
 from showtell.decoding.ranking import stable_topk
-from showtell.decoding.rollout import Captions, collect, forced_outputs, gather_by_backpointers
+from showtell.decoding.rollout import Captions, collect, forced_outputs, outputs_in_place
 from showtell.decoding.sampling import greedy, inverse_cdf, walk
 from showtell.errors import UsageError
 from showtell.models.capabilities import Capability
@@ -82,10 +82,7 @@ def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int
     drawn = Rollouts(collect(*generated), None)
     if with_gradients and is_fed and feed:
         return replace(drawn, outputs=_fed_again(decoder, features, drawn.samples))
-    if keep:
-        rows = torch.arange(samples, device=numbers.device).expand(len(numbers), len(outputs), -1).movedim(1, 2)
-        drawn = replace(drawn, outputs=gather_by_backpointers(outputs, rows, len(numbers)))
-    return drawn
+    return replace(drawn, outputs=outputs_in_place(outputs, generated[0][:, :-1])) if keep else drawn
 
 
 def beam_rollouts(decoder: Decoder, features: Features, max_length: int, num_beams: int) -> Rollouts:

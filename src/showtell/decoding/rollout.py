@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from showtell import counter_rng
@@ -125,3 +126,9 @@ def gather_by_backpointers(steps: list[tuple[Tensor, Output]], paths: Tensor, im
 
         gathered.append(map_tensors(output, gather))
     return stack_over_time(gathered)
+
+
+def outputs_in_place(steps: list[tuple[Tensor, Output]], words: Tensor) -> Output:
+    """The same for a walk whose rows keep their places: the outputs of its first K, whose words are (B, K, L)."""
+    rows = torch.arange(words.shape[1], device=words.device)
+    return gather_by_backpointers(steps, rows.unsqueeze(-1).expand_as(words), len(words))

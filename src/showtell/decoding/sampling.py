@@ -12,7 +12,7 @@ from showtell import counter_rng
 from showtell.counter_rng import CounterRNG
 from showtell.decoding.active_batch import ActiveBatch, take_images
 from showtell.decoding.ranking import stable_topk
-from showtell.decoding.rollout import Captions, collect, gather_by_backpointers
+from showtell.decoding.rollout import Captions, collect, outputs_in_place
 from showtell.decoding.rules import NO_RULES, LogitsProcessor, Rules
 from showtell.models.contract import Decoder, Output, spread
 from showtell.text.vocabulary import Vocabulary
@@ -173,7 +173,5 @@ def walk(
 
 def _captions(sequences: Sequences, outputs: list[tuple[Tensor, Output]]) -> Captions:
     """The captions of a walk, with the outputs that were kept."""
-    words, rows = sequences.words, torch.arange(sequences.words.shape[1], device=sequences.words.device)
-    paths = rows.unsqueeze(-1).expand_as(words)
-    kept = gather_by_backpointers(outputs, paths, len(words)) if outputs else None
-    return collect(words, sequences.logprobs, outputs=kept)
+    kept = outputs_in_place(outputs, sequences.words) if outputs else None
+    return collect(sequences.words, sequences.logprobs, outputs=kept)
