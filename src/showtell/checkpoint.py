@@ -70,11 +70,6 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     write_json(folder / SETTINGS, settings, indent=1)
 
 
-def fingerprints(folder: Path) -> dict[str, str]:
-    """The fingerprints of weights and vocabulary in a checkpoint that `load_checkpoint` has accepted."""
-    return dict(read_json(folder / SETTINGS)["fingerprints"])
-
-
 def fingerprint_of(weights: bytes) -> str:
     """The fingerprint of a file of weights."""
     return hashlib.sha256(weights).hexdigest()[:12]

@@ -30,11 +30,7 @@ class Config(BaseModel):
 
     @classmethod
     def checked(cls, content: Mapping[str, Any]) -> Self:
-        """The settings of a mapping.
-
-        Raises:
-            UsageError: an unknown key or a bad value, in one sentence.
-        """
+        """The settings of a mapping; a UsageError says in one sentence which key is unknown or which value bad."""
         try:
             return cls.model_validate(content)
         except ValidationError as error:

@@ -83,28 +83,17 @@ class DecodingConfig(Config):
     force_words: tuple[str, ...] = Field((), description="Words and phrases that captions must contain.")
     prefix: str | None = Field(None, description="Words that captions begin with; other rules hold after them.")
     num_beam_groups: int | None = Field(
-        None,
-        ge=1,
-        le=1000,
-        description="Groups of diverse beam search, a divisor of `num_beams` (default: one per beam).",
+        None, ge=1, le=1000, description="Groups of a diverse beam, a divisor of `num_beams` (default: one per beam)."
     )
     diversity_penalty: float = Field(
-        0.5,
-        ge=0,
-        description="Log-probability that a word costs for each earlier group that chose it in the same step.",
+        0.5, ge=0, description="Log-probability that a word costs for each earlier group that chose it in that step."
     )
     temperature: float = Field(
-        1.0,
-        ge=1e-6,
-        le=1e6,
-        description="Sampling temperature, which divides the logits; below 1 safer, above 1 more varied.",
+        1.0, ge=1e-6, le=1e6, description="Sampling temperature, dividing the logits; below 1 safer, above more varied."
     )
     top_k: int | None = Field(None, ge=1, description="Sample from the k most likely tokens (default: all).")
     top_p: float = Field(
-        1.0,
-        ge=1e-6,
-        le=1,
-        description="Sample from the fewest most likely tokens of at least this probability; 1 keeps all.",
+        1.0, ge=1e-6, le=1, description="Sample from the fewest top tokens of at least this probability; 1 keeps all."
     )
     seed: int = Field(0, description="Random seed of sampling.")
 
@@ -250,11 +239,7 @@ def _phrases(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _require_known(words: Sequence[str], vocabulary: Vocabulary, rule: str) -> None:
-    """Make sure that a vocabulary has words that a rule asks for.
-
-    Raises:
-        UsageError: it lacks one.
-    """
+    """Raise a UsageError if a vocabulary lacks a word that a rule asks for."""
     for word in words:
         if word not in vocabulary or word in SPECIAL[: Vocabulary.unknown]:
             close = difflib.get_close_matches(word, vocabulary.words, n=1)

@@ -88,11 +88,7 @@ def fetch_elsewhere(repository: str, use: str) -> str:
 
 
 def or_raise(result: ResultT | ImageError) -> ResultT:
-    """What was made of a photo.
-
-    Raises:
-        ImageError: it could not be read, and this is its error.
-    """
+    """What was made of a photo; if it could not be read, its error is raised."""
     if isinstance(result, ImageError):
         raise result
     return result

@@ -38,11 +38,7 @@ def is_named_pipe(path: Path) -> bool:
 
 
 def open_file(path: Path, max_bytes: int | None = None) -> BinaryIO:
-    """Open a file to read its bytes: a regular file of at most `max_bytes`, or the pipe of a shell.
-
-    Raises:
-        DataError: it is missing, a folder, a device, a named pipe, a socket or too large, or cannot be opened.
-    """
+    """Open a regular file of at most `max_bytes`, or the pipe of a shell, to read bytes; all else is a DataError."""
     try:
         status = path.stat()
         is_pipe_of_shell = stat.S_ISFIFO(status.st_mode) and not is_named_pipe(path)
@@ -64,11 +60,7 @@ def unreadable(path: Path | str, error: OSError) -> DataError:
 
 
 def read_bytes(path: Path, limit: int = -1, max_bytes: int | None = None) -> bytes:
-    """The content of a file of at most `max_bytes`, or its first `limit` bytes.
-
-    Raises:
-        DataError: see `open_file`.
-    """
+    """The content of a file of at most `max_bytes`, or its first `limit` bytes; see `open_file`."""
     with open_file(path, max_bytes) as stream:
         try:
             return stream.read(limit)
@@ -98,11 +90,7 @@ def read_text(path: Path, form: str = "text") -> str:
 
 
 def read_json(path: Path, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """Read a JSON file. What `object_hook` returns of an object takes its place.
-
-    Raises:
-        DataError: the file cannot be read as text, is empty, or not JSON; see `parse_json`.
-    """
+    """Read a JSON file; see `read_text` and `parse_json`. What `object_hook` returns of an object takes its place."""
     text = read_text(path, "JSON")
     if not text.strip():
         raise DataError(f"{path} is empty; it should hold JSON.")
@@ -144,11 +132,7 @@ def parse_json(text: str, name: str, object_hook: Callable[[dict[str, Any]], Any
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a log in JSON lines; one that is still being written is ignored.
-
-    Raises:
-        DataError: the log cannot be read, or a line is not a JSON object.
-    """
+    """The complete lines of a log in JSON lines; one being written is ignored, one that is no object is a DataError."""
     *complete, _ = read_text(path, "JSON lines").split("\n")
     records = []
     for number, line in enumerate(complete, start=1):
@@ -207,11 +191,7 @@ def write_json(path: Path, content: Any, indent: int | None = None) -> None:
 
 
 def write_whole(stream: RawIOBase, content: bytes) -> None:
-    """Write to a stream without a buffer, which may take a part at a time, such as what still fits on a full disk.
-
-    Raises:
-        OSError: the rest cannot be written.
-    """
+    """Write to a stream without a buffer, which may take a part at a time; an OSError if the rest does not fit."""
     while content:
         content = content[stream.write(content) or 0 :]
 
@@ -287,11 +267,7 @@ def recover_folder(folder: Path) -> None:
 
 
 def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
-    """Make sure that the file of an option is not one of the files and folders that are read, nor inside one.
-
-    Raises:
-        UsageError: it is; nothing was written yet.
-    """
+    """Raise a UsageError if the file of an option is one of the files and folders that are read, or inside one."""
     if not out.exists():
         return
     resolved = out.resolve()

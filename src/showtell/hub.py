@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +116,7 @@ def missing_files(folder: Path) -> list[str]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Inside the block transformers prints neither progress bars nor advice."""
-    from transformers.utils import logging as their_logging
-
-    logging: Any = their_logging
+    logging = import_module("transformers.utils.logging")
     verbosity, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -199,11 +199,7 @@ def _read(path: Path, is_archive: bool) -> Any:
 
 
 def module_tensors(module: StandIn) -> dict[str, Tensor]:
-    """The state dict of a module that was saved whole; empty for any other object.
-
-    Raises:
-        WeightsError: the module contains itself.
-    """
+    """The state dict of a module saved whole; empty for other objects; a WeightsError if it contains itself."""
     try:
         return dict(_named_tensors(module, ""))
     except RecursionError as error:

@@ -4,7 +4,7 @@ import pytest
 
 from showtell import Captioner
 from showtell.captions import Caption
-from showtell.checkpoint import fingerprints
+from showtell.checkpoint import read_settings
 from showtell.confidence.calibration import Calibration, save_calibration
 from showtell.datasets import open_dataset
 from showtell.evaluation import calibrate, caption_records
@@ -31,7 +31,7 @@ def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_scenes, tmp
     assert len(fitted.familiarity.mean) == captioner.encoder.feature_size
     captioner.save_pretrained(tmp_path)
     assert Captioner.from_pretrained(tmp_path).calibration is None
-    save_calibration(tmp_path, fingerprints(tmp_path)["weights"], fitted)
+    save_calibration(tmp_path, read_settings(tmp_path)["fingerprints"]["weights"], fitted)
     opened = Captioner.from_pretrained(tmp_path)
     assert opened.calibration == fitted
     photo = records[0].path

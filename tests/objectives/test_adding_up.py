@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 from showtell import counter_rng
 from showtell.models import Decoder
 from showtell.objectives import OBJECTIVES, Objective, build_objective
-from showtell.objectives.contract import with_step_counts
+from showtell.objectives.contract import counts_of
 from showtell.types import Batch, Features, Mentions, map_tensors
 from tests.models.test_zoo import VOCABULARY, build, captions, config_of, features
 from tests.objectives.test_self_critical import gradient
@@ -65,7 +66,8 @@ def test_batches_of_a_step_add_up_to_the_whole(case):
     objective.prepare(dict(zip("abc", captions().tolist(), strict=True)), 5)
     (whole, seen), parts = batch_of(slice(None)), [batch_of(slice(0, 1)), batch_of(slice(1, 3))]
     expected, whole_gradient = terms(objective, decoder, whole, seen)
-    batches = with_step_counts([batch for batch, _ in parts])
+    counts = counts_of(*(batch for batch, _ in parts))
+    batches = [replace(batch, counts=counts) for batch, _ in parts]
     split = [terms(objective, decoder, batch, own) for batch, (_, own) in zip(batches, parts, strict=True)]
     for part, value in expected.items():
         assert sum(numbers[part] for numbers, _ in split) == pytest.approx(value, rel=1e-5, abs=1e-6), part

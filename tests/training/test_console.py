@@ -30,13 +30,13 @@ def test_the_bar_says_what_is_left_and_fits(capsys, monkeypatch):
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": str(width), "LINES": "30"}.items():
         monkeypatch.setenv(name, value)
     console = TrainingConsole()
-    with console:
+    with console.bar:
         console.begin(320, 0)
         for step in range(1, 4):
             console.step(step, 1, 2.5, 81.4)
         with console.counting("validating", 8) as progress:
             progress(3)
-            console._progress.refresh()
+            console.bar.refresh()
     frames = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err).replace("\r", "\n").splitlines()
     assert max(len(frame.rstrip()) for frame in frames) <= width
     assert any(re.match(r"validating .*3/8", frame) for frame in frames)

@@ -23,6 +23,7 @@ from typing_extensions import TypeIs
 
 from showtell.captions import Caption, ModelExplanation, TextLogprobs
 from showtell.confidence.calibration import CALIBRATION, Calibration, load_calibration
+from showtell.confidence.familiarity import Floats
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, ImageError, UsageError, nearest, or_raise, shorten
 from showtell.features.store import FeatureStore, StoredImage
@@ -30,13 +31,11 @@ from showtell.images.loading import prepare_batches
 from showtell.images.photo import PhotoSource
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from showtell.explanations import Explanation
 
 PhotoToCaption = PhotoSource | StoredImage  # a photo, or an image whose features are in a store
 Texts = str | Caption | Sequence[str | Caption]  # about one photo
+Names = Sequence[str] | None  # of photos, that samples depend on; None: on the pixels
 SourceT = TypeVar("SourceT", bound=PhotoToCaption)
 AnswerT = TypeVar("AnswerT")
 
@@ -224,7 +223,7 @@ class Captioner(abc.ABC):
             return captions
         return self.calibration.calibrated(captions, self.mean_features(photos))
 
-    def mean_features(self, photos: Any) -> NDArray[np.float64] | None:
+    def mean_features(self, photos: Any) -> Floats | None:
         """The mean feature vector of each encoded photo, (B, D); None for a captioner that does not show them."""
         return None
 
@@ -336,13 +335,9 @@ class Captioner(abc.ABC):
     # --- explanations ---
 
     @overload
-    def explain(
-        self, photo: PhotoToCaption, *, occlusion: str | None = ..., batch_size: int = ..., **decoding: Any
-    ) -> Explanation: ...
+    def explain(self, photo: PhotoToCaption, **options: Any) -> Explanation: ...
     @overload
-    def explain(
-        self, photo: Iterable[PhotoToCaption], *, occlusion: str | None = ..., batch_size: int = ..., **decoding: Any
-    ) -> list[Explanation]: ...
+    def explain(self, photo: Iterable[PhotoToCaption], **options: Any) -> list[Explanation]: ...
     def explain(
         self, photo: Any, *, occlusion: str | None = None, batch_size: int = 32, **decoding: Any
     ) -> Explanation | list[Explanation]:

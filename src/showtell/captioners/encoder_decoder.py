@@ -9,17 +9,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from showtell import __version__, checkpoint
-from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCaption, Source, Texts, several
+from showtell.captioners.contract import Abilities, About, Captioner, Names, PhotoToCaption, Source, Texts, several
 from showtell.captioners.explaining import explain_batch
 from showtell.captioners.occlusion import OCCLUSION_METHODS
 from showtell.captioners.teacher_forcing import pad_captions, word_logprobs
 from showtell.captions import Attention, Caption, TextLogprobs, Word
+from showtell.confidence.familiarity import Floats
 from showtell.decoding import SEARCHES, Captions, DecodingConfig, StageView, search
 from showtell.errors import UsageError, or_raise
 from showtell.features import Encoder
@@ -168,12 +167,7 @@ class EncoderDecoderCaptioner(Captioner):
 
     @torch.no_grad()
     def caption_encoded(
-        self,
-        photos: EncodedBatch,
-        settings: DecodingConfig,
-        *,
-        image_ids: Sequence[str] | None = None,
-        attention: bool = False,
+        self, photos: EncodedBatch, settings: DecodingConfig, *, image_ids: Names = None, attention: bool = False
     ) -> list[list[Caption]]:
         """The captions of each photo, the best first."""
         names = self.sample_names(photos, settings) if image_ids is None else image_ids
@@ -202,7 +196,7 @@ class EncoderDecoderCaptioner(Captioner):
             result = search(self.decoder, self._fitting(features), settings, self.vocabulary)
         return self.read_captions(result, settings.num_return_sequences)
 
-    def mean_features(self, photos: EncodedBatch) -> NDArray[np.float64]:
+    def mean_features(self, photos: EncodedBatch) -> Floats:
         """The mean feature vector of each encoded photo, (B, D)."""
         return masked_mean(photos.features.vectors, photos.features.is_region).double().cpu().numpy()
 

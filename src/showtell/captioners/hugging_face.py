@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from PIL import Image
 
-from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCaption, Source
+from showtell.captioners.contract import Abilities, About, Captioner, Names, PhotoToCaption, Source
 from showtell.captioners.hugging_face_explaining import attention_of, explain_batch
-from showtell.captioners.hugging_face_families import Family, Inputs, Processor
+from showtell.captioners.hugging_face_families import Family, Inputs, Photos, Processor
 from showtell.captioners.hugging_face_generation import Generated, Generator
 from showtell.captioners.hugging_face_words import bad_sequences, encode, read_tokens
 from showtell.captions import Attention, Caption, TextLogprobs
@@ -187,11 +187,11 @@ class TransformersCaptioner(Captioner):
             raise UsageError(f"{self.name} looks at photos itself and reads no features from a store; give it photos.")
         return to_photo(photo).image
 
-    def encode_prepared(self, photos: Sequence[Image.Image]) -> Sequence[Image.Image]:
+    def encode_prepared(self, photos: Photos) -> Photos:
         """The photos themselves: the model looks at them once it knows the prompt."""
         return photos
 
-    def inputs(self, images: Sequence[Image.Image], prompt: str | None) -> Inputs:
+    def inputs(self, images: Photos, prompt: str | None) -> Inputs:
         """The arguments of `generate` for photos, on the device and in the precision of the model."""
         from transformers import BatchFeature
 
@@ -205,12 +205,7 @@ class TransformersCaptioner(Captioner):
     # --- captions ---
 
     def caption_encoded(
-        self,
-        photos: Sequence[Image.Image],
-        settings: DecodingConfig,
-        *,
-        image_ids: Sequence[str] | None = None,
-        attention: bool = False,
+        self, photos: Photos, settings: DecodingConfig, *, image_ids: Names = None, attention: bool = False
     ) -> list[list[Caption]]:
         """The captions of each photo, the best first."""
         generated = self.search(photos, settings, image_ids)
@@ -223,12 +218,7 @@ class TransformersCaptioner(Captioner):
         ]
 
     def search(
-        self,
-        photos: Sequence[Image.Image],
-        settings: DecodingConfig,
-        image_ids: Sequence[str] | None = None,
-        *,
-        keep_logits: bool = False,
+        self, photos: Photos, settings: DecodingConfig, image_ids: Names = None, *, keep_logits: bool = False
     ) -> list[list[Generated]]:
         """The tokens of the captions of each photo."""
         names = image_ids or [_pixel_hash(image) if settings.kind == "sample" else "" for image in photos]
@@ -242,7 +232,7 @@ class TransformersCaptioner(Captioner):
 
     def _in_calls(
         self,
-        photos: Sequence[Image.Image],
+        photos: Photos,
         prompt: str | None,
         size: tuple[int, int],
         generate: Callable[[Inputs, slice], list[list[Generated]]],
@@ -268,7 +258,7 @@ class TransformersCaptioner(Captioner):
     # --- given texts ---
 
     def logprobs_encoded(
-        self, photos: Sequence[Image.Image], texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig
+        self, photos: Photos, texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig
     ) -> list[list[TextLogprobs]]:
         """The log-probabilities of the texts of each photo, teacher-forced."""
         follows_word = self.follows_word(settings.prompt)
@@ -306,7 +296,7 @@ class TransformersCaptioner(Captioner):
         return bool(text) and not text[-1].isspace()
 
     def force(
-        self, photos: Sequence[Image.Image], tokens: Sequence[Sequence[Sequence[int]]], prompt: str | None
+        self, photos: Photos, tokens: Sequence[Sequence[Sequence[int]]], prompt: str | None
     ) -> list[list[Generated]]:
         """The captions of each photo with given tokens; see `Generator.force`."""
         most = max(map(len, tokens))

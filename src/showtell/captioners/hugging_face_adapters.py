@@ -181,11 +181,7 @@ def save_adapted(
 
 
 def open_adapted(source: Source, device: str | torch.device, dtype: str | None = None) -> TransformersCaptioner:
-    """Open a checkpoint of what learned on top of its base.
-
-    Raises:
-        CheckpointError: it is damaged, its base is not to be had, or has other weights than it was trained on.
-    """
+    """Open what learned on top of its base; a CheckpointError if either is damaged or missing, or the base changed."""
     settings = read_settings(source.folder)
     base = settings["base"]
     config = TransformersConfig.model_validate(settings["model"])

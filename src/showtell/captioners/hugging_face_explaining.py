@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageStat
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from showtell.captioners.hugging_face_families import Photos
 from showtell.captioners.hugging_face_generation import Generated
 from showtell.captioners.hugging_face_words import decode, word_indices
 from showtell.captions import NUM_RUNNERS_UP, Attention, ExplainedCaption, ExplainedWord, ModelExplanation
@@ -30,11 +31,7 @@ MAX_PHOTOS = 36  # filled photos in a batch
 
 
 def explain_batch(
-    captioner: TransformersCaptioner,
-    photos: Sequence[Image.Image],
-    settings: DecodingConfig,
-    *,
-    occlusion: str | None = None,
+    captioner: TransformersCaptioner, photos: Photos, settings: DecodingConfig, *, occlusion: str | None = None
 ) -> list[ModelExplanation]:
     """The best caption of each photo, explained: the method `explain_encoded` of `TransformersCaptioner`."""
     best = [rows[0] for rows in captioner.search(photos, settings, keep_logits=True)]
@@ -118,16 +115,9 @@ def cell_boxes(captioner: TransformersCaptioner, size: tuple[int, int]) -> Tenso
 
 @torch.no_grad()
 def attention_of(
-    captioner: TransformersCaptioner,
-    photos: Sequence[Image.Image],
-    captions: Sequence[Sequence[Generated]],
-    prompt: str | None,
+    captioner: TransformersCaptioner, photos: Photos, captions: Sequence[Sequence[Generated]], prompt: str | None
 ) -> list[list[Attention]]:
-    """The attention of the words of captions, and of their ends, over the cells of their photos.
-
-    Raises:
-        UsageError: the model has no cross-attention over patches.
-    """
+    """The attention of the words of captions, and of their ends, over cells; a UsageError if the model has none."""
     patches = captioner.patches
     if patches is None:
         raise UsageError(
@@ -166,7 +156,7 @@ def _mean_by_word(captioner: TransformersCaptioner, cells: Tensor, tokens: Seque
 
 
 def occlude(
-    captioner: TransformersCaptioner, photos: Sequence[Image.Image], captions: Sequence[Generated], prompt: str | None
+    captioner: TransformersCaptioner, photos: Photos, captions: Sequence[Generated], prompt: str | None
 ) -> list[Tensor]:
     """How much less likely each token becomes when a cell is filled with the photo's mean colour: (T + 1, R) each."""
     drops = []

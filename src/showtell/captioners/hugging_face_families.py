@@ -18,6 +18,7 @@ from torch.nn import functional as F
 CHAT_PROMPT = "Describe this photo in one short sentence."
 CAPTION_TASKS = ("<CAPTION>", "<DETAILED_CAPTION>", "<MORE_DETAILED_CAPTION>")  # Florence-2's others draw boxes
 
+Photos = Sequence[Image.Image]
 Inputs = dict[str, Any]  # the arguments of `generate` that depend on the photos
 
 
@@ -34,16 +35,14 @@ class Processor:
 class Family:
     """How models of a type caption."""
 
-    inputs: Callable[[Processor, Sequence[Image.Image], str | None], Inputs]  # of photos and a prompt, for `generate`
+    inputs: Callable[[Processor, Photos, str | None], Inputs]  # of photos and a prompt, for `generate`
     prompt: str | None = None  # the default
     takes_prompt: bool = True
     prompts: tuple[str, ...] = ()  # those that it knows; empty: any
     max_length: int = 50  # tokens of a caption by default
     generator: str = ""  # the part of the model that generates, and whose generation settings count; "": the model
     end: str = ""  # setting of its text model with the token that ends captions; "": the generation settings name it
-    text: str = (
-        r"(.+\.)?(language_model|text_model)\."  # pattern of the modules that write; their layers learn by default
-    )
+    text: str = r"(.+\.)?(language_model|text_model)\."  # of the modules that write; their layers learn by default
     # Of models with cross-attention, which look at a photo once for all its captions: one pass over the inputs of B
     # photos and the tokens (B * N, T) of N captions of each. The outputs, and how many positions precede the tokens.
     read: Callable[..., tuple[Any, int]] | None = None
@@ -84,13 +83,13 @@ class Family:
 # --- inputs ---
 
 
-def _photos_and_prompt(processor: Processor, images: Sequence[Image.Image], prompt: str | None) -> Inputs:
+def _photos_and_prompt(processor: Processor, images: Photos, prompt: str | None) -> Inputs:
     """Photos alone, or each with a text that the caption continues."""
     text = {"text": [prompt] * len(images), "padding": True} if prompt else {}
     return dict((processor.both or processor.images)(images=list(images), return_tensors="pt", **text))
 
 
-def _git_inputs(processor: Processor, images: Sequence[Image.Image], prompt: str | None) -> Inputs:
+def _git_inputs(processor: Processor, images: Photos, prompt: str | None) -> Inputs:
     """The prompt follows the first token without the token that ends captions."""
     inputs = _photos_and_prompt(processor, images, None)
     if prompt:
@@ -99,18 +98,18 @@ def _git_inputs(processor: Processor, images: Sequence[Image.Image], prompt: str
     return inputs
 
 
-def _blip_2_inputs(processor: Processor, images: Sequence[Image.Image], prompt: str | None) -> Inputs:
+def _blip_2_inputs(processor: Processor, images: Photos, prompt: str | None) -> Inputs:
     """The places of the photo, then what texts begin with, then the prompt."""
     return dict(processor.both(images=list(images), text=[prompt or ""] * len(images), return_tensors="pt"))
 
 
-def _paligemma_inputs(processor: Processor, images: Sequence[Image.Image], prompt: str | None) -> Inputs:
+def _paligemma_inputs(processor: Processor, images: Photos, prompt: str | None) -> Inputs:
     inputs = _photos_and_prompt(processor, images, f"<image>{prompt or ''}")
     inputs.pop("labels", None)  # are for training
     return inputs
 
 
-def _chat_inputs(processor: Processor, images: Sequence[Image.Image], prompt: str | None) -> Inputs:
+def _chat_inputs(processor: Processor, images: Photos, prompt: str | None) -> Inputs:
     """One turn of a user: the photo, then the prompt."""
     text = [{"type": "text", "text": prompt}] if prompt else []
     turns = [[{"role": "user", "content": [{"type": "image", "image": image}, *text]}] for image in images]

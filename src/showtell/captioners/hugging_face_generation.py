@@ -11,6 +11,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -75,16 +76,11 @@ class Generator:
         return size
 
     def search(
-        self,
-        inputs: Inputs,
-        settings: DecodingConfig,
-        bad: Sequence[Sequence[int]],
-        image_ids: Sequence[str],
-        keep_logits: bool,
+        self, inputs: Inputs, settings: DecodingConfig, bad: list[list[int]], names: Sequence[str], keep_logits: bool
     ) -> list[list[Generated]]:
         """The captions of each of B photos, the best first; samples with the same tokens once.
 
-        `bad` are sequences of tokens that captions must not contain, and `image_ids` B names that samples depend on.
+        `bad` are sequences of tokens that captions must not contain, and `names` B that samples depend on.
         """
         extra, samples = len(self.begin), settings.num_return_sequences  # the forced token counts
         changes: dict[str, Any] = {
@@ -95,8 +91,8 @@ class Generator:
             **({"bad_words_ids": bad} if bad else {}),
         }
         if settings.kind == "sample":
-            rng = CounterRNG(settings.seed, 0, image_ids)
-            shape = (len(image_ids), samples, settings.max_length + extra + 1)
+            rng = CounterRNG(settings.seed, 0, names)
+            shape = (len(names), samples, settings.max_length + extra + 1)
             draw = _draw(settings, rng.uniform(shape, self.model.device).flatten(0, 1))
             rows = self._generate(inputs, [draw], {**changes, **_SAMPLE}, keep_logits)
             return [_distinct(of_photo) for of_photo in _by_photo(rows, samples)]
@@ -119,9 +115,7 @@ class Generator:
     def walk(self, inputs: Inputs, process: Callable[[Tensor, Tensor], Tensor], steps: int, rows: int) -> None:
         """Generate rows for each photo, of at most this many steps, whose tokens a logits processor chooses: it gets
         the model's logits, by no rule of the model's settings, and masks all others."""
-        import transformers
-
-        library: Any = transformers
+        library = import_module("transformers")
         own = self.part.generation_config
         config = library.GenerationConfig(
             **{name: getattr(own, name, None) for name in _TOKENS}, **_SAMPLE, num_return_sequences=rows,

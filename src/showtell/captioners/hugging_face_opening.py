@@ -5,6 +5,7 @@ Weights come from safetensors alone, and code of a repository is never run.
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +107,7 @@ def _has_code(content: Any) -> bool:
 
 def _open_processor(folder: Path) -> Processor:
     """The processor, or the image processor and tokenizer of a model that has no processor of its own."""
-    import transformers
-
-    library: Any = transformers
+    library = import_module("transformers")
     both = library.AutoProcessor.from_pretrained(folder, **LOCAL)
     if hasattr(both, "image_processor") and hasattr(both, "tokenizer"):
         images, tokenizer = both.image_processor, both.tokenizer
@@ -124,9 +123,7 @@ def _open_processor(folder: Path) -> Processor:
 
 def _open_settings(source: Source) -> Any:
     """The model without its weights."""
-    import transformers
-
-    library: Any = transformers
+    library = import_module("transformers")
     with torch.device("meta"):
         model = library.AutoModelForImageTextToText.from_config(
             library.AutoConfig.from_pretrained(source.folder, **LOCAL)
@@ -137,9 +134,7 @@ def _open_settings(source: Source) -> Any:
 
 
 def _open_model(source: Source, dtype: torch.dtype) -> Any:
-    import transformers
-
-    library: Any = transformers
+    library = import_module("transformers")
     model, report = library.AutoModelForImageTextToText.from_pretrained(
         source.folder, dtype=dtype, use_safetensors=True, output_loading_info=True, **LOCAL
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,17 +38,11 @@ def word_indices(tokenizer: Any, tokens: Sequence[int], text: str) -> list[int]:
     indices, previous = [], 0
     for count in range(1, len(tokens) + 1):
         so_far = tokenizer.decode(list(tokens[:count]), skip_special_tokens=True).lstrip()
-        begun = text[: _common_length(so_far, text)]
+        begun = os.path.commonprefix([so_far, text])  # noqa: RUF071 (no paths)
         is_between = begun[-1:].isspace() and begun != text
         previous = min(last, max(previous, len(begun.split()) - 1 + is_between))
         indices.append(previous)
     return indices
-
-
-def _common_length(first: str, second: str) -> int:
-    """The length of the common prefix of two texts."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def encode(tokenizer: Any, text: str, *, follows_word: bool) -> list[int]:

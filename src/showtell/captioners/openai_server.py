@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 from showtell import errors
-from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCaption
+from showtell.captioners.contract import Abilities, About, Captioner, Names, PhotoToCaption
 from showtell.captions import Caption, Token, Word
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, ImageError, NoAnswerError, UsageError
@@ -48,6 +48,7 @@ _MAX_BYTES = 10_000_000  # of a photo that is sent as it is
 _LONGEST_SIDE = 2048  # pixels of a photo that is not
 
 NamedPhoto = tuple[str, str]  # its name, for messages, and itself as a data: URL
+Photos = Sequence[NamedPhoto]
 Answered = list[Caption] | ImageError
 
 
@@ -133,17 +134,12 @@ class OpenAICaptioner(Captioner):
             content = stream.getvalue()
         return name, f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
-    def encode_prepared(self, photos: Sequence[NamedPhoto]) -> Sequence[NamedPhoto]:
+    def encode_prepared(self, photos: Photos) -> Photos:
         """The photos themselves."""
         return photos
 
     def caption_encoded(
-        self,
-        photos: Sequence[NamedPhoto],
-        settings: DecodingConfig,
-        *,
-        image_ids: Sequence[str] | None = None,
-        attention: bool = False,
+        self, photos: Photos, settings: DecodingConfig, *, image_ids: Names = None, attention: bool = False
     ) -> list[Any]:
         """The captions of each photo, or why it has none; some are asked for at a time."""
         if attention:

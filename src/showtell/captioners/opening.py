@@ -66,11 +66,7 @@ def _is_adapted(folder: Path) -> bool:
 
 
 def recipe_sections(path_or_hub_id: str | Path) -> dict[str, dict[str, Any]]:
-    """What a recipe that starts from a captioner has by itself: the sections `encoder`, `model` and `decoding`.
-
-    Raises:
-        CheckpointError: there is none, it is damaged, or it is on a server.
-    """
+    """The sections `encoder`, `model` and `decoding` of a recipe that starts from a captioner, or a CheckpointError."""
     if str(path_or_hub_id).startswith(SERVER):
         raise CheckpointError(
             f"{path_or_hub_id} does not learn here: its server keeps its weights; start from a captioner that opens "
@@ -89,7 +85,7 @@ def recipe_sections(path_or_hub_id: str | Path) -> dict[str, dict[str, Any]]:
 def _open_folder(source: Source, device: torch.device, precision: str | None) -> EncoderDecoderCaptioner:
     """A checkpoint of showtell, with the precision of its encoder's products; None is that of its training."""
     opened = checkpoint.load_checkpoint(source.folder)
-    fingerprints = checkpoint.fingerprints(source.folder)
+    fingerprints = checkpoint.read_settings(source.folder)["fingerprints"]
     encoder = opened.encoder
     if precision == "auto":
         precision = fastest_precision(encoder.precisions, device)

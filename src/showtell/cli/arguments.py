@@ -29,8 +29,7 @@ def require_checkpoint(name: str | None) -> str | None:
 
 
 Checkpoint = Annotated[
-    str,
-    typer.Argument(help=CHECKPOINT_HELP, metavar="CHECKPOINT", show_default=False, callback=require_checkpoint),
+    str, typer.Argument(help=CHECKPOINT_HELP, metavar="CHECKPOINT", show_default=False, callback=require_checkpoint)
 ]
 Photos = Annotated[
     list[str] | None,
@@ -42,14 +41,6 @@ Photos = Annotated[
     ),
 ]
 Dataset = Annotated[Path, typer.Argument(help=DATASET_HELP, metavar="DATASET", show_default=False)]
-Recipe = Annotated[
-    Path,
-    typer.Argument(
-        help="YAML file, or the name of a recipe of showtell such as folder/sat_soft.",
-        metavar="RECIPE",
-        show_default=False,
-    ),
-]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
@@ -58,8 +49,7 @@ Overrides = Annotated[
 ]
 Split = Annotated[str, typer.Option(help="Split of the dataset.")]
 Limit = Annotated[
-    int | None,
-    typer.Option(help="Use at most this many images, the same ones in each run.", min=1, show_default="all"),
+    int | None, typer.Option(help="Use at most this many images, the same ones in each run.", min=1, show_default="all")
 ]
 BatchSize = Annotated[int, typer.Option(help="Number of photos in a batch.", min=1, max=100_000)]
 FeatureStore = Annotated[
@@ -88,11 +78,7 @@ def standard_input(photos: Sequence[str]) -> BinaryIO | None:
 
 
 def require_photos(photos: Sequence[str] | None, features: Path | None, verb: str) -> list[str]:
-    """The photos that arguments name; none are needed where a store has the images.
-
-    Raises:
-        UsageError: there are neither.
-    """
+    """The photos that arguments name; a UsageError if there are none, nor a store that has images."""
     if not photos and features is None:
         raise UsageError(
             "Missing argument: image files, folders or patterns; with --features STORE it can be left out, for all "

@@ -57,16 +57,10 @@ def calibrate(
     if about.folder is None:
         raise UsageError(f"{checkpoint} keeps its weights elsewhere, and a calibration is kept beside them.")
     settings = captioner.settings(**decoding, num_return_sequences=1)
+    least = GOOD_CIDER if good_cider is None else good_cider
+    store = None if features is None else FeatureStore(features)
     with counting("captioning", len(records)) as progress:
-        fitted = fit(
-            captioner,
-            records,
-            facts,
-            settings,
-            good_cider=GOOD_CIDER if good_cider is None else good_cider,
-            store=None if features is None else FeatureStore(features),
-            progress=progress,
-        )
+        fitted = fit(captioner, records, facts, settings, good_cider=least, store=store, progress=progress)
     file = save_calibration(about.folder, about.fingerprints["weights"], fitted)
     if as_json:
         content = {name: value for name, value in fitted.to_json().items() if name != "familiarity"}

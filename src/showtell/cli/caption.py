@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from showtell.cli.arguments import (
-    MANY,
-    BatchSize,
-    Checkpoint,
-    Dtype,
-    FeatureStore,
-    Photos,
-    out_file,
-    raise_failures,
-    require_photos,
-    standard_input,
-)
+from showtell.cli import arguments as common
 from showtell.cli.decoding_options import Decoding, open_captioner, short_names
 from showtell.errors import NoAnswerError, UsageError, nearest, notify
 from showtell.images.photo_files import SidecarName
@@ -41,9 +30,9 @@ _FOR_PEOPLE = ("corrections", "sidecar", "xmp", "alt-text")  # who do not want <
 
 
 def caption(
-    checkpoint: Checkpoint,
-    photos: Photos = None,
-    features: FeatureStore = None,
+    checkpoint: common.Checkpoint,
+    photos: common.Photos = None,
+    features: common.FeatureStore = None,
     attention: Annotated[bool, typer.Option("--attention", help="Add the attention of each word to the JSON.")] = False,
     format: Annotated[
         Format | None,
@@ -55,7 +44,7 @@ def caption(
     ] = None,
     out: Annotated[
         Path | None,
-        out_file(
+        common.out_file(
             "Write the captions to a file once all are there; the same command resumes after an interruption.",
             default="standard output",
         ),
@@ -100,8 +89,8 @@ def caption(
     alt_text_length: Annotated[
         int, typer.Option(help="Maximum number of characters of an alternative text.", min=20)
     ] = 125,
-    batch_size: BatchSize = 32,
-    dtype: Dtype = None,
+    batch_size: common.BatchSize = 32,
+    dtype: common.Dtype = None,
     *,
     decoding: Decoding,
 ) -> None:
@@ -117,7 +106,7 @@ def caption(
     from showtell.cli.caption_journal import made_with_of
     from showtell.cores import describe_threads
 
-    arguments = require_photos(photos, features, "caption")
+    arguments = common.require_photos(photos, features, "caption")
     if [xmp, alt_text, format is not None].count(True) > 1:
         raise UsageError("--xmp, --alt-text and --format each choose a form; give one of them.")
     style = "xmp" if xmp else "alt-text" if alt_text else format or _format_of(out)
@@ -138,7 +127,7 @@ def caption(
     notify(f"{checkpoint} {captioner.about.knows}")
     if captioner.calibration is not None and not captioner.calibration.fits(settings):
         notify("confidences are not calibrated: the calibration beside the weights is for another search.")
-    if len(images) >= MANY:
+    if len(images) >= common.MANY:
         notify(f"captioning {len(images):,} photos on {captioner.device}, {describe_threads()}.")
     caption_photos = partial(captioner.caption_photos, settings=settings, batch_size=batch_size, attention=attention)
     options = FormatOptions(out, accept_above, alt_text_length)
@@ -162,7 +151,7 @@ def caption(
     else:
         made_with = made_with_of(captioner, settings, attention=attention)
         failures = _write(caption_photos, images, write, out, made_with, batch_size)
-    raise_failures([*failures, *missing], f"of {len(images) + len(missing)} files could not be captioned")
+    common.raise_failures([*failures, *missing], f"of {len(images) + len(missing)} files could not be captioned")
 
 
 def _format_of(out: Path | None) -> Format:
@@ -182,7 +171,7 @@ def _images(arguments: Sequence[str], features: Path | None) -> tuple[Sequence[P
     """The images that arguments name, and a sentence for each that the feature store lacks."""
     from showtell.images.photo_files import find_photos
 
-    stdin = standard_input(arguments)
+    stdin = common.standard_input(arguments)
     if features is None:
         return find_photos(arguments, stdin), ()
     from showtell.features.store import FeatureStore

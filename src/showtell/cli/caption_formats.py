@@ -58,7 +58,8 @@ def _csv(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[s
         for caption in result.get("captions", ()):
             cells = (as_text_cell(result["image"]), as_text_cell(caption["text"]))
             logprob = "" if caption["logprob"] is None else f"{caption['logprob']:.4f}"
-            yield csv_line(*cells, logprob, _confidence(caption), caption["doubt"] or "")
+            confidence = "" if caption["confidence"] is None else f"{caption['confidence']:.3f}"
+            yield csv_line(*cells, logprob, confidence, caption["doubt"] or "")
 
 
 def _alt_texts(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
@@ -137,11 +138,7 @@ WRITERS: dict[str, Callable[[Iterable[CaptionResult], FormatOptions], Iterator[s
 
 
 def require_inside(photos: Iterable[Path], table: Path) -> None:
-    """Make sure that all photos of a table of corrections are in its folder or below: it names them by relative paths.
-
-    Raises:
-        UsageError: a photo is elsewhere.
-    """
+    """Raise a UsageError if a photo is not in the folder of a table of corrections, which names photos from there."""
     folder = os.path.abspath(table.parent)  # noqa: PTH100 (resolve() would follow links)
     above = os.path.commonpath([os.path.dirname(os.path.abspath(photo)) for photo in photos])  # noqa: PTH100, PTH120
     if os.path.commonpath([folder, above]) != folder:
@@ -178,8 +175,3 @@ def json_line(result: CaptionResult) -> str:
     """JSON in one line, with whatever cannot be shown escaped, file names that are no UTF-8 included."""
     text = json.dumps(result, ensure_ascii=False)
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
-
-
-def _confidence(caption: dict[str, object]) -> str:
-    confidence = Caption.from_json(caption).confidence
-    return "" if confidence is None else f"{confidence:.3f}"

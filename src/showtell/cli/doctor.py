@@ -16,8 +16,7 @@ def doctor(
         typer.Argument(help=CHECKPOINT_HELP, show_default="none: only check the machine", callback=require_checkpoint),
     ] = None,
     data: Annotated[
-        str | None,
-        typer.Option(metavar="DATASET", help="Dataset to score the checkpoint on.", show_default="none"),
+        str | None, typer.Option(metavar="DATASET", help="Dataset to score the checkpoint on.", show_default="none")
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split of the dataset.", show_default="test, else val")] = None,
     features: FeatureStore = None,

@@ -7,27 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from showtell.cli.arguments import (
-    CHECKPOINT_HELP,
-    AsJson,
-    BatchSize,
-    Dataset,
-    Dtype,
-    FeatureStore,
-    Limit,
-    Split,
-    out_file,
-)
+from showtell.cli import arguments as common
+from showtell.cli import score
 from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, short_names
-from showtell.cli.score import (
-    DocumentFrequencyFile,
-    Metrics,
-    ObjectsFile,
-    ScoreModelChoice,
-    how_to_score,
-    metric_names,
-    show_scores,
-)
 from showtell.errors import UsageError, notify
 
 if TYPE_CHECKING:
@@ -41,26 +23,28 @@ FEW = 30  # images, below which scores depend mostly on which images were chosen
 def evaluate(
     checkpoints: Annotated[
         list[str],
-        typer.Argument(help=f"{CHECKPOINT_HELP} Several are compared.", metavar="CHECKPOINT...", show_default=False),
+        typer.Argument(
+            help=f"{common.CHECKPOINT_HELP} Several are compared.", metavar="CHECKPOINT...", show_default=False
+        ),
     ],
-    dataset: Dataset,
-    split: Split = "test",
-    limit: Limit = None,
+    dataset: common.Dataset,
+    split: common.Split = "test",
+    limit: common.Limit = None,
     max_captions: Annotated[
         int | None,
         typer.Option(min=1, help="Score against at most this many references of an image.", show_default="all"),
     ] = None,
-    metrics: Metrics = None,
-    document_frequency: DocumentFrequencyFile = None,
-    objects: ObjectsFile = None,
-    out: Annotated[Path | None, out_file("Write the captions as COCO results.")] = None,
-    features: FeatureStore = None,
-    batch_size: BatchSize = 64,
-    dtype: Dtype = None,
-    as_json: AsJson = False,
+    metrics: score.Metrics = None,
+    document_frequency: score.DocumentFrequencyFile = None,
+    objects: score.ObjectsFile = None,
+    out: Annotated[Path | None, common.out_file("Write the captions as COCO results.")] = None,
+    features: common.FeatureStore = None,
+    batch_size: common.BatchSize = 64,
+    dtype: common.Dtype = None,
+    as_json: common.AsJson = False,
     *,
     decoding: DecodingOfOne,
-    score_models: ScoreModelChoice,
+    score_models: score.ScoreModelChoice,
 ) -> None:
     """Caption a split of a dataset and score the captions.
 
@@ -82,7 +66,7 @@ def evaluate(
         refuse_overwriting(out, "--out", [*map(Path, checkpoints), dataset])
     opened = open_dataset(dataset, with_photos=features is None)
     records = opened.limited(limit, max_captions).split(split)
-    scoring = {"metrics": metric_names(metrics), **how_to_score(document_frequency, score_models)}
+    scoring = {"metrics": score.metric_names(metrics), **score.how_to_score(document_frequency, score_models)}
     facts = image_facts(opened, records)
     scoring["facts"] = facts if objects is None else with_objects(facts, objects)
     store = None if features is None else FeatureStore(features)
@@ -132,7 +116,7 @@ def evaluate(
         for title, evaluation in evaluations.items()
     }
     samples, every_number = SAMPLES, metrics is not None
-    show_scores(
+    score.show_scores(
         reports, captions, training_captions(opened), samples=samples, as_json=as_json, every_number=every_number,
         about=about,
     )  # fmt: skip

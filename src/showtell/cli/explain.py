@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from showtell.cli.arguments import (
-    BatchSize,
-    Checkpoint,
-    Dtype,
-    FeatureStore,
-    Split,
-    out_file,
-    raise_failures,
-    require_photos,
-    standard_input,
-)
+from showtell.cli import arguments as common
 from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, short_names
 from showtell.cli.score import ScoreModelChoice, open_score_models
 from showtell.errors import DataError, UsageError, nearest, notify, summarise
@@ -32,7 +22,7 @@ OcclusionMethod = Literal["mean", "remove", "pixels"]
 
 
 def explain(
-    checkpoint: Checkpoint,
+    checkpoint: common.Checkpoint,
     photos: Annotated[
         list[str] | None,
         typer.Argument(
@@ -59,14 +49,14 @@ def explain(
     ] = None,
     out: Annotated[
         Path | None,
-        out_file(
+        common.out_file(
             "Write a page (.html), the figure of a photo (.png), the figures of several (a folder) or JSON (.json).",
             "FILE|FOLDER",
             "JSON to standard output",
             "either",
         ),
     ] = None,
-    split: Split = "test",
+    split: common.Split = "test",
     limit: Annotated[
         int, typer.Option(help="Explain at most this many photos of a dataset, the same ones in each run.", min=1)
     ] = 50,
@@ -74,9 +64,9 @@ def explain(
         OcclusionMethod | None,
         typer.Option(help="Hide each region in turn and measure the drop of each word.", show_default="no occlusion"),
     ] = None,
-    features: FeatureStore = None,
-    batch_size: BatchSize = 32,
-    dtype: Dtype = None,
+    features: common.FeatureStore = None,
+    batch_size: common.BatchSize = 32,
+    dtype: common.Dtype = None,
     *,
     decoding: DecodingOfOne,
     score_models: ScoreModelChoice,
@@ -92,9 +82,9 @@ def explain(
     from showtell.grounding.judging import explain_and_judge
     from showtell.progress import counting
 
-    arguments = require_photos(photos, features, "explain")
+    arguments = common.require_photos(photos, features, "explain")
     store = None if features is None else FeatureStoreReader(features)
-    photo_set = choose_photos(arguments, split, limit, standard_input(arguments), store)
+    photo_set = choose_photos(arguments, split, limit, common.standard_input(arguments), store)
     if photo_set.note is not None:
         notify(photo_set.note)
     paths = [photo.path for photo in photo_set.photos]
@@ -151,15 +141,11 @@ def explain(
         of = f"split {split}" if arguments else "store"
         notify(f"{photo_set.num_skipped} more photos of the {of} were skipped; --limit includes more.")
     unexplained = [*failures.values(), *photo_set.missing]
-    raise_failures(unexplained, f"of {len(paths) + len(photo_set.missing)} files could not be explained")
+    common.raise_failures(unexplained, f"of {len(paths) + len(photo_set.missing)} files could not be explained")
 
 
 def _files_to_write(photo_set: PhotoSet, out: Path | None, inputs: Iterable[Path]) -> dict[str, Path]:
-    """The figure of each photo, by the photo's name; a page or JSON of all of them, by the empty name.
-
-    Raises:
-        UsageError: one of them is an input, or a file that is not of showtell; or the suffix of `out` has no meaning.
-    """
+    """The figure of each photo by its name; a page or JSON of all by "". A UsageError if one may not be written."""
     from showtell.explanations.explanation import display_name
     from showtell.files import refuse_overwriting
     from showtell.reports.base import refuse_foreign

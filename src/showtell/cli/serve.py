@@ -25,9 +25,7 @@ def serve(
     checkpoints: Annotated[
         list[str] | None,
         typer.Argument(
-            help=f"{CHECKPOINT_HELP} Several can be compared on the page.",
-            metavar="CHECKPOINT...",
-            show_default="small",
+            help=f"{CHECKPOINT_HELP} Several are compared on the page.", metavar="CHECKPOINT...", show_default="small"
         ),
     ] = None,
     dtype: Dtype = None,

@@ -19,16 +19,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from showtell.captions import Caption
-from showtell.confidence.familiarity import Familiarity
+from showtell.confidence.familiarity import Familiarity, Floats
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import DataError, notify
 from showtell.files import read_json, write_json
 
-Floats = NDArray[np.float64]
 CALIBRATION = "calibration.json"  # in the folder of a checkpoint
 RIDGE = 1.0  # variance 1 of each weight a priori: keeps the map finite where the two kinds can be told apart exactly
 FOLDS, BINS = 5, 10
@@ -162,11 +160,7 @@ class Calibration:
 
     @classmethod
     def from_json(cls, content: Any, source: object) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            DataError: it is something else.
-        """
+        """Read what `to_json` wrote; a DataError if it is something else."""
         try:
             return TypeAdapter(cls).validate_python(content)
         except ValidationError as error:
@@ -184,11 +178,7 @@ def save_calibration(folder: Path, weights: str, calibration: Calibration) -> Pa
 
 
 def load_calibration(folder: Path, weights: str) -> Calibration | None:
-    """The calibration in a folder whose weights have this fingerprint; None, with a notice, if it is of other weights.
-
-    Raises:
-        DataError: its file is damaged.
-    """
+    """The calibration in a folder; None, with a notice, if it is of other weights. A DataError if it is damaged."""
     file = folder / CALIBRATION
     content = read_json(file)
     calibration = Calibration.from_json(content.get("calibration") if isinstance(content, dict) else content, file)

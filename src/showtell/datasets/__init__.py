@@ -102,11 +102,7 @@ def open_dataset(path: Path | str, *, with_photos: bool = True) -> CaptionDatase
 
 
 def _describe(path: Path) -> str:
-    """What is at a path that no reader recognises, and what to do about it, as the end of a sentence.
-
-    Raises:
-        DataError: a JSON file that is broken.
-    """
+    """What is at a path that no reader recognises, and advice, to end a sentence; a DataError if it is broken JSON."""
     examples = "; ".join(f"{name}: {reader.EXAMPLE}" for name, reader in READERS.items())
     formats = f". Known formats are {examples.rstrip('.')}."
     if path.is_dir():

@@ -123,11 +123,7 @@ def _read_captions(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
 
 
 def _sections(file: Path, content: Any, names: Iterable[str]) -> dict[str, list[Any]]:
-    """The named lists of a COCO file.
-
-    Raises:
-        DataError: the file is no JSON object, or one of the lists is not there.
-    """
+    """The named lists of a COCO file; a DataError if it is no JSON object, or one of the lists is not there."""
     sections = content if isinstance(content, dict) else {}
     missing = [name for name in names if not isinstance(sections.get(name), list)]
     if missing:
@@ -216,11 +212,7 @@ def _boxes(file: Path, content: dict[str, list[Any]], issues: DatasetIssues) -> 
 
 
 def read_instances(file: Path) -> tuple[dict[str, frozenset[str]], frozenset[str], list[str]]:
-    """The annotated categories of each image that an instances file lists, all categories, and what was left out.
-
-    Raises:
-        DataError: it cannot be read, or has not the form of COCO's instances.
-    """
+    """Each image's categories in an instances file, all categories, and what was left out; or a DataError."""
     content = _sections(file, _without_outlines(file), ("images", "annotations", "categories"))
     issues = DatasetIssues(file)
     boxes = _boxes(file, content, issues)

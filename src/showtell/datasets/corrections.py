@@ -95,11 +95,7 @@ def _records(database: Path) -> list[CaptionRecord]:
 
 
 def connect(database: Path, *, create: bool = False) -> sqlite3.Connection:
-    """Open a database of corrections. In a folder that cannot be written to, and that nobody writes, it is only read.
-
-    Raises:
-        StorageError: it cannot be opened.
-    """
+    """Open a database, or raise a StorageError. One in a read-only folder, which nobody writes, is only read."""
     mode = "rwc" if create else "rw"
     if not os.access(database.parent, os.W_OK):
         is_settled = not database.with_name(f"{DATABASE}-wal").exists()
@@ -117,11 +113,7 @@ def connect(database: Path, *, create: bool = False) -> sqlite3.Connection:
 
 
 def check_database(connection: sqlite3.Connection, database: Path) -> None:
-    """Make sure that a database is one of corrections, of this version.
-
-    Raises:
-        StorageError: it was written by another program or by a later version of this one, or is damaged.
-    """
+    """Raise a StorageError if a database is of another program or a later version, or damaged."""
     with translated_errors(database):
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -148,11 +140,7 @@ _REMEDIES = {
 
 @contextmanager
 def translated_errors(database: Path) -> Iterator[None]:
-    """Say what SQLite's errors mean, and what to do.
-
-    Raises:
-        StorageError: in place of any of them.
-    """
+    """Inside the block, SQLite's errors are `StorageError`s that say what to do."""
     try:
         yield
     except sqlite3.Error as error:

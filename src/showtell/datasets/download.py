@@ -115,10 +115,7 @@ SOURCES: dict[str, Source] = {
 
 
 def download_dataset(
-    source: Source,
-    folder: Path,
-    only: Part | None = None,
-    notify: Callable[[str], None] = lambda message: None,
+    source: Source, folder: Path, only: Part | None = None, notify: Callable[[str], None] = lambda message: None
 ) -> list[str]:
     """Download a dataset, or one part of it, into a folder; existing files are skipped.
 
@@ -182,13 +179,10 @@ def _download(archive: Archive, part: Path, notify: Callable[[str], None]) -> No
     failures = []
     for url in archive.urls:
         notify(f"downloading {url} ({archive.megabytes:,} MB)")
-        failure = None
         for _ in range(1 + part.exists()):  # once more from the start: what was there may have been of another file
-            failure = _complete(url, archive, part)
-            if failure is not None:
+            if failure := _complete(url, archive, part):
                 break
-            failure = _mismatch(part, archive)
-            if failure is None:
+            if not (failure := _mismatch(part, archive)):
                 return
             part.unlink()
         failures.append(f"{url}: {failure}")

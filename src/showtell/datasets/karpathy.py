@@ -95,11 +95,7 @@ def _entries(file: Path, images: list[Any], issues: DatasetIssues) -> list[Entry
 
 
 def _caption(sentence: dict[str, Any]) -> str:
-    """The raw text of a sentence, else its tokens joined by spaces.
-
-    Raises:
-        KeyError, TypeError: it has neither.
-    """
+    """The raw text of a sentence, else its tokens joined by spaces; a KeyError or TypeError if it has neither."""
     return "" + sentence["raw"] if sentence.get("raw") is not None else " ".join(sentence["tokens"])
 
 

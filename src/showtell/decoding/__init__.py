@@ -11,18 +11,6 @@ from showtell.decoding.stages import StageView
 from showtell.decoding_config import DecodingConfig
 
 __all__ = [
-    "SEARCHES",
-    "Captions",
-    "DecodingConfig",
-    "LengthPenalty",
-    "Rules",
-    "Search",
-    "StageView",
-    "TeacherForcedOutput",
-    "beam",
-    "greedy",
-    "sample",
-    "scheduled",
-    "search",
-    "teacher_forced",
+    "SEARCHES", "Captions", "DecodingConfig", "LengthPenalty", "Rules", "Search", "StageView", "TeacherForcedOutput",
+    "beam", "greedy", "sample", "scheduled", "search", "teacher_forced",
 ]  # fmt: skip

@@ -90,6 +90,5 @@ def _stack_padded(*steps: Tensor) -> Tensor:
 def _repeated(state: State, times: int) -> State:
     """Rows (B, N, T, ...) to (B, N times T, ...)."""
     return State(
-        state.image,
-        map_tensors(state.rows, lambda x: x.unsqueeze(2).expand(-1, -1, times, *x.shape[2:]).flatten(1, 3)),
+        state.image, map_tensors(state.rows, lambda x: x.unsqueeze(2).expand(-1, -1, times, *x.shape[2:]).flatten(1, 3))
     )

@@ -156,7 +156,9 @@ def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Te
     is_cut = (words == Vocabulary.pad)[decides]  # (M,) for M decisions: none of the words that could follow was end
     targets = words[decides].masked_fill(is_cut, Vocabulary.end)
     decided = map_tensors(outputs, lambda x: x[:, :, :steps][decides])  # (M, ...)
-    logprob = _log_probability(decoder.readout(decided), targets)
+    scores = decoder.readout(decided)  # (M, V), the largest tensor of a step, which is changed in place
+    scores.detach()[:, NEVER_GENERATED] = float("-inf")
+    logprob = log_likelihood(scores, targets)
     below_one = -torch.finfo(logprob.dtype).eps
     logprob = torch.where(is_cut, (-torch.expm1(logprob.clamp(max=below_one))).log(), logprob)
     if decoder.samples_attention:
@@ -164,9 +166,3 @@ def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Te
         alpha = decided.attention.gather(-1, decided.sampled_regions.unsqueeze(-1)).squeeze(-1)
         logprob = logprob + alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log()
     return logprob.new_zeros(words.shape).masked_scatter(decides, logprob)
-
-
-def _log_probability(scores: Tensor, words: Tensor) -> Tensor:
-    """log p(w) of the policy: (M, V), the largest tensor of a step, which is changed in place, to (M,)."""
-    scores.detach()[:, NEVER_GENERATED] = float("-inf")
-    return log_likelihood(scores, words)

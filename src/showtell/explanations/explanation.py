@@ -92,13 +92,10 @@ def explain_photos(
     """
     settings = settings or {}
     by_captioner = [
-        captioner.explain_photos(
-            photos if index == 0 else _as_read_by(captioner, photos),
-            settings.get(title),
-            batch_size,
-            occlusion=occlusion,
+        model.explain_photos(
+            photos if index == 0 else _as_read_by(model, photos), settings.get(title), batch_size, occlusion=occlusion
         )
-        for index, (title, captioner) in enumerate(captioners.items())
+        for index, (title, model) in enumerate(captioners.items())
     ]
     for number, (source, *pairs) in enumerate(zip(photos, *by_captioner, strict=True), start=1):
         try:

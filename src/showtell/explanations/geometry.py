@@ -59,14 +59,10 @@ def attention_map(
         cells = values.reshape(*values.shape[:-1], *grid)
         smooth: Floats = np.einsum("...rc,cx,ry->...yx", cells, across, down, optimize=True)
         return smooth
-    across = overlap_shares(edges[:, [0, 2]], _borders(size[0]))  # (R, width)
-    down = overlap_shares(edges[:, [1, 3]], _borders(size[1]))  # (R, height)
+    across = overlap_shares(edges[:, [0, 2]], size[0])  # (R, width)
+    down = overlap_shares(edges[:, [1, 3]], size[1])  # (R, height)
     exact: Floats = np.einsum("...r,rx,ry->...yx", values, across, down, optimize=True)
     return exact
-
-
-def _borders(count: int) -> Floats:
-    return np.arange(count + 1, dtype=np.float64)
 
 
 def _smooth_along(first: Floats, last: Floats, pixels: int) -> Floats:
@@ -81,11 +77,9 @@ def _smooth_along(first: Floats, last: Floats, pixels: int) -> Floats:
     tent[[0, -1]] = 0.5
     reach = math.ceil(4 * DEVIATION * SAMPLES)
     gaussian = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * (DEVIATION * SAMPLES) ** 2))
-    blurred = (
-        overlap_shares(samples, _borders(count)) @ _reflecting_filter(tent, count) @ _reflecting_filter(gaussian, count)
-    )
+    blurred = overlap_shares(samples, count) @ _reflecting_filter(tent, count) @ _reflecting_filter(gaussian, count)
     borders = np.linspace(start, end, count + 1)
-    return blurred @ overlap_shares(np.stack((borders[:-1], borders[1:]), axis=-1), _borders(pixels))
+    return blurred @ overlap_shares(np.stack((borders[:-1], borders[1:]), axis=-1), pixels)
 
 
 def _reflecting_filter(kernel: Floats, count: int) -> Floats:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from showtell.datasets import READERS, CaptionDataset, read_dataset
+from showtell.datasets import READERS, read_dataset
 from showtell.errors import DataError, summarise
 from showtell.features.store import FeatureStore, StoredImage
 from showtell.features.stored_images import choose_images
@@ -72,7 +72,9 @@ def choose_photos(
                 stored.append(argument)
             continue
         dataset = read_dataset(argument)  # broken or missing photos are reported one by one later
-        known = _photos_of(replace(dataset, records=dataset.split(split)))
+        part = replace(dataset, records=dataset.split(split))
+        facts = image_facts(part)
+        known = {record.image_id: PhotoToExplain(record.path, facts[record.image_id]) for record in part.records}
         kept = [record.image_id for record in dataset.limited(limit).split(split)]
         num_skipped += len(known) - len(kept)
         references += [photo.facts.references for photo in known.values()]
@@ -102,9 +104,3 @@ def _is_dataset(argument: str) -> bool:
         return False
     readers = (reader for name, reader in READERS.items() if name != "xmp")  # sidecars make no dataset of an album
     return any(reader.recognises(path) for reader in readers)
-
-
-def _photos_of(dataset: CaptionDataset) -> dict[str, PhotoToExplain]:
-    """The images of a dataset by id."""
-    facts = image_facts(dataset)
-    return {record.image_id: PhotoToExplain(record.path, facts[record.image_id]) for record in dataset.records}

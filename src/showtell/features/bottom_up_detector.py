@@ -111,7 +111,8 @@ class BottomUpDetector(nn.Module):
         rows, columns = maps.shape[-2:]
         shifts = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).to(self.anchors) * STRIDE
         anchors = (self.anchors + shifts[:, [1, 0, 1, 0]].unsqueeze(1)).flatten(0, 1)
-        boxes = clip_to_pixels(move_boxes(anchors, deltas), size)
+        boxes = move_boxes(anchors, deltas)
+        boxes = boxes.clamp(min=0).minimum(boxes.new_tensor([size[1] - 1, size[0] - 1] * 2))  # at the outermost pixels
         is_wide = (boxes[:, 2:] - boxes[:, :2] + 1 >= _MIN_SIDE * scale).all(-1)
         boxes, scores = boxes[is_wide], scores[is_wide]
         best = scores.argsort(descending=True, stable=True)[:CANDIDATES]
@@ -135,11 +136,7 @@ class BottomUpDetector(nn.Module):
 
 
 def load_detector(detector: BottomUpDetector, file: Path) -> None:
-    """Put a file of weights into a detector.
-
-    Raises:
-        WeightsError: it cannot be read, or holds another network's.
-    """
+    """Put a file of weights into a detector; a WeightsError if it cannot be read, or holds another network's."""
     unused = ["roi_heads.box_predictor.bbox_pred."]  # regions keep the boxes of proposals, as the release has it
     load_weights(detector, rename(read_weights(file)), source=str(file), name="bottom_up", unused=unused)
 
@@ -173,12 +170,6 @@ def move_boxes(boxes: Tensor, deltas: Tensor) -> Tensor:
     centres = boxes[..., :2] + sides / 2 + deltas[..., :2] * sides
     half = deltas[..., 2:].clamp(max=_MAX_STRETCH).exp() * sides / 2
     return torch.cat([centres - half, centres + half], -1)
-
-
-def clip_to_pixels(boxes: Tensor, size: tuple[int, int]) -> Tensor:
-    """Boxes (..., 4) cut off at the outermost pixels of an image of some (height, width)."""
-    height, width = size
-    return boxes.clamp(min=0).minimum(boxes.new_tensor([width - 1, height - 1] * 2))
 
 
 def cover_pixels(boxes: Tensor) -> Tensor:

@@ -69,11 +69,7 @@ def convert(
 
 
 def read_foreign(path: Path) -> Iterator[tuple[str, ImageFeatures]]:
-    """Image ids and features in a file or folder of another tool.
-
-    Raises:
-        DataError: no layout fits, or something is damaged; the message names the file and the image.
-    """
+    """Image ids and features of another tool; a DataError if no layout fits, or names file and image with damage."""
     if path.is_file() and path.suffix.lower() not in (".npy", ".npz", ".h5", ".hdf5"):
         return _from_tsv(path)
     files = sorted(path.iterdir()) if path.is_dir() else []

@@ -56,8 +56,7 @@ class ResNetCaffeConfig(EncoderConfig):
         14, description="Pool the feature map to grid x grid cells by adaptive averaging; 1 is the mean over the photo."
     )
     longest: Annotated[Pixels, Field(ge=_STRIDE)] = Field(
-        640,
-        description="Photos whose longer side has more pixels are shrunk to this; others keep their size.",
+        640, description="Photos whose longer side has more pixels are shrunk to this; others keep their size."
     )
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import lmdb
 import numpy as np
@@ -245,20 +245,15 @@ class FeatureStore:
     def __reduce__(self) -> tuple[type[FeatureStore], tuple[Path]]:
         return FeatureStore, (self.path,)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[lmdb.Transaction]:
-        with _damage(self.path), self._environment.begin(buffers=True) as transaction:
-            yield transaction
-
     def _get(self, key: bytes | None) -> memoryview | None:
         """The bytes of an entry, in place: without locks and writers they stay when the transaction ends."""
         if key is None:
             return None
-        with self._transaction() as transaction:
-            return cast("memoryview | None", transaction.get(key))
+        with _damage(self.path), self._environment.begin(buffers=True) as transaction:
+            return transaction.get(key)
 
     def __len__(self) -> int:
-        with self._transaction() as transaction:
+        with _damage(self.path), self._environment.begin(buffers=True) as transaction:
             return int(transaction.stat()["entries"]) - 1
 
     def __contains__(self, image_id: str) -> bool:
@@ -266,7 +261,7 @@ class FeatureStore:
 
     def ids(self) -> list[str]:
         """The images that it has, in the order of their bytes."""
-        with self._transaction() as transaction:
+        with _damage(self.path), self._environment.begin(buffers=True) as transaction:
             keys = [bytes(key) for key in transaction.cursor().iternext(values=False)]
         return [key.decode("utf-8", "surrogateescape") for key in keys if key != METADATA]
 
@@ -319,9 +314,8 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         self.path, self.info = Path(path), info
         if self.path.resolve() in _opened:
             raise DataError(f"{self.path} is open for reading in this program: let go of its FeatureStore first.")
-        self._opened = ExitStack()
-        self._opened.enter_context(lock_folder(self.path, "writing to", "another store"))
-        try:
+        with ExitStack() as opened:  # closed at once if any of this fails
+            opened.enter_context(lock_folder(self.path, "writing to", "another store"))
             others = sorted(entry.name for entry in self.path.iterdir() if entry.name != LOCK_NAME)
             if others and "data.mdb" not in others:
                 raise DataError(
@@ -330,10 +324,9 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
                 )
             with _damage(self.path):
                 self._environment = _open(self.path, map_size=_FIRST_MAP)
+                opened.callback(self._environment.close)
                 self._agree()
-        except DataError:
-            self.__exit__()
-            raise
+            self._opened = opened.pop_all()
 
     def _agree(self) -> None:
         """Write the metadata, or compare ours with what is there."""
@@ -391,8 +384,6 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
 
     def __exit__(self, *error: object) -> None:
         """Let others write."""
-        if hasattr(self, "_environment"):
-            self._environment.close()
         self._opened.close()
 
 

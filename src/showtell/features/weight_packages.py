@@ -29,12 +29,7 @@ _FIRST_BLOCK = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "c
 
 
 def package_file(backbone: str) -> Path:
-    """The file of weights in the installed package of a backbone.
-
-    Raises:
-        RecipeError: no package has weights of it.
-        WeightsError: its package is not installed, or has no file of weights.
-    """
+    """The file of weights in a backbone's package; a RecipeError if none has it, a WeightsError if it is not here."""
     package = PACKAGES.get(backbone)
     if package is None:
         known = nearest(backbone, PACKAGES)

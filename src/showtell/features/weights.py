@@ -83,11 +83,7 @@ def weights_path(setting: str) -> Path:
 
 
 def from_url(address: str) -> Path:
-    """A file of weights at an address: from the folder where torch and torchvision keep them, else fetched.
-
-    Raises:
-        WeightsError: it is not there and the host is out of reach, or what came is not the file.
-    """
+    """A file of weights at an address, kept where torch keeps them, else fetched; a WeightsError without it."""
     folder = Path(torch.hub.get_dir()) / "checkpoints"
     file = folder / Path(urlsplit(address).path).name
     if file.is_file():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from showtell import scores as scoring
 from showtell.captioners import Captioner
 from showtell.decoding import DecodingConfig
 from showtell.errors import ImageError
@@ -14,15 +15,6 @@ from showtell.explanations.explanation import Explanation, display_name, explain
 from showtell.explanations.photo_set import PhotoSet
 from showtell.features.store import StoredImage
 from showtell.grounding.mentions import mark_hallucinations
-from showtell.scores import (
-    DocumentFrequency,
-    ImageFacts,
-    ScoreModels,
-    available_metrics,
-    explained_numbers,
-    metric_of,
-    score,
-)
 from showtell.text.tokenizer import tokenize
 
 
@@ -33,7 +25,7 @@ def explain_and_judge(
     *,
     occlusion: str | None = None,
     batch_size: int = 32,
-    score_models: ScoreModels | None = None,
+    score_models: scoring.ScoreModels | None = None,
     progress: Callable[[int], None],
 ) -> tuple[list[Explanation], dict[Path | StoredImage, ImageError]]:
     """Explanations of the photos, judged, and the errors of unreadable photos; see `explain_photos` and `judge`.
@@ -54,7 +46,7 @@ def explain_and_judge(
 
 
 def judge(
-    explanations: Sequence[Explanation], photo_set: PhotoSet, score_models: ScoreModels | None = None
+    explanations: Sequence[Explanation], photo_set: PhotoSet, score_models: scoring.ScoreModels | None = None
 ) -> list[Explanation]:
     """Explanations with references, scores and hallucinated objects, the worst caption of the first model first.
 
@@ -76,21 +68,21 @@ def judge(
 def _scores(
     explanations: Sequence[Explanation],
     model: int,
-    facts: Mapping[str, ImageFacts],
+    facts: Mapping[str, scoring.ImageFacts],
     photo_set: PhotoSet,
-    score_models: ScoreModels | None,
+    score_models: scoring.ScoreModels | None,
 ) -> dict[str, dict[str, float]]:
     """The numbers of each image that has references, in the order in which they are shown."""
     texts = {photo.image: photo.models[model].caption.text for photo in explanations if photo.references}
     if not texts:
         return {}
-    frequency = DocumentFrequency.of(
+    frequency = scoring.DocumentFrequency.of(
         ([tokenize(text) for text in captions] for captions in photo_set.references), "references"
     )
-    numbers = explained_numbers()
+    numbers = scoring.explained_numbers()
     known = {image: facts[image] for image in texts}
-    metrics = available_metrics(map(metric_of, numbers), known.values(), frequency, score_models)
-    report = score(texts, known, metrics, document_frequency=frequency, models=score_models)
+    metrics = scoring.available_metrics(map(scoring.metric_of, numbers), known.values(), frequency, score_models)
+    report = scoring.score(texts, known, metrics, document_frequency=frequency, models=score_models)
     return {
         image: {name: value for name in numbers if (value := values.get(name)) is not None}
         for image, values in report.per_image.items()

@@ -56,8 +56,8 @@ def coverage(rectangles: Tensor, boxes: Tensor) -> Tensor:
     return ((shares[1] @ is_covered.double()) * shares[0]).sum(-1)
 
 
-def overlap_shares(intervals: Floats, borders: Floats) -> Floats:
-    """The share of each interval (R, 2) that lies between each border and the next: (R, borders - 1)."""
+def overlap_shares(intervals: Floats, count: int) -> Floats:
+    """The share of each interval (R, 2) that lies in each of the cells 0 to 1, 1 to 2, ...: (R, count)."""
     first, last = intervals[:, :1], intervals[:, 1:]
-    inside = np.diff(np.clip(borders, first, last))
+    inside = np.diff(np.clip(np.arange(count + 1, dtype=np.float64), first, last))
     return np.divide(inside, last - first, out=np.zeros_like(inside), where=last > first)

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from showtell.errors import ImageError
 from showtell.images.photo import PhotoSource, to_photo
@@ -51,11 +50,7 @@ def stack_photos(photos: Sequence[PreparedPhoto]) -> PreparedBatch:
 
 
 def prepare_batches(
-    sources: Iterable[SourceT],
-    prepare: Callable[[SourceT], PreparedT],
-    batch_size: int,
-    *,
-    first_alone: bool = False,
+    sources: Iterable[SourceT], prepare: Callable[[SourceT], PreparedT], batch_size: int, *, first_alone: bool = False
 ) -> Iterator[list[tuple[SourceT, PreparedT | ImageError]]]:
     """Prepared photos in batches and in order, the next batch being read by threads while one is used.
 
@@ -85,7 +80,7 @@ def prepare_batches(
         photos.close()
 
 
-class PreparedPhotos(Dataset[Tensor]):
+class PreparedPhotos:
     """Prepared photos by index, (3, height, width) uint8; read at once and kept if `memory_megabytes` suffice.
 
     `progress` is called with 1 after each photo that is read at once.
@@ -109,12 +104,6 @@ class PreparedPhotos(Dataset[Tensor]):
                     if progress:
                         progress(1)
 
-    def __len__(self) -> int:
-        return len(self._paths)
-
     def photo(self, index: int) -> PreparedPhoto:
         """The photo with its size and window."""
         return self._kept[index] if self.in_memory else prepare_photo(self._paths[index], self._preprocessing)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self.photo(index).pixels

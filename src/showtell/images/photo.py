@@ -7,7 +7,7 @@ import functools
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -188,7 +188,7 @@ def _identify(stream: BinaryIO, name: str) -> Image.Image:
             (b"\xff\xd8", b"\x89PNG")
         )  # Pillow imports its other plug-ins where they are needed
         formats = ("JPEG", "PNG") if is_usual else _formats(start[4:8] == b"ftyp")
-        with _without_warnings():
+        with _silencing, warnings.catch_warnings(action="ignore"):
             return Image.open(stream, formats=formats)
     except Image.DecompressionBombError as error:
         raise _too_large(name) from error
@@ -220,12 +220,6 @@ def _too_large(name: str, limit: int = MAX_PIXELS) -> ImageError:
     return ImageError(f"{name} has more pixels than are safe to open ({limit:,}); save it smaller, or as JPEG.")
 
 
-@contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
-    with _silencing, warnings.catch_warnings(action="ignore"):
-        yield
-
-
 def _upright(image: Image.Image, name: str) -> Image.Image:
     """Decode an image, make it RGB and turn it as its EXIF orientation says."""
     with _one_large if image.width * image.height > _LARGE else contextlib.nullcontext():
@@ -248,7 +242,7 @@ def _upright(image: Image.Image, name: str) -> Image.Image:
 def _orientation(image: Image.Image) -> int:
     """The EXIF orientation of an image; 1, upright, where there is none or it is damaged."""
     try:
-        with _without_warnings():
+        with _silencing, warnings.catch_warnings(action="ignore"):
             return int(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # noqa: BLE001  (damaged metadata raises anything, and the pixels are good)
         return 1

@@ -128,7 +128,7 @@ def import_checkpoint(
         "project": project.name,
         "address": project.address,
         "licence": project.licence,
-        "files": {path.name: _sha256(path) for path in (weights, words)},
+        "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (weights, words)},
         "tensors": len(tensors.named),
         "weights": sum(tensor.numel() for tensor in tensors.named.values()),
         "options": converted.options.read,
@@ -142,11 +142,6 @@ def import_checkpoint(
     about = {"licence": project.licence, "imported": report}
     made = Checkpoint(used, decoder, converted.words.vocabulary, decoding, about)
     return Imported(made, report)
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _unknown(weights: Path, content: dict[Any, object]) -> str:
@@ -183,11 +178,7 @@ def _build(converted: Converted, file: str) -> Decoder:
 def _choose_encoder(
     converted: Converted, file: str, encoder: Encoder | None, store: StoreInfo | None
 ) -> tuple[Encoder, list[str]]:
-    """The encoder of the checkpoint: the source's own, the given one, or what stands for features on disk; and notes.
-
-    Raises:
-        UsageError: the given one makes features of another size, or is one too many.
-    """
+    """The encoder, its own, the given one, or what stands for features on disk, and notes; or a UsageError."""
     given = encoder or store
     if converted.encoder is not None:
         if given is not None:

@@ -62,11 +62,10 @@ _ATTENTION = {
     "ctx2att": "attention.of_features",
 }
 _SUBLAYERS = {"encoder": ("self_attention", "feed_forward"), "decoder": ("self_attention", "attention", "feed_forward")}
+_LINEARS = ("query", "key", "value", "output")
 _MODULES = {
-    "self_attention": {
-        f"self_attn.linears.{index}": name for index, name in enumerate(("query", "key", "value", "output"))
-    },
-    "attention": {f"src_attn.linears.{index}": name for index, name in enumerate(("query", "key", "value", "output"))},
+    "self_attention": {f"self_attn.linears.{index}": name for index, name in enumerate(_LINEARS)},
+    "attention": {f"src_attn.linears.{index}": name for index, name in enumerate(_LINEARS)},
     "feed_forward": {"feed_forward.w_1": "inner", "feed_forward.w_2": "outer"},
 }
 
@@ -119,12 +118,7 @@ def is_infos(content: object) -> bool:
 
 
 def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, object], file: str) -> Converted:
-    """A model of the project as one of ours; `infos` is the content of the other file, of that name.
-
-    Raises:
-        CheckpointError: a tensor is missing, has a shape that does not fit, or is one too many.
-        DataError: the infos lack something, or are of another model.
-    """
+    """A model of the project as one of ours; a CheckpointError or, of `infos` from the other file, a DataError."""
     options = SourceOptions(infos["opt"], file)
     named = options.values.get("caption_model")
     if isinstance(named, str) and named.replace("topdown", "updown") != architecture:
@@ -225,10 +219,7 @@ def _recurrent(
     """Settings of the models with an LSTM."""
     embedding = "embed.0.weight" if "embed.0" in table else "embed.weight"
     core = {"newfc": "_core.h2h.weight", "updown": "core.att_lstm.weight_hh"}.get(architecture, "core.h2h.weight")
-    config: dict[str, Any] = {
-        "embedding_size": tensors.shape(embedding)[1],
-        "hidden_size": tensors.shape(core)[1],
-    }
+    config: dict[str, Any] = {"embedding_size": tensors.shape(embedding)[1], "hidden_size": tensors.shape(core)[1]}
     options.seen("input_encoding_size", config["embedding_size"])
     options.seen("rnn_size", config["hidden_size"])
     if architecture not in ("newfc", "fc"):

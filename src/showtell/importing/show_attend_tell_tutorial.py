@@ -28,11 +28,8 @@ from showtell.features.weights import load_weights
 from showtell.importing.source import Converted, Project, SourceOptions, SourceTensors, SourceWords, score_of
 from showtell.torch_weights import StandIn, module_tensors
 
-PROJECT = Project(
-    "a-PyTorch-Tutorial-to-Image-Captioning",
-    "https://github.com/sgrvinod/a-PyTorch-Tutorial-to-Image-Captioning",
-    "MIT",
-)
+_NAME = "a-PyTorch-Tutorial-to-Image-Captioning"
+PROJECT = Project(_NAME, f"https://github.com/sgrvinod/{_NAME}", "MIT")
 _MARKS = {"begin": "<start>", "end": "<end>", "pad": "<pad>", "unknown": "<unk>"}
 _IMAGE_SIZE = 256
 _TABLE: dict[str, str | None] = {  # the beginnings of names there and here

@@ -32,17 +32,9 @@ MODELS: Registry[tuple[type[DecoderConfig], type[Decoder]]] = Registry(
 )
 
 __all__ = [
-    "MODELS",
-    "Capability",
-    "Decoder",
-    "DecoderConfig",
-    "Output",
-    "State",
-    "build_decoder",
-    "settings_with",
-    "spread",
+    "MODELS", "Capability", "Decoder", "DecoderConfig", "Output", "State", "build_decoder", "settings_with", "spread",
     "take_rows",
-]
+]  # fmt: skip
 
 
 def build_decoder(config: DecoderConfig, *, feature_size: int, vocabulary_size: int) -> Decoder:

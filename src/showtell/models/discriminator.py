@@ -79,20 +79,16 @@ class Discriminator(nn.Module):
             return DiscriminatorImage(self.value(masked_mean(vectors, is_region).unsqueeze(1)))
         return DiscriminatorImage(self.value(vectors), self.key(vectors), is_region)
 
-    def embed(self, words: Tensor) -> Tensor:
-        """x_t without the image: (...) int64 to (..., E)."""
-        return self.embedding(words)
-
     def step(
         self, embedded: Tensor, image: DiscriminatorImage | None, cells: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Read one more word, (B, N, E) from `embed`, to f_t, (B, N, G), and the new cells of `sru`."""
+        """Read one more word, (B, N, E) from `embedding`, to f_t, (B, N, G), and the new cells of `sru`."""
         hidden, cells = self.sru.step(self._products(embedded, image), cells)
         return self.leak(hidden), cells  # HACap §4.3: f_t
 
     def leaked_features(self, words: Tensor, image: DiscriminatorImage | None = None) -> Tensor:
         """f_t of every prefix of given captions in one pass: (B, N, T) int64, begin first, to (B, N, T, G)."""
-        return self.leak(self.sru(self._products(self.embed(words), image)))
+        return self.leak(self.sru(self._products(self.embedding(words), image)))
 
     def logits(self, leaked: Tensor) -> Tensor:
         """w . f + b, before the sigmoid: (..., G) to (...)."""

@@ -84,8 +84,7 @@ class HacapConfig(DecoderConfig):
     highway: bool = Field(True, description="Use highway connections in the worker.")
     attention_size: Size = Field(512, description="Size of the hidden layer of the attention.")
     attention_gradient: bool = Field(
-        False,
-        description="Let gradients of attention and gate flow back into h_{t-1} (HACap §4.2 and default: none).",
+        False, description="Let gradients of attention and gate flow back into h_{t-1} (HACap §4.2 and default: none)."
     )
     project_features: Size | None = Field(
         None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
@@ -223,7 +222,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
 
     def embed(self, words: Tensor) -> HacapInputs:
         """The words' inputs to the worker's first layer and to the discriminator."""
-        discriminator = self.discriminator.embed(words) if self.config.goals else None
+        discriminator = self.discriminator.embedding(words) if self.config.goals else None
         return HacapInputs(self.worker.first.project_input(self.embedding(words)), discriminator)
 
     def step(self, words: Tensor | HacapInputs, state: HacapState) -> tuple[HacapOutput, HacapState]:

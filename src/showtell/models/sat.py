@@ -61,10 +61,7 @@ from showtell.types import Features
 class SatConfig(DecoderConfig):
     """Sizes and choices of Show, Attend and Tell."""
 
-    provides: ClassVar = {
-        Capability.ATTENTION: {},
-        Capability.SAMPLED_ATTENTION: {"attention": "hard"},
-    }
+    provides: ClassVar = {Capability.ATTENTION: {}, Capability.SAMPLED_ATTENTION: {"attention": "hard"}}
 
     name: Literal["sat"] = "sat"
     embedding_size: Size = Field(512, description="m, size of the word embeddings.")

@@ -68,24 +68,19 @@ from showtell.types import Features
 class UpDownConfig(RegionInputConfig):
     """Sizes and choices of Bottom-Up and Top-Down attention; the defaults are those of the authors' release."""
 
-    provides: ClassVar = {
-        Capability.ATTENTION: {},
-        Capability.LABELS: {"multi_label": True},
-    }
+    provides: ClassVar = {Capability.ATTENTION: {}, Capability.LABELS: {"multi_label": True}}
 
     name: Literal["updown"] = "updown"
     embedding_size: Size = Field(1000, description="Size of the word embeddings.")
     hidden_size: Size = Field(1000, description="Size of both LSTMs.")
     attention_size: Size = Field(512, description="Size of the hidden layer of the attention.")
     attention_activation: Literal["tanh", "relu"] = Field(
-        "tanh",
-        description="Activation of the attention: Anderson et al. 2018, eq. 3, or that of El Baz 2020 (`relu`).",
+        "tanh", description="Activation of the attention: Anderson et al. 2018, eq. 3, or that of El Baz 2020 (`relu`)."
     )
     attention_bias: bool = Field(False, description="Give the hidden layer of the attention a bias.")
     weight_norm: bool = Field(False, description="Normalise the weights of attention and output layers (El Baz 2020).")
     multi_label: bool = Field(
-        False,
-        description="Score the words of a caption from h1_t, for `objective.multi_label` (El Baz 2020).",
+        False, description="Score the words of a caption from h1_t, for `objective.multi_label` (El Baz 2020)."
     )
     project_features: Size | None = Field(
         None, description="Project features to this size by a linear layer with ReLU (default: no projection)."

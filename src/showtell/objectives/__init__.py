@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from showtell.objectives.adversarial import (
-    Adversarial,
-    AdversarialConfig,
-    AdversarialPretraining,
-    AdversarialPretrainingConfig,
-)
+from showtell.objectives import adversarial
 from showtell.objectives.coarse_to_fine import CoarseToFine, CoarseToFineConfig
 from showtell.objectives.contract import Objective, ObjectiveConfig
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
@@ -22,8 +17,8 @@ from showtell.registry import Registry, is_settings_and_part
 OBJECTIVES: Registry[tuple[type[ObjectiveConfig], type[Objective]]] = Registry(
     "showtell.objectives",
     {
-        "adversarial": (AdversarialConfig, Adversarial),
-        "adversarial_pretraining": (AdversarialPretrainingConfig, AdversarialPretraining),
+        "adversarial": (adversarial.AdversarialConfig, adversarial.Adversarial),
+        "adversarial_pretraining": (adversarial.AdversarialPretrainingConfig, adversarial.AdversarialPretraining),
         "coarse_to_fine": (CoarseToFineConfig, CoarseToFine),
         "cross_entropy": (CrossEntropyConfig, CrossEntropy),
         "hard_attention": (HardAttentionConfig, HardAttention),

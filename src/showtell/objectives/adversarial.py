@@ -41,7 +41,7 @@ Where this differs from the papers, or they are silent:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
@@ -128,12 +128,6 @@ class AdversarialPretraining(CrossEntropy):
 
     config: AdversarialPretrainingConfig
     needs: ClassVar = frozenset({Capability.GOALS})
-    max_length: int  # maximum number of words of a sample, end not counted
-
-    def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
-        """Store the maximum length of a caption."""
-        super().prepare(captions, max_length)
-        self.max_length = max_length
 
     @property
     def rates(self) -> dict[str, float]:
@@ -227,6 +221,7 @@ class Adversarial(AdversarialPretraining):
     config: AdversarialConfig
     needs: ClassVar = frozenset({Capability.MANAGER})
     optimises_reward: ClassVar[bool] = True
+    is_pretraining_epoch = False  # set by `begin_epoch`
     health_ranges: ClassVar[tuple[HealthRange, ...]] = (
         HealthRange(
             "goal_spread", "all subgoals have almost the same direction (spread {value:.3f})",
@@ -253,10 +248,6 @@ class Adversarial(AdversarialPretraining):
             "(model.discriminator_image=mean)", maximum=0.98 * CHANCE,
         ),
     )  # fmt: skip
-
-    def __init__(self, config: AdversarialConfig, *, feature_size: int, vocabulary_size: int) -> None:
-        super().__init__(config, feature_size=feature_size, vocabulary_size=vocabulary_size)
-        self.is_pretraining_epoch = False
 
     def begin_epoch(self, epoch: int) -> None:
         """Choose adversarial training or, after every `interleave` epochs, one epoch of pre-training."""
@@ -295,11 +286,8 @@ class Adversarial(AdversarialPretraining):
             external = (self._advantage(quality, is_ranked) * word_logprobs).sum()
             worker = worker - config.external_weight * external / count
         discriminator, parts = self._discriminate(batch, features, decoder, sampled)
-        total = (
-            config.worker_weight * worker
-            + config.manager_weight * manager
-            + config.discriminator_weight * discriminator
-        )
+        total = config.worker_weight * worker + config.manager_weight * manager
+        total = total + config.discriminator_weight * discriminator
         if config.cross_entropy:
             given = teacher_forced(decoder, features, batch.inputs)
             likelihood, words_parts = self._terms(batch, features, given, decoder)

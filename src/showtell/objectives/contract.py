@@ -6,7 +6,6 @@ Objectives do not depend on a model: they declare the capabilities that they nee
 from __future__ import annotations
 
 import abc
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,12 +60,13 @@ class Objective(nn.Module, abc.ABC):
     health_ranges: ClassVar[tuple[HealthRange, ...]] = ()  # of further parts that the watchdog checks
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
-        """Use the training captions before the first step; nothing by default.
+        """Use the training captions before the first step; by default only `max_length` is kept.
 
         Args:
             captions: image id to its captions as word ids, `begin` and `end` included; training images only.
             max_length: maximum number of words of a generated caption, `end` not counted.
         """
+        self.max_length = max_length
 
     @property
     def rates(self) -> Mapping[str, float]:
@@ -100,9 +100,3 @@ def counts_of(*batches: Batch) -> Counts:
         captions=sum(int(batch.is_caption.sum()) for batch in batches),
         images=sum(len(batch.image_ids) for batch in batches),
     )
-
-
-def with_step_counts(batches: Sequence[Batch], counts: Counts | None = None) -> list[Batch]:
-    """The batches with common counts, by default their own: their terms then add up to those of one whole batch."""
-    counts = counts or counts_of(*batches)
-    return [dataclasses.replace(batch, counts=counts) for batch in batches]

@@ -121,6 +121,7 @@ class CrossEntropy(Objective):
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
         """Compute the agreement of an image's captions on each word."""
+        super().prepare(captions, max_length)
         if self.config.word_presence:
             self.agreement.copy_(agreement(list(captions.values()), len(self.agreement)))
 

@@ -135,12 +135,11 @@ class SelfCritical(Objective):
         self.vocabulary_size = vocabulary_size
         self.likelihood = CrossEntropy(CrossEntropyConfig(), feature_size=feature_size, vocabulary_size=vocabulary_size)
         self.reward: Reward | None = None
-        self.max_length = 0
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
         """Count the n-grams of the references for the reward."""
+        super().prepare(captions, max_length)
         self.reward = prepare_reward(captions, self.vocabulary_size, self.config.reward.weights)
-        self.max_length = max_length
 
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
         """Sample, reward, compare with the baseline; cross-entropy in eval mode."""
@@ -183,7 +182,7 @@ class SelfCritical(Objective):
             return sampled - greedy  # Anderson et al. 2018, eq. 11: bracket
         if self.config.baseline == "mean":
             return sampled - sampled.mean(-1, keepdim=True)
-        return sampled - mean_of_others(sampled)
+        return sampled - (sampled.sum(-1, keepdim=True) - sampled) / (sampled.shape[-1] - 1)  # the mean of the others
 
     def _terms(
         self, samples: Captions, logprobs: Tensor, rewards: Tensor, advantage: Tensor, images: int
@@ -194,7 +193,7 @@ class SelfCritical(Objective):
         reward = rewards[:, :-1].sum() * mean  # Anderson et al. 2018, eq. 10: E r
         # Anderson et al. 2018, eq. 11: gradient; Gu et al. 2018, eq. 13: gradient; Gu et al. 2018, eq. 14: gradient
         gradient = -(advantage.unsqueeze(-1) * logprobs).sum() * mean
-        total = _value_with_gradient(gradient, -reward)
+        total = -reward.detach() + (gradient - gradient.detach())  # the value of the one, the gradient of the other
         parts = {
             "reward": reward,
             "greedy": rewards[:, -1].sum() / images,
@@ -222,13 +221,3 @@ def prepare_reward(
     }
     most = max((word for own in references.values() for caption in own for word in caption), default=0)
     return Reward(references, vocabulary_size=max(vocabulary_size, most + 1), weights=weights)
-
-
-def mean_of_others(rewards: Tensor) -> Tensor:
-    """For each sample the mean reward of the image's other samples: (B, N) to (B, N)."""
-    return (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[-1] - 1)
-
-
-def _value_with_gradient(gradient: Tensor, value: Tensor) -> Tensor:
-    """A scalar with the value of one tensor and the gradient of another."""
-    return value.detach() + (gradient - gradient.detach())

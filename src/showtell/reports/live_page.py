@@ -43,11 +43,7 @@ KEYS = {
 
 
 def live_page(
-    captioners: Sequence[Mapping[str, Any]],
-    *,
-    corrections: str | None,
-    max_body: int,
-    trainable: Mapping[str, str] | None = None,
+    captioners: Sequence[Mapping[str, Any]], *, corrections: str | None, max_body: int, trainable: Mapping[str, str]
 ) -> str:
     """The page, one file of HTML.
 
@@ -70,7 +66,7 @@ def live_page(
             "captioners": list(captioners),
             "hasCorrections": corrections is not None,
             "folder": corrections,
-            "trainable": dict(trainable or {}),
+            "trainable": dict(trainable),
             "maxBody": max_body,
             "suffixes": sorted(IMAGE_SUFFIXES),
             "unknown": SPECIAL[Vocabulary.unknown],

@@ -87,11 +87,7 @@ def _instance_entries(record: SceneRecord, scale: float) -> list[dict[str, Any]]
 
 
 def read_scenes(folder: Path) -> dict[str, Scene] | None:
-    """The scene of every image of a scenes dataset, by image id; None if the folder holds no such dataset.
-
-    Raises:
-        DataError: the file of scenes is damaged.
-    """
+    """The scene of each image of a scenes dataset, by id; None if there is none; a DataError if its file is damaged."""
     path = folder / "annotations" / "scenes.json"
     if not path.is_file():
         return None

@@ -95,11 +95,7 @@ def _draw(folder: Path, seed: int, size: int, tasks: list[tuple[int, tuple[str, 
 
 
 def write_scenes(
-    folder: Path,
-    images: int = 5000,
-    seed: int = 0,
-    size: int = 96,
-    progress: Callable[[int], None] = lambda done: None,
+    folder: Path, images: int = 5000, seed: int = 0, size: int = 96, progress: Callable[[int], None] = lambda done: None
 ) -> None:
     """Draw the dataset into a folder; a complete one is left as it is, an incomplete one is drawn again.
 
@@ -141,11 +137,7 @@ def write_scenes(
 
 
 def _is_complete(folder: Path, settings: dict[str, Any]) -> bool:
-    """Whether the annotations and as many images as they should have are there.
-
-    Raises:
-        DataError: the folder is a file, or holds anything but scenes with these settings, finished or not.
-    """
+    """Whether all annotations and images are there; a DataError if there is anything but scenes of these settings."""
     if folder.is_file():
         raise DataError(f"{folder} is a file; scenes are written to a folder.")
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()

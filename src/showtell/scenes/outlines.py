@@ -13,11 +13,6 @@ from showtell.scenes.world import Item
 Points = NDArray[np.float64]  # (points, 2)
 
 
-def _circle() -> list[tuple[float, float]]:
-    angles = [2 * math.pi * k / 32 for k in range(32)]
-    return [(math.cos(angle), math.sin(angle)) for angle in angles]
-
-
 def _star() -> list[tuple[float, float]]:
     angles = [(math.pi * k / 5 - math.pi / 2, 1.26 if k % 2 == 0 else 0.62) for k in range(10)]
     return [(radius * math.cos(angle), radius * math.sin(angle) + 0.09) for angle, radius in angles]
@@ -56,7 +51,7 @@ def _moon() -> list[tuple[float, float]]:
 OUTLINES: dict[str, Points] = {
     shape: np.array(points, dtype=np.float64)
     for shape, points in {
-        "circle": _circle(),
+        "circle": [(math.cos(2 * math.pi * k / 32), math.sin(2 * math.pi * k / 32)) for k in range(32)],
         "square": [(-0.92, -0.92), (0.92, -0.92), (0.92, 0.92), (-0.92, 0.92)],
         "triangle": [(0.0, -1.05), (1.12, 0.95), (-1.12, 0.95)],
         "star": _star(),

@@ -72,11 +72,7 @@ def _fits_alone(item: Item, earlier: Items) -> bool:
 
 
 def _add(random: Random, items: Items, style: Item) -> Items:
-    """Add an item at a random position, apart from all others.
-
-    Raises:
-        _NoRoomError: no such position was tried.
-    """
+    """Add an item at a random position, apart from all others, or raise a `_NoRoomError`."""
     low = style.extent // 2 + MARGIN
     for _ in range(MAX_TRIES):
         item = _at(style, random.randint(low, UNITS - low), random.randint(low, UNITS - low))

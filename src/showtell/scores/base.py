@@ -6,10 +6,10 @@ bootstrap interval (sums over resampled images) and the training reward (a batch
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -99,18 +99,7 @@ class ScoreNumber:
             raise ValueError(f"{self.name} cannot select weights, of which the highest score wins; negate it")
 
 
-class Aggregation(Protocol):
-    """How statistics that are summed over images become named numbers."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the numbers."""
-
-    def from_sums(self, sums: Floats, images: int) -> Floats:
-        """(..., statistics) to the numbers in `names`: (..., names)."""
-
-
-class Score(Aggregation):
+class Score(ABC):
     """One metric of captions, which may have several numbers (BLEU-1 to 4)."""
 
     numbers: ClassVar[tuple[ScoreNumber, ...]]
@@ -133,7 +122,7 @@ class Score(Aggregation):
         """
 
     def from_sums(self, sums: Floats, images: int) -> Floats:
-        """Means, where the statistics are the numbers of each image."""
+        """(..., statistics) to (..., names): means, where the statistics are the numbers of each image."""
         return sums / images
 
     @abstractmethod
@@ -150,12 +139,12 @@ def ratio(part: Floats, whole: Floats) -> Floats:
     return np.divide(part, whole, out=np.zeros_like(part), where=whole != 0)
 
 
-def corpus_numbers(aggregation: Aggregation, statistics: Floats) -> Floats:
+def corpus_numbers(score: Score, statistics: Floats) -> Floats:
     """The numbers of a whole corpus: (names,)."""
     # each column in one piece: numpy then sums it pairwise, as the reference's mean does
-    return aggregation.from_sums(np.ascontiguousarray(statistics.T).sum(axis=1), len(statistics))
+    return score.from_sums(np.ascontiguousarray(statistics.T).sum(axis=1), len(statistics))
 
 
-def image_numbers(aggregation: Aggregation, statistics: Floats) -> Floats:
+def image_numbers(score: Score, statistics: Floats) -> Floats:
     """The numbers of each image alone: (images, names)."""
-    return aggregation.from_sums(statistics, 1)
+    return score.from_sums(statistics, 1)

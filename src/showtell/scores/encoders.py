@@ -17,16 +17,7 @@ import torch
 from torch.nn.functional import normalize
 from torchvision.transforms import CenterCrop, Compose, InterpolationMode, Normalize, Resize, ToTensor
 
-from showtell.errors import (
-    CheckpointError,
-    DataError,
-    ImageError,
-    MissingDependencyError,
-    UsageError,
-    first_line,
-    install_command,
-    summarise,
-)
+from showtell import errors
 from showtell.hub import LOCAL, missing_files, quiet, refuse_kernels, repository_folder
 from showtell.images.loading import prepare_batches
 from showtell.images.photo import open_photo
@@ -64,13 +55,13 @@ class Encoder:
 
     def __init__(self, name: str, batch_size: int) -> None:
         if importlib.util.find_spec("transformers") is None:
-            raise MissingDependencyError(
-                f"{name} is a model of transformers, which is not installed: {install_command('transformers')}."
+            raise errors.MissingDependencyError(
+                f"{name} is a model of transformers, which is not installed: {errors.install_command('transformers')}."
             )
         is_folder = Path(name).is_dir()
         self.folder = Path(name) if is_folder else repository_folder(name, or_pickle=True)
         if missing := missing_files(self.folder):
-            raise CheckpointError(f"The model {name} is incomplete: {self.folder} lacks {', '.join(missing)}.")
+            raise errors.CheckpointError(f"The model {name} is incomplete: {self.folder} lacks {', '.join(missing)}.")
         self.name = Path(name).resolve().name if is_folder else name
         self.batch_size = batch_size
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -83,9 +74,9 @@ class Encoder:
         self.model, loaded = self._open(self.auto_class, dtype=torch.float32, output_loading_info=True, **settings)
         missing = sorted(key for key in loaded["missing_keys"] if not key.startswith("pooler."))  # which nothing uses
         if missing:
-            raise CheckpointError(
+            raise errors.CheckpointError(
                 f"The weights in {self.folder} are not those of a whole {type(self.model).__name__}: {len(missing)} "
-                f"tensors are missing ({summarise(missing, 2)})."
+                f"tensors are missing ({errors.summarise(missing, 2)})."
             )
         self.model = self.model.eval().requires_grad_(False).to(self.device)
 
@@ -97,9 +88,9 @@ class Encoder:
             with quiet():
                 return getattr(transformers, auto_class).from_pretrained(self.folder, **options, **LOCAL)
         except Exception as error:  # a library that answers damaged files with whatever went wrong inside it
-            raise CheckpointError(
+            raise errors.CheckpointError(
                 f"{auto_class} of transformers {transformers.__version__} cannot open {self.name} from {self.folder} "
-                f"({type(error).__name__}: {first_line(error)}); get its files once more."
+                f"({type(error).__name__}: {errors.first_line(error)}); get its files once more."
             ) from error
 
     @cached_property
@@ -138,7 +129,7 @@ class ClipEncoder(Encoder):
     def __init__(self, name: str, batch_size: int) -> None:
         super().__init__(name, batch_size)
         if self.settings.model_type != "clip":
-            raise CheckpointError(
+            raise errors.CheckpointError(
                 f'{self.name} is a model of type "{self.settings.model_type}", and CLIPScore and PAC-S are defined for '
                 "a whole CLIP, which compares photos with captions; give one, such as openai/clip-vit-base-patch32."
             )
@@ -172,7 +163,7 @@ class ClipEncoder(Encoder):
                 batch = new[first : first + self.batch_size]
                 vectors = features(batch)
                 if not bool(torch.isfinite(vectors).all()):
-                    raise CheckpointError(f"The weights of {self.name} give vectors that are not finite.")
+                    raise errors.CheckpointError(f"The weights of {self.name} give vectors that are not finite.")
                 self._vectors.update(zip(batch, normalize(vectors.float(), dim=-1).cpu().numpy(), strict=True))
                 progress(len(batch))
         return np.stack([self._vectors[item] for item in items])
@@ -187,9 +178,11 @@ class ClipEncoder(Encoder):
         """(photos, D)."""
         batches = prepare_batches(paths, lambda path: self._prepare_photo(open_photo(path)), self.batch_size)
         photos: dict[Path, Any] = dict(chain.from_iterable(batches))
-        failures = [str(photo).rstrip(".") for photo in photos.values() if isinstance(photo, ImageError)]
+        failures = [str(photo).rstrip(".") for photo in photos.values() if isinstance(photo, errors.ImageError)]
         if failures:
-            raise DataError(f"{len(failures)} of {len(paths)} photos cannot be read: {summarise(failures, 3)}.")
+            raise errors.DataError(
+                f"{len(failures)} of {len(paths)} photos cannot be read: {errors.summarise(failures, 3)}."
+            )
         pixels = torch.stack([photos[path] for path in paths]).to(self.device)
         return self.model.get_image_features(pixels).pooler_output
 
@@ -203,7 +196,7 @@ class BertEncoder(Encoder):
         layer = LAYERS.get(self.name.partition("@")[0].rpartition("/")[2]) if layer is None else layer
         if not layers or layer is None or layer > layers:
             problem = "it is not known which one BERTScore compares" if layer is None else f"there is no layer {layer}"
-            raise UsageError(
+            raise errors.UsageError(
                 f"{self.name} has {layers} layers of an encoder of texts, and {problem}; give --bert-layer from 0 (the "
                 "embeddings) on, or another model, such as roberta-large."
             )

@@ -37,11 +37,7 @@ class ScoredImages:
 
 
 def read_scored_images(path: Path, split: str) -> ScoredImages:
-    """References from COCO captions JSON or JSON of {id: [texts]}, or a split of a dataset with what that knows.
-
-    Raises:
-        DataError: it cannot be read, or has no captions.
-    """
+    """References as COCO captions, JSON of {id: [texts]}, or a split with what its dataset knows; or a DataError."""
     content = _read_captions(path)
     if content is None:
         dataset = read_dataset(path)  # whose image files may be missing: scoring needs none

@@ -17,7 +17,7 @@ import hashlib
 import importlib.util
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain, islice
@@ -63,7 +63,7 @@ class MeteorIndex:
     def phrases(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[tuple[int, int, int, bool]]]:
         """Per sentence, what begins a phrase of the table: (start, words, node, whether it has paraphrases)."""
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-        hashes = _hashes(chain.from_iterable(sentences))
+        hashes = np.fromiter(map(_hash, chain.from_iterable(sentences)), np.uint64)
         ends = np.repeat(np.cumsum(lengths), lengths)  # where the sentence of each word ends
         start = np.arange(len(hashes))
         key = np.zeros(len(hashes), dtype=np.uint64)
@@ -113,11 +113,7 @@ def open_index(source: Path | None = None) -> MeteorIndex:
 
 
 def pycocoevalcap_folder(metric: str) -> Path:
-    """The folder of the installed pycocoevalcap, which a metric needs.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
+    """The folder of the installed pycocoevalcap, which a metric needs; or a MissingDependencyError."""
     package = importlib.util.find_spec("pycocoevalcap")
     if package is None or not package.submodule_search_locations:
         raise MissingDependencyError(f"{metric} needs files of pycocoevalcap, which is not installed; {_INSTALL}")
@@ -160,11 +156,6 @@ def _hash(word: str) -> int:
     return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
-def _hashes(words: Iterable[str]) -> Hashes:
-    """The hashes of single words: (words,)."""
-    return np.fromiter(map(_hash, words), np.uint64)
-
-
 def _longer(phrases: Hashes, words: Hashes) -> Hashes:
     """The hashes of phrases with one word more; the empty phrase has 0."""
     return phrases * _MULTIPLIER + words
@@ -180,7 +171,8 @@ def _build(table: Path, folder: Path) -> None:
                 words = list(map(str.split, phrases))
                 lengths = np.fromiter(map(len, words), np.int64, len(words))
                 hashes = np.zeros((len(words), LONGEST_PHRASE), dtype=np.uint64)
-                hashes[np.arange(LONGEST_PHRASE) < lengths[:, None]] = _hashes(chain.from_iterable(words))
+                single = np.fromiter(map(_hash, chain.from_iterable(words)), np.uint64)
+                hashes[np.arange(LONGEST_PHRASE) < lengths[:, None]] = single
                 key = np.zeros(len(words), dtype=np.uint64)
                 for size in range(1, lengths.max() + 1):
                     key = np.where(lengths >= size, _longer(key, hashes[:, size - 1]), key)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from showtell.errors import DataError, ShowtellError, summarise
-from showtell.scores.base import Aggregation, Corpus, Floats, Score, corpus_numbers, image_numbers
+from showtell.scores.base import Corpus, Floats, Score, corpus_numbers, image_numbers
 from showtell.scores.facts import Need
 
 _NEEDS: dict[Need, str] = {  # what a score needs of every image, and how to give it
@@ -24,7 +24,7 @@ _NEEDS: dict[Need, str] = {  # what a score needs of every image, and how to giv
 class ScoreStatistics:
     """One score on one corpus: its sufficient statistics, from which every number comes."""
 
-    score: Aggregation
+    score: Score
     rows: Floats  # (images, statistics)
     signature: str
 
@@ -94,11 +94,7 @@ def measure(corpus: Corpus, chosen: dict[str, Score]) -> ScoreReport:
 
 
 def _require(metric: str, score: Score, corpus: Corpus) -> None:
-    """Make sure that the corpus has what a score needs.
-
-    Raises:
-        DataError: some images lack it, or its weights are not named; the message lists the images, or says how.
-    """
+    """Raise a DataError, which lists the images or says how to mend it, if the corpus lacks what a score needs."""
     if score.weights is not None and (corpus.models is None or not corpus.models.has(score.weights)):
         raise DataError(
             f'"{metric}" needs weights that you name: --{score.weights.replace("_", "-")} with a folder, or a '

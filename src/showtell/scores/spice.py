@@ -81,13 +81,8 @@ def _run(java: str, folder: Path, entries: list[dict[str, object]]) -> list[dict
         input_file, output_file = Path(temporary) / "in.json", Path(temporary) / "out.json"
         input_file.write_text(json.dumps(entries), encoding="utf-8")
         options = ["-cache", str(cache), "-out", str(output_file), "-subset", "-silent"]
-        finished = subprocess.run(
-            [java, "-Xmx8G", "-jar", "spice-1.0.jar", str(input_file), *options],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [java, "-Xmx8G", "-jar", "spice-1.0.jar", str(input_file), *options]
+        finished = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if finished.returncode != 0 or not output_file.is_file():
             messages = (finished.stderr or finished.stdout).strip().splitlines()
             raise DataError(

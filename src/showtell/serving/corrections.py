@@ -23,20 +23,8 @@ from PIL import Image
 from pydantic import Field, computed_field
 
 from showtell.config import Config
-from showtell.datasets.corrections import (
-    APPLICATION,
-    CHECKED,
-    DATABASE,
-    PHOTOS,
-    SCHEMA,
-    SCHEMA_VERSION,
-    STATES,
-    Status,
-    check_database,
-    connect,
-    draw_correction_splits,
-    translated_errors,
-)
+from showtell.datasets import corrections as layout
+from showtell.datasets.corrections import Status
 from showtell.datasets.splits import UNCHECKED
 from showtell.datasets.table import correction_lines
 from showtell.errors import DataError, ShowtellError, StorageError, UsageError, first_line, printable, shorten
@@ -84,7 +72,7 @@ class Correction(Config):
     @property
     def image(self) -> str:
         """The photo's path from the folder of the store."""
-        return f"{PHOTOS}/{self.file}"
+        return f"{layout.PHOTOS}/{self.file}"
 
 
 class CorrectionPage(Config):
@@ -106,52 +94,47 @@ class CorrectionStore:
     def __init__(self, folder: Path) -> None:
         require_writable(folder, "--corrections", "folder")
         self.folder = folder
-        self._photos = folder / PHOTOS
-        self._database = folder / DATABASE
+        self._photos = folder / layout.PHOTOS
+        self._database = folder / layout.DATABASE
         try:
             self._photos.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"Cannot write {self._photos}: {error.strerror or error}.") from error
         self._lock = threading.Lock()
-        self._connection = connect(self._database, create=True)
+        self._connection = layout.connect(self._database, create=True)
         try:
             with locked(folder / ".corrections.lock", wait=True):  # SQLite does not wait where WAL mode is switched on
                 self._prepare()
-            check_database(self._connection, self._database)
+            layout.check_database(self._connection, self._database)
         except BaseException:
             self._connection.close()
             raise
 
     def close(self) -> None:
         """Close the database."""
-        with self._lock, translated_errors(self._database):
+        with self._lock, layout.translated_errors(self._database):
             self._connection.close()
 
     def _prepare(self) -> None:
         """Make the table of a new database; an old one is left as it is."""
         connection = self._connection
-        with translated_errors(self._database):
+        with layout.translated_errors(self._database):
             connection.execute("PRAGMA synchronous = FULL")
             if connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
                 return
             connection.execute("PRAGMA journal_mode = WAL")
         with self._transaction("IMMEDIATE"):
-            connection.execute(SCHEMA)
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            connection.execute(layout.SCHEMA)
+            connection.execute(f"PRAGMA application_id = {layout.APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {layout.SCHEMA_VERSION}")
 
     @contextmanager
     def _transaction(self, mode: Literal["DEFERRED", "IMMEDIATE"] = "DEFERRED") -> Iterator[sqlite3.Connection]:
         """A transaction: all that it writes is on disk when the block ends, or none. Deferred ones only read."""
-        with self._lock, translated_errors(self._database):
+        with self._lock, layout.translated_errors(self._database):
             self._connection.execute(f"BEGIN {mode}")
-            try:
+            with self._connection:  # commits, or rolls back what an error has not ended itself
                 yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):  # some errors have ended the transaction themselves
-                    self._connection.execute("ROLLBACK")
-                raise
 
     def add(
         self,
@@ -225,7 +208,7 @@ class CorrectionStore:
             caption = row.caption if caption is None else _valid_caption(caption)
             status = status or ("accepted" if caption == row.proposed else "corrected")
             token = SPECIAL[Vocabulary.unknown]
-            if status in CHECKED and (not caption or token in caption.split()):
+            if status in layout.CHECKED and (not caption or token in caption.split()):
                 raise UsageError(
                     f"A caption that is {status} is learned from, so it has words and no {token}; change it, or give "
                     'it the status "skipped".'
@@ -239,8 +222,8 @@ class CorrectionStore:
 
     def page(self, statuses: Collection[str] = (), offset: int = 0, limit: int = -1) -> CorrectionPage:
         """Rows with one of these statuses, or with any, in the order in which they came; a limit of -1 is none."""
-        chosen = f"FROM corrections WHERE status IN ({', '.join('?' * len(statuses or STATES))})"
-        values = tuple(statuses or STATES)
+        chosen = f"FROM corrections WHERE status IN ({', '.join('?' * len(statuses or layout.STATES))})"
+        values = tuple(statuses or layout.STATES)
         with self._transaction() as connection:
             (total,) = connection.execute(f"SELECT COUNT(*) {chosen}", values).fetchone()
             rows = connection.execute(
@@ -255,7 +238,7 @@ class CorrectionStore:
         leads elsewhere, those of the store's files.
         """
         rows = self.page().rows
-        splits = draw_correction_splits((row.id, row.status) for row in rows)
+        splits = layout.draw_correction_splits((row.id, row.status) for row in rows)
         rows = [row for row in rows if not statuses or row.status in statuses]
         rows_by_name: dict[str, Correction] = {}
         for row in rows:

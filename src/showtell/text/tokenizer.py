@@ -297,10 +297,7 @@ _RULES = [
         rf"|(?:{_either_case('ol dunkin somethin')}){_A}",
     ),
     # rock 'n' roll, 'em, 'til, 'cause
-    _rule(
-        ".",
-        rf"{_A}[nN]{_A}|'[nN](?=[\s])|(?:[’\x92]|&apos;)[nN]|{_A}(?:{_either_case('em til till cause')})",
-    ),
+    _rule(".", rf"{_A}[nN]{_A}|'[nN](?=[\s])|(?:[’\x92]|&apos;)[nN]|{_A}(?:{_either_case('em til till cause')})"),
     _rule(".", r"[`‘’“”«»‹›‛‚„‟\x91-\x94]{2}|[`‘’“”«»‹›‛\x91-\x94]|''|\"", _quotes),
     # me@example.com
     _greedy_rule(

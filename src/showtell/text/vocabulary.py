@@ -7,6 +7,7 @@ import json
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from showtell.errors import CheckpointError, UsageError, printable, shorten
@@ -78,13 +79,8 @@ class Vocabulary:
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The words up to the first `end`; `pad` and `begin` are left out."""
-        words = []
-        for index in ids:
-            if index == self.end:
-                break
-            if index not in (self.pad, self.begin):
-                words.append(self.words[index])
-        return words
+        before_end = takewhile(lambda index: index != self.end, ids)
+        return [self.words[index] for index in before_end if index not in (self.pad, self.begin)]
 
     def unknown_rate(self, captions: Iterable[Sequence[str]]) -> float:
         """The share of the words of some captions that are not in the vocabulary; 0 where there are no words."""
@@ -99,11 +95,7 @@ class Vocabulary:
 
     def to_json(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        return {
-            "words": self.words[len(SPECIAL) :],
-            "tokenizer": TOKENIZER_VERSION,
-            "fingerprint": self.fingerprint,
-        }
+        return {"words": self.words[len(SPECIAL) :], "tokenizer": TOKENIZER_VERSION, "fingerprint": self.fingerprint}
 
     @classmethod
     def from_json(cls, content: dict[str, Any], source: object) -> Vocabulary:

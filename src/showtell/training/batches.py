@@ -10,7 +10,6 @@ import dataclasses
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -81,11 +80,6 @@ class TrainingSet(Dataset[Example]):
         if naming is not None:
             lengths = [[len(words) - 1 for words in captions] for captions in self._words]
             self._mentions = find_mentions(records, lengths, naming=naming)
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether the photos are kept in memory."""
-        return isinstance(self.images, PreparedPhotos) and self.images.in_memory
 
     def contents(self) -> Iterator[tuple[str, list[list[int]]]]:
         """Image ids with the ids of their words, for a fingerprint."""
@@ -183,7 +177,7 @@ def epoch_batches(
         batch_size: images over all processes together.
         bucket: batches that are sorted by length together.
         seed: of the run.
-        workers: processes that read photos; a store is read by a thread.
+        workers: processes that read photos that are not in memory; a store is read by a thread.
         process: this one's number.
         processes: how many share each batch.
 
@@ -197,6 +191,7 @@ def epoch_batches(
     if isinstance(data.images, FeatureStore):
         batches = prefetch((collate([data[index] for index in share]) for share in shares), ahead=AHEAD)
     else:
+        workers = 0 if data.images.in_memory else workers
         batches = DataLoader(
             data, batch_sampler=shares, collate_fn=collate, num_workers=workers,
             pin_memory=torch.cuda.is_available(), timeout=STUCK if workers else 0,
@@ -206,9 +201,3 @@ def epoch_batches(
             yield batch if process < len(images) else dataclasses.replace(batch, is_dummy=True)
     except ImageError as error:  # that of a process has its traceback before it
         raise ImageError(str(error).rpartition(f"{ImageError.__name__}: ")[2].strip()) from error
-
-
-def groups_of(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
-    """Groups of this number of batches; the last group of an epoch may be smaller."""
-    while group := list(islice(batches, size)):
-        yield group

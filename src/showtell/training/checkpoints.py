@@ -58,12 +58,7 @@ class RunCheckpoints:
         write_folder(self.folder.best, best.save_pretrained)
 
     def restore(self) -> Progress:
-        """Restore the state that `last/` has; returns the progress.
-
-        Raises:
-            CheckpointError: it is damaged.
-            DataError: the run began with other data.
-        """
+        """Restore the state of `last/`; returns progress. A CheckpointError if damaged, a DataError of other data."""
         folder = self.folder.last / "training"
         extra, numbers = load_state(folder, self.optimizer)
         if numbers.get("data") != self.data_fingerprint:

@@ -24,11 +24,7 @@ from showtell.types import NamingWords
 
 
 def open_dataset_of(data: DataConfig, *, with_photos: bool = True) -> CaptionDataset:
-    """The dataset of a recipe, with its photos, or for features of other tools without.
-
-    Raises:
-        DataError: there is none at `data.path`, and the message says how to get it; or it cannot be used.
-    """
+    """The dataset of a recipe, with its photos, or for features of other tools without; or a DataError."""
     path = Path(data.path)
     if path.exists():
         return open_dataset(path, with_photos=with_photos)
@@ -41,11 +37,7 @@ def open_dataset_of(data: DataConfig, *, with_photos: bool = True) -> CaptionDat
 
 
 def split_of(dataset: CaptionDataset, name: str) -> tuple[CaptionRecord, ...]:
-    """The records of a split.
-
-    Raises:
-        DataError: some have no caption.
-    """
+    """The records of a split; a DataError if some have no caption."""
     records = dataset.split(name)
     if bare := [record.image_id for record in records if not record.captions]:
         raise DataError(f'{len(bare)} images of split "{name}" in {dataset.root} have no caption: {summarise(bare)}.')

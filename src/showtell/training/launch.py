@@ -34,11 +34,7 @@ def rounds_products(recipe: Recipe) -> bool:
 
 
 def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
-    """Devices, processes, precision and trackers of a run.
-
-    Raises:
-        RecipeError: accelerate does not know a tracker, or its package is not installed.
-    """
+    """Devices, processes, precision and trackers of a run; a RecipeError if a tracker is unknown or not installed."""
     available = [str(tracker) for tracker in get_available_trackers()]
     for name in recipe.training.trackers:
         if name not in available:

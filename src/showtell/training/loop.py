@@ -16,8 +16,9 @@ import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,13 @@ from showtell.features.precomputed import PrecomputedConfig
 from showtell.features.store import require_settings
 from showtell.models.kernels import bfloat16_products
 from showtell.objectives import build_objective
-from showtell.objectives.contract import counts_of, with_step_counts
+from showtell.objectives.contract import counts_of
 from showtell.objectives.processes import sum_over_processes
 from showtell.processes import is_first_process, lock_folder
 from showtell.scores import image_facts
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL
-from showtell.training.batches import TrainingSet, epoch_batches, groups_of
+from showtell.training.batches import TrainingSet, epoch_batches
 from showtell.training.checkpoints import RunCheckpoints
 from showtell.training.console import TrainingConsole
 from showtell.training.data import open_dataset_of, open_store, split_of, training_set
@@ -235,7 +236,7 @@ class Trainer:
         first = self._validate_start()
         self.folder.begin(self.recipe)
         self.accelerator.init_trackers("tensorboard")
-        with self.console, self.interrupts, self.folder.logging(progress.log_bytes):
+        with self.console.bar, self.interrupts, self.folder.logging(progress.log_bytes):
             if first is not None:
                 self._judge(0, *first)
             self.console.begin(self.steps, progress.step)
@@ -287,16 +288,16 @@ class Trainer:
         done = self.progress.step - epoch * self.steps_per_epoch
         batches = epoch_batches(
             self.data, epoch=epoch, skip=done * training.gradient_accumulation, batch_size=training.batch_size,
-            bucket=training.bucket, seed=training.seed, workers=0 if self.data.in_memory else self.recipe.data.workers,
+            bucket=training.bucket, seed=training.seed, workers=self.recipe.data.workers,
             process=self.accelerator.process_index, processes=self.accelerator.num_processes,
         )  # fmt: skip
         self.raw_model.encoder_learns = epoch >= self.recipe.encoder.start_epoch
         self.objective.begin_epoch(epoch)
         self.model.train()
-        for group in groups_of(batches, training.gradient_accumulation):
+        while group := list(islice(batches, training.gradient_accumulation)):
             began = time.perf_counter()
             counts = self._counts(group)
-            numbers = self._step(with_step_counts(group, counts))
+            numbers = self._step([replace(batch, counts=counts) for batch in group])
             self.progress.step += 1
             self._report(numbers, counts, time.perf_counter() - began)
             if self.interrupted:

@@ -100,11 +100,7 @@ def collate_mentions(
 
 @torch.no_grad()
 def locate(mentions: Mentions, encoder: Encoder, features: Features) -> Mentions:
-    """The mentions with their regions: how much of each region is the object.
-
-    Raises:
-        DataError: it is not known which part of the photo each region saw.
-    """
+    """The mentions with how much of each region is the object; a DataError if it is not known what the regions saw."""
     rectangles = encoder.rectangles(features, mentions.windows)  # (B, R, 4)
     if rectangles is None:
         raise DataError(

@@ -55,11 +55,7 @@ def make_recipe(content: dict[str, Any], source: str = "the recipe") -> Recipe:
 
 
 def make_encoder_config(content: dict[str, Any], source: str) -> EncoderConfig:
-    """Check the settings of an encoder alone, as they stand in a recipe's section.
-
-    Raises:
-        RecipeError: any key or value is wrong; all problems are listed, under the name `source`.
-    """
+    """The settings of an encoder alone, as in a recipe's section; a RecipeError lists all problems, under `source`."""
     problems: list[str] = []
     config = _check_section("encoder", content, problems)
     _refuse(problems, source)

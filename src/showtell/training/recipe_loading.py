@@ -64,11 +64,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str) -> Any:
-    """The content of a YAML text.
-
-    Raises:
-        ValueError: it is not YAML, has a key twice in a mapping, or a value that Python cannot hold.
-    """
+    """The content of a YAML text; a ValueError if it is none, has a key twice, or a value that Python cannot hold."""
     try:
         return yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
@@ -87,11 +83,7 @@ def as_yaml(value: Any) -> str:
 
 
 def apply_overrides(content: dict[str, Any], overrides: Sequence[str]) -> None:
-    """Set each "section.key=value" in the content of a recipe, in place.
-
-    Raises:
-        RecipeError: an override has another form, its value is not YAML, or a value stands where it needs a section.
-    """
+    """Set each "section.key=value" in the content of a recipe, in place; a RecipeError if one is not of that form."""
     for override in overrides:
         path, equals, text = override.partition("=")
         *parents, key = path.split(".")

@@ -64,11 +64,7 @@ class RewardWatchdog:
     state: WatchdogState = field(default_factory=WatchdogState)
 
     def record_start(self, validation: Validation, checkpoint: str) -> Decision:
-        """Keep the captions' rates of the starting weights, with which later ones are compared.
-
-        Raises:
-            CheckpointError: the weights have learned nothing that a reward could tell apart.
-        """
+        """Keep the starting weights' rates, to compare with; a CheckpointError if they have learned nothing yet."""
         cider = validation.scores["cider"]
         if cider < self.config.min_cider:
             raise CheckpointError(

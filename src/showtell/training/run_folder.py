@@ -89,11 +89,7 @@ class RunFolder:
             yield
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Add a line to the log.
-
-        Raises:
-            DataError: there is no room for it.
-        """
+        """Add a line to the log; a DataError if there is no room for it."""
         try:
             write_whole(self._stream, json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
         except OSError as error:

@@ -14,12 +14,7 @@ from showtell.errors import DataError, TrainingError
 
 @contextlib.contextmanager
 def translate_errors(folder: Path) -> Iterator[None]:
-    """Inside the block such errors of the run in a folder become sentences; others stay what they are.
-
-    Raises:
-        TrainingError: a process of the run, or one that reads photos, is gone.
-        DataError: what trackers write does not fit on the disk.
-    """
+    """Inside the block, errors of a lost process or a full disk become sentences; others stay what they are."""
     show_thread_error = threading.excepthook
 
     def show_unless_tensorboard(error: threading.ExceptHookArgs) -> None:

@@ -101,14 +101,9 @@ def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | 
 
 def _start_of_transformers(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: str) -> Start:
     """Take a captioner of transformers, or one that has learned since."""
+    from showtell.captioners import hugging_face_training as learning
     from showtell.captioners.hugging_face import TransformersCaptioner
     from showtell.captioners.hugging_face_adapters import TransformersConfig, adapt
-    from showtell.captioners.hugging_face_training import (
-        TokenVocabulary,
-        TransformersDecoder,
-        TransformersEncoder,
-        TransformersLearner,
-    )  # fmt: skip
 
     assert isinstance(recipe.model, TransformersConfig)
     captioner = Captioner.from_pretrained(checkpoint, "cpu")
@@ -125,13 +120,13 @@ def _start_of_transformers(recipe: Recipe, captions: Sequence[Sequence[str]], ch
             *({"model": model.model_dump(mode="json")} for model in (recipe.model, captioner.adapted.config)),
         )
     prompt = captioner.check(recipe.decoding).prompt
-    vocabulary = TokenVocabulary(captioner, Vocabulary.build(captions), prompt)
+    vocabulary = learning.TokenVocabulary(captioner, Vocabulary.build(captions), prompt)
     return Start(
         vocabulary=vocabulary,
-        encoder=TransformersEncoder(captioner, prompt),
-        decoder=TransformersDecoder(captioner, vocabulary, prompt),
+        encoder=learning.TransformersEncoder(captioner, prompt),
+        decoder=learning.TransformersDecoder(captioner, vocabulary, prompt),
         about={"licence": captioner.about.licence} if captioner.about.licence else {},
-        kind=TransformersLearner,
+        kind=learning.TransformersLearner,
     )
 
 

@@ -101,11 +101,7 @@ def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, dict[str, 
 
 @contextlib.contextmanager
 def damage_refused(file: Path) -> Iterator[None]:
-    """Inside the block, a file that cannot be read, or content of a wrong structure or type, is refused as damage.
-
-    Raises:
-        CheckpointError: there is some.
-    """
+    """Inside the block, a file that cannot be read, or content of a wrong structure or type, is a CheckpointError."""
     try:
         yield
     except (SafetensorError, OSError, LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:

@@ -32,11 +32,7 @@ class Validation:
 
 
 def check_selection_metric(selection_metric: str, facts: Mapping[str, ImageFacts]) -> None:
-    """Make sure, before the first epoch, that a score can be computed of the images of the validation split.
-
-    Raises:
-        RecipeError: training.selection_metric cannot.
-    """
+    """Raise a RecipeError, before the first epoch, if training.selection_metric cannot be computed of the images."""
     first = next(iter(facts.values()), ImageFacts())
     report = score(["a dog"], {"0": replace(first, references=("a dog",))}, metrics=[metric_of(selection_metric)])
     if reason := report.skipped.get(selection_metric):
@@ -80,11 +76,8 @@ def validate(
             results = captioner.caption_features(features, settings)
             own.append((first, loss, {image: best for image, (best, *_) in zip(batch.image_ids, results, strict=True)}))
             progress(min(stride, len(data) - first))
-    losses: list[float] = []
-    captions: dict[str, Caption] = {}
-    for _, loss, of_batch in sorted(gather_object(own), key=lambda result: result[0]):
-        losses.append(loss)
-        captions |= of_batch
+    _, losses, batches = zip(*sorted(gather_object(own), key=lambda result: result[0]), strict=True)
+    captions = {image: caption for of_batch in batches for image, caption in of_batch.items()}
     names = validation_numbers(training.selection_metric)
     texts = {image: caption.text for image, caption in captions.items()}
     report = score(texts, facts, metrics=set(map(metric_of, names)))

@@ -21,14 +21,6 @@ from showtell.models.kernels.onednn import bfloat16_products, can_round_products
 from showtell.models.kernels.plain import Activation, is_plain, plain_kernels
 
 __all__ = [
-    "Activation",
-    "additive_scores",
-    "bfloat16_products",
-    "can_round_products",
-    "embedding",
-    "gathered_gradients",
-    "is_plain",
-    "linear",
-    "log_likelihood",
-    "plain_kernels",
-]
+    "Activation", "additive_scores", "bfloat16_products", "can_round_products", "embedding", "gathered_gradients",
+    "is_plain", "linear", "log_likelihood", "plain_kernels",
+]  # fmt: skip
