@@ -72,14 +72,9 @@ def run(site: Path, world: Path, *commands: list[str]) -> list[str]:
         "    try:\n        main(command)\n"
         "    except SystemExit as ended:\n        print(chr(0), end='')\n        assert not ended.code, command\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, json.dumps(commands)],
-        cwd=world,
-        env={**os.environ, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    command = [sys.executable, "-c", program, json.dumps(commands)]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run(command, cwd=world, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return done.stdout.split("\0")[:-1]
 

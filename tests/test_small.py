@@ -20,17 +20,13 @@ from showtell.serving.settings import ServeSettings
 from tests.cli.test_caption import run
 
 # Of each photo its caption, the log-probability, and the doubt.
-# fmt: off
 GOLDEN = {
     "astronaut": (
-        "a young boy in a red and white shirt and a red shirt is looking at the camera",
-        -18.9646,
-        "probably wrong",
+        "a young boy in a red and white shirt and a red shirt is looking at the camera", -18.9646, "probably wrong",
     ),
     "cat": ("a cat is looking at the camera", -8.8230, "unlike the photos it knows"),
     "coffee": ("another man is sitting on the side of it", -13.0257, "unlike the photos it knows"),
-}
-# fmt: on
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -90,6 +90,7 @@ ROWS: list[Row] = [
     ("recipe is a folder", "train scenes --out new", "Cannot read scenes: Is a directory.", None),
     ("model typo", f"{TRAIN} model.name=satt", 'there is no model "satt"; did you mean "sat"?', None),
     ("no vocabulary", f"{TRAIN} vocabulary.min_count=9999", "No word of the captions occurs 9999 times", None),
+    ("data moved", "train r.yaml data.path=gone --out a/b/c", "gone, the data.path of the recipe: set data.path", None),
     ("run again", "train r.yaml --out run", "run already holds a run; add --resume to resume it", None),
     ("resume another", "train r.yaml model.hidden_size=8 --resume --out run", "hidden_size (was 16, now 8)", None),
     # --- caption
@@ -122,6 +123,7 @@ ROWS: list[Row] = [
     ("over a JSON", f"{EXPLAIN} --out ref.json", "ref.json, which showtell has not written; choose another name", None),
     ("over the recipe", f"{EXPLAIN} --out r.yaml", "r.yaml selects no format", None),
     ("one figure", f"{EXPLAIN_ALL} --out many.png", "many.png is one file and there are 20 photos, each of", None),
+    ("folder without a photo", "explain run/best e", "The folder e holds no image (", lambda: Path("e").mkdir()),
     ("explained split", "explain run/best scenes --split tets", 'has no split "tets": did you mean "test"', None),
     ("occlusion typo", f"{EXPLAIN} --occlusion up", "Invalid value for '--occlusion': 'up' is not one of", None),
     ("occlusion in figures", f"{EXPLAIN} --occlusion mean --out x.png", "Figures do not show --occlusion", None),
@@ -174,12 +176,3 @@ def test_a_mistake_is_one_line(made_once: Path, world: Path, capsys: Captured) -
             shutil.copytree(made_once, world)
             os.chdir(world)
     assert not failures
-
-
-def test_a_run_that_cannot_begin_leaves_no_folder(world: Path, capsys: Captured) -> None:
-    shutil.rmtree("scenes")
-    assert run(capsys, "train r.yaml --out a/b/c")[2] == (
-        "showtell: There is no file or folder scenes, the data.path of the recipe: set data.path to a folder or file "
-        "of yours.\n"
-    )
-    assert not Path("a").exists()

@@ -74,11 +74,7 @@ def test_two_programs_do_not_write_to_one_folder(world: Path, capsys: Captured) 
     for lock, command, sentence in (
         ("run/.writing.lock", "train r.yaml --resume --out run", "training in run; wait for it, or choose another -"),
         ("store/.writing.lock", f"{FEATURES} widths=[8,16] --out store", "writing to store; wait for it, or choose "),
-        (
-            ".a.txt.lock",
-            "caption run/best scenes/images --out a.txt",
-            "writing a.txt; wait for it, or choose another ",
-        ),
+        (".a.txt.lock", "caption run/best scenes/images --out a.txt", "writing a.txt; wait for it, or choose another "),
         ("quick/.writing.lock", "quickstart --out quick --images 20", "running a quickstart in quick; wait for it, o"),
     ):
         with locked(Path(lock)):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 
 import pytest
 
@@ -11,14 +10,7 @@ from old_papers import ROWS, main
 from showtell.files import write_json
 from showtell.scores import score
 from showtell.training import make_recipe
-from study import (
-    RATES,
-    Bench,
-    Row,
-    best_rate,
-    missing_rates,
-    pool_reports,
-)
+from study import RATES, Bench, best_rate, missing_rates, pool_reports
 
 BY_NAME = {row.name: row for row in ROWS}
 
@@ -26,10 +18,7 @@ BY_NAME = {row.name: row for row in ROWS}
 def test_runs_are_pooled_image_by_image():
     """CIDEr-D becomes the mean over runs, BLEU that of the captions of all runs merged."""
     references = {"1": ["a red circle", "one red disc"], "2": ["two blue squares", "blue squares , two"]}
-    runs = [
-        {"1": "a red circle", "2": "two red squares"},
-        {"1": "one red circle there", "2": "two blue squares"},
-    ]
+    runs = [{"1": "a red circle", "2": "two red squares"}, {"1": "one red circle there", "2": "two blue squares"}]
     reports = [score(captions, references, metrics=["bleu", "cider"]) for captions in runs]
     pooled = pool_reports(reports)
 
@@ -45,21 +34,17 @@ def test_runs_are_pooled_image_by_image():
 
 def test_every_row_is_a_valid_recipe(tmp_path):
     for row in ROWS:
-        check_row(row, tmp_path)
-
-
-def check_row(row: Row, tmp_path: Path) -> None:
-    recipe = make_recipe(Bench(tmp_path, frozen_epochs=4, reward_epochs=3).recipe(row, seed=2, rate=0.009))
-    assert (recipe.training.seed, recipe.training.learning_rate) == (2, 0.009)
-    assert recipe.encoder.trained == (row.view is None) == (recipe.data.features is None)
-    assert recipe.training.epochs == (3 if row.start else 10 if row.view is None else 4)
-    assert (getattr(recipe.objective, "word_presence", 0) > 0) == (row.view is None)
-    # of equal effort: what may differ between rows is the model, its objective, its rate, and what it looks at
-    assert recipe.training.batch_size == 32 and recipe.data.captions_per_image == 2
-    assert (recipe.training.optimizer.name, recipe.training.bucket) == ("adamw", 16)
-    assert recipe.training.schedule == ("linear" if row.start else "cosine")
-    begins = recipe.training.start_from
-    assert begins == (None if row.start is None else str(tmp_path / "runs" / row.start / "2" / "best"))
+        recipe = make_recipe(Bench(tmp_path, frozen_epochs=4, reward_epochs=3).recipe(row, seed=2, rate=0.009))
+        assert (recipe.training.seed, recipe.training.learning_rate) == (2, 0.009)
+        assert recipe.encoder.trained == (row.view is None) == (recipe.data.features is None)
+        assert recipe.training.epochs == (3 if row.start else 10 if row.view is None else 4)
+        assert (getattr(recipe.objective, "word_presence", 0) > 0) == (row.view is None)
+        # of equal effort: what may differ between rows is the model, its objective, its rate, and what it looks at
+        assert recipe.training.batch_size == 32 and recipe.data.captions_per_image == 2
+        assert (recipe.training.optimizer.name, recipe.training.bucket) == ("adamw", 16)
+        assert recipe.training.schedule == ("linear" if row.start else "cosine")
+        begins = recipe.training.start_from
+        assert begins == (None if row.start is None else str(tmp_path / "runs" / row.start / "2" / "best"))
 
 
 def test_the_best_rate_on_validation_is_taken(tmp_path):

@@ -330,10 +330,8 @@ def test_what_is_refused(opened: Open) -> None:
 def test_precision(folder_of: Callable[[str], Path], opened: Open) -> None:
     captioner = Captioner.from_pretrained(folder_of("vision-encoder-decoder"), "cpu", dtype="bf16")
     full = opened("vision-encoder-decoder")
-    assert (
-        full.about.preprocessing["size"] == {"height": 32, "width": 32}
-        and len(full.about.fingerprints["weights"]) == 12
-    )
+    assert full.about.preprocessing["size"] == {"height": 32, "width": 32}
+    assert len(full.about.fingerprints["weights"]) == 12
     assert {weight.dtype for weight in captioner.model.parameters()} == {torch.bfloat16}
     assert captioner.about.fingerprints == {**full.about.fingerprints, "dtype": "bf16"}
     (half,), (whole,) = (one.logprobs(PHOTOS[:1], ["a red dog"]) for one in (captioner, full))

@@ -66,11 +66,6 @@ def weights(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Pat
     return apply
 
 
-def with_bias(value: float) -> Callable[[Path], object]:
-    name = "vision_model.embeddings.patch_embedding.bias"
-    return weights(lambda tensors: {**tensors, name: torch.full_like(tensors[name], value)})
-
-
 def pickled(folder: Path) -> None:
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
@@ -134,8 +129,9 @@ def test_code_of_a_repository_is_never_run(tiny_blip: Path, tmp_path: Path) -> N
 
 
 def test_weights_that_overflow_are_a_sentence_at_the_first_caption(folder: Path) -> None:
+    bias = "vision_model.embeddings.patch_embedding.bias"
     for value in (3e38, math.nan):
-        with_bias(value)(folder)
+        weights(lambda tensors, value=value: {**tensors, bias: torch.full_like(tensors[bias], value)})(folder)
         captioner = Captioner.from_pretrained(folder, "cpu")
         with pytest.raises(CheckpointError, match="gives nan as a log-probability: its weights are damaged or over"):
             captioner.caption(photo(0))

@@ -14,14 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from showtell import counter_rng
-from showtell.captioners import Captioner
+from showtell.captioners import Captioner, hugging_face_training
 from showtell.captioners.hugging_face_adapters import AdapterConfig, TransformersConfig, adapt, learned
-from showtell.captioners.hugging_face_training import (
-    PhotoFeatures,
-    TokenVocabulary,
-    TransformersDecoder,
-    TransformersEncoder,
-)
+from showtell.captioners.hugging_face_training import PhotoFeatures
 from showtell.decoding import teacher_forced
 from showtell.decoding.policy import rollouts, sample_logprobs
 from showtell.errors import RecipeError
@@ -59,9 +54,9 @@ class Learner:
         self.captioner.model.to(dtype)
         prompt = self.captioner.decoding.prompt
         self.words = Vocabulary.build(map(tokenize, TEXTS))
-        self.vocabulary = TokenVocabulary(self.captioner, self.words, prompt)
-        self.decoder = TransformersDecoder(self.captioner, self.vocabulary, prompt).eval()
-        self.encoder = TransformersEncoder(self.captioner, prompt)
+        self.vocabulary = hugging_face_training.TokenVocabulary(self.captioner, self.words, prompt)
+        self.decoder = hugging_face_training.TransformersDecoder(self.captioner, self.vocabulary, prompt).eval()
+        self.encoder = hugging_face_training.TransformersEncoder(self.captioner, prompt)
         pixels = [torch.from_numpy(np.array(image).transpose(2, 0, 1).copy()) for image in PHOTOS]
         ids = [torch.tensor(self.vocabulary.encode_text(text)) for text in TEXTS]
         words = torch.nn.utils.rnn.pad_sequence(ids, True).expand(2, -1, -1)

@@ -127,11 +127,3 @@ def test_regions_have_the_categories_of_the_store_and_attributes_in_front(tiny_s
     assert (explanation.image, explanation.size, explanation.photo.size) == ("7", (100, 50), (640, 320))
     colours = {colour for _, colour in explanation.photo.getcolors(2**16) or ()}
     assert len(colours) > 2  # the picture in place of the photo is not empty: it has outlines and a text
-
-
-def test_a_captioner_that_reads_no_features_says_so(tiny_blip: Path, tmp_path: Path) -> None:
-    store = precomputed_store(tmp_path / "store", {"7": ImageFeatures(VECTORS)})
-    captioner = Captioner.from_pretrained(tiny_blip, "cpu")
-    for ask in (captioner.caption, captioner.explain, captioner.prepare):
-        with pytest.raises(UsageError, match="looks at photos itself and reads no features from a store; give it"):
-            ask(StoredImage(store, "7"))

@@ -48,14 +48,11 @@ def test_texts_that_are_there_are_left_alone_unless_told_otherwise(capsys, tiny_
     (album / "1.TXT").write_text("mine too")
     (album / "2.txt").symlink_to("nowhere")
     status, _, err = run(capsys, "caption", tiny_checkpoint, album, "--format", "sidecar")
-    assert (status, err.splitlines()[1:]) == (
-        0,
-        [
-            f"showtell: 3 photos have a text already and are skipped: {album}/0.txt, {album}/1.TXT, {album}/2.txt; "
-            "--overwrite replaces them.",
-            "showtell: 9 files are written beside their photos.",
-        ],
-    )
+    assert status == 0 and err.splitlines()[1:] == [
+        f"showtell: 3 photos have a text already and are skipped: {album}/0.txt, {album}/1.TXT, {album}/2.txt; "
+        "--overwrite replaces them.",
+        "showtell: 9 files are written beside their photos.",
+    ]
     written = texts_of(album)
     assert (written.pop("0.txt"), written.pop("1.TXT"), len(written)) == ("mine", "mine too", 9)
     assert run(capsys, "caption", tiny_checkpoint, album, "--format", "sidecar", "--overwrite")[0] == 0

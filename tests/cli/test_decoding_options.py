@@ -85,7 +85,7 @@ def test_a_search_without_its_setting_refuses_it_by_name():
             value = 0.25 if DecodingConfig.model_fields[other].annotation is float else value
             if other in search.settings:
                 continue
-            with pytest.raises(UsageError, match=f"{other}=") as error:
+            with pytest.raises(UsageError, match=f"{other}=.* has no effect with search={name}; ") as error:
                 DecodingConfig.checked({"search": name, other: value})
             users = [f"search={key}" for key, one in SEARCHES.items() if other in one.settings]
             assert str(error.value).endswith(f"use {' or '.join(users)}.")
@@ -94,31 +94,19 @@ def test_a_search_without_its_setting_refuses_it_by_name():
 
 
 GIVEN: list[tuple[list[object], dict[str, Any]]] = [
-    (
-        ["--min-length", 7, "--max-length", 9, "--num-beams", 5, "--num-return-sequences", 5],
-        {"min_length": 7, "max_length": 9, "num_beams": 5, "num_return_sequences": 5},
-    ),
-    (
-        ["--num-beams", 3, "--force-word", "circle", "--force-word", "red square", "--bad-word", "blue"],
-        {"num_beams": 3, "force_words": ["circle", "red square"], "bad_words": "blue"},
-    ),
-    (
-        ["--no-repeat-ngram-size", 1, "--no-bad-endings", "--unknown", "--min-length", 6],
-        {"no_repeat_ngram_size": 1, "no_bad_endings": True, "no_unknown": False, "min_length": 6},
-    ),
-    (
-        ["--search", "sample", "--seed", 7, "--temperature", 3, "--top-k", 5, "--top-p", 0.9, "--no-repeat-words"],
-        {"search": "sample", "seed": 7, "temperature": 3, "top_k": 5, "top_p": 0.9, "no_repeat_words": True},
-    ),
-    (
-        ["--num-beams", 6, "--num-beam-groups", 3, "--diversity-penalty", 5],
-        {"num_beams": 6, "num_beam_groups": 3, "diversity_penalty": 5},
-    ),
-    (
-        ["--num-beams", 4, "--length-normalisation", "wu", "--length-penalty", 0.5, "--prefix", "a red"],
-        {"num_beams": 4, "length_normalisation": "wu", "length_penalty": 0.5, "prefix": "a red"},
-    ),
-]
+    (["--min-length", 7, "--max-length", 9, "--num-beams", 5, "--num-return-sequences", 5],
+     {"min_length": 7, "max_length": 9, "num_beams": 5, "num_return_sequences": 5}),
+    (["--num-beams", 3, "--force-word", "circle", "--force-word", "red square", "--bad-word", "blue"],
+     {"num_beams": 3, "force_words": ["circle", "red square"], "bad_words": "blue"}),
+    (["--no-repeat-ngram-size", 1, "--no-bad-endings", "--unknown", "--min-length", 6],
+     {"no_repeat_ngram_size": 1, "no_bad_endings": True, "no_unknown": False, "min_length": 6}),
+    (["--search", "sample", "--seed", 7, "--temperature", 3, "--top-k", 5, "--top-p", 0.9, "--no-repeat-words"],
+     {"search": "sample", "seed": 7, "temperature": 3, "top_k": 5, "top_p": 0.9, "no_repeat_words": True}),
+    (["--num-beams", 6, "--num-beam-groups", 3, "--diversity-penalty", 5],
+     {"num_beams": 6, "num_beam_groups": 3, "diversity_penalty": 5}),
+    (["--num-beams", 4, "--length-normalisation", "wu", "--length-penalty", 0.5, "--prefix", "a red"],
+     {"num_beams": 4, "length_normalisation": "wu", "length_penalty": 0.5, "prefix": "a red"}),
+]  # fmt: skip
 
 
 def test_options_are_the_settings_of_python(caption, tiny_checkpoint, photo):

@@ -145,14 +145,6 @@ def test_numbers_of_each_image_go_to_a_file(capsys):
     assert json.loads(Path("each.json").read_text()) == {"predictions.json": expected, "other.json": expected}
 
 
-def test_a_split_of_scenes_is_scored_for_truth_too(capsys, tiny_scenes):
-    captions = json.loads((tiny_scenes / "annotations" / "captions_test.json").read_text())["annotations"]
-    first = {str(entry["image_id"]): entry["caption"] for entry in reversed(captions)}
-    Path("own.json").write_text(json.dumps(first))
-    scores = as_json(capsys, "score", "own.json", "--references", tiny_scenes, "--metrics", "truth,bleu")["scores"]
-    assert (scores["truth"], scores["truth_whole"]) == (1.0, 1.0)
-
-
 def test_document_frequencies_from_a_file_and_from_references(capsys):
     Path("df.json").write_text(json.dumps({"ref_len": 500, "document_frequency": {"a": 400, "dog": 20}}))
     arguments = ("predictions.json", *GIVEN, "cider")

@@ -77,22 +77,13 @@ CAPTION = 'each needs the "image_id" of a listed image and a text as "caption".'
 # Further images and captions beside image 1 with its caption, and the problem that they make.
 MISTAKES: list[tuple[list[Any], list[Any], str]] = [
     ([], captioned(5, 6, 5, first=2), f"3 entries {UNUSABLE}: 2, 3, 4; {CAPTION}"),
-    (
-        ["2", {"id": 2}, {"id": 2, "file_name": ""}, {"id": True, "file_name": "a"}, {"id": 1.5, "file_name": "a"}],
-        [],
-        f'5 entries of "images" in {FILE} cannot be used: 2, 3, 4, 5, 6; each needs an "id" and a "file_name".',
-    ),
-    (
-        [],
-        [None, {"id": 2, "caption": "A dog."}, {"id": 3, "image_id": 1, "caption": None}],
-        f"3 entries {UNUSABLE}: 2, 3, 4; {CAPTION}",
-    ),
-    (
-        [{"id": 1, "file_name": "002.png"}],
-        [],
-        f"1 id stands for different images in {FILE}: 1; give every image an id of its own.",
-    ),
-]
+    (["2", {"id": 2}, {"id": 2, "file_name": ""}, {"id": True, "file_name": "a"}, {"id": 1.5, "file_name": "a"}], [],
+     f'5 entries of "images" in {FILE} cannot be used: 2, 3, 4, 5, 6; each needs an "id" and a "file_name".'),
+    ([], [None, {"id": 2, "caption": "A dog."}, {"id": 3, "image_id": 1, "caption": None}],
+     f"3 entries {UNUSABLE}: 2, 3, 4; {CAPTION}"),
+    ([{"id": 1, "file_name": "002.png"}], [],
+     f"1 id stands for different images in {FILE}: 1; give every image an id of its own."),
+]  # fmt: skip
 
 
 def test_mistakes(tmp_path: Path) -> None:
@@ -106,14 +97,12 @@ def test_mistakes(tmp_path: Path) -> None:
 LISTS = "is not a COCO file: it should be an object with the lists images and annotations, and has no"
 A_CAPTIONS_FILE_THAT_IS_NONE = [
     ("", f"…/{FILE} is empty; it should hold JSON."),
-    (
-        '{"images": [',
-        f"…/{FILE} is not valid JSON: Expecting value at line 1, column 13; it seems cut off, get it whole.",
-    ),
+    ('{"images": [',
+     f"…/{FILE} is not valid JSON: Expecting value at line 1, column 13; it seems cut off, get it whole."),
     ("[]", f"…/{FILE} {LISTS} images and no annotations."),
     ('{"images": [], "annotations": {}}', f"…/{FILE} {LISTS} annotations."),
     ('{"images": [], "annotations": []}', "… holds no image with captions."),
-]
+]  # fmt: skip
 
 
 def test_a_captions_file_that_is_none(tmp_path: Path) -> None:
@@ -161,28 +150,21 @@ def test_boxes_with_the_names_of_their_categories(tmp_path: Path) -> None:
 
 
 A_WRONG_BOX_IS_LEFT_OUT = [
-    None,
-    instance(9, 1, category=2),
-    instance(9, 1, category=[1]),
-    instance(9, 1, bbox=[1, 2, 3]),
-    instance(9, 1, bbox=["left", 2, 3, 4]),
-    instance(9, 1, bbox=None),
-    *(instance(9, 1, bbox=[edge, 2, 3, 4]) for edge in (math.nan, math.inf, [1])),
-    {"id": 9, "category_id": 1, "bbox": [1, 2, 3, 4]},
-    {"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]},
+    *(None, instance(9, 1, category=2), instance(9, 1, category=[1])),
+    *(instance(9, 1, bbox=bbox) for bbox in (None, [1, 2, 3])),
+    *(instance(9, 1, bbox=[edge, 2, 3, 4]) for edge in ("left", math.nan, math.inf, [1])),
+    *({"category_id": 1, "bbox": [1, 2, 3, 4], **ids} for ids in ({"id": 9}, {"image_id": 1})),
 ]
 
 
 def test_a_wrong_box_is_left_out(tmp_path: Path) -> None:
     for folder, wrong in in_folders(tmp_path, A_WRONG_BOX_IS_LEFT_OUT):
         with_instances(folder, instance(7, 1), wrong)
-        assert sentences(folder) == (
-            [],
-            [
-                '1 entry of "annotations" in annotations/instances_train.json left out: 2; each needs an "id", an '
-                '"image_id", a "bbox" of four numbers and a listed category.'
-            ],
-        )
+        problems, warnings = sentences(folder)
+        assert problems == [] and warnings == [
+            '1 entry of "annotations" in annotations/instances_train.json left out: 2; each needs an "id", an '
+            '"image_id", a "bbox" of four numbers and a listed category.'
+        ]
         assert len(read_dataset(folder).records[0].boxes or ()) == 1
 
 
@@ -205,13 +187,8 @@ def test_groundings_stand_beside_their_captions(tmp_path: Path) -> None:
 
 
 A_WRONG_GROUNDING_IS_LEFT_OUT = [
-    {"first": 0, "end": 4, "boxes": [7]},
-    {"first": 1, "end": 1, "boxes": [7]},
-    {"first": -1, "end": 1, "boxes": [7]},
-    {"first": 0, "end": 1, "boxes": [8]},
-    {"first": 0, "end": 1},
-    {"first": "0", "end": 1, "boxes": [7]},
-    {"first": 0, "end": 1, "boxes": 7},
+    *({"first": first, "end": end, "boxes": [7]} for first, end in ((0, 4), (1, 1), (-1, 1), ("0", 1))),
+    *({"first": 0, "end": 1, **boxes} for boxes in ({"boxes": [8]}, {}, {"boxes": 7})),
     "cat",
 ]
 

@@ -12,12 +12,8 @@ KNOWN_FORMATS = f" Known formats are {'; '.join(f'{name}: {reader.EXAMPLE}' for 
 
 
 EXAMPLE_FILES = [
-    ("karpathy", "dataset_mine.json"),
-    ("coco", "annotations/captions_train.json"),
-    ("flickr", "Flickr8k.token.txt"),
-    ("table", "captions.csv"),
-    ("jsonl", "captions.jsonl"),
-    ("text_files", "dog.txt"),
+    *(("karpathy", "dataset_mine.json"), ("coco", "annotations/captions_train.json"), ("table", "captions.csv")),
+    *(("flickr", "Flickr8k.token.txt"), ("jsonl", "captions.jsonl"), ("text_files", "dog.txt")),
 ]
 
 

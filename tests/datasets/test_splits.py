@@ -45,10 +45,7 @@ def test_the_draw_is_the_same_everywhere_and_for_ever() -> None:
     drawn = draw_splits(f"{number}.jpg" for number in range(100))
     some = {split: [name for name in sorted(drawn) if drawn[name] == split][:4] for split in ("val", "test")}
     # int.from_bytes(blake2b(name, digest_size=6, key=b"showtell splits").digest(), "big") / 2**48: from 0.8, from 0.9
-    assert some == {
-        "val": ["17.jpg", "18.jpg", "23.jpg", "39.jpg"],
-        "test": ["15.jpg", "33.jpg", "43.jpg", "52.jpg"],
-    }
+    assert some == {"val": ["17.jpg", "18.jpg", "23.jpg", "39.jpg"], "test": ["15.jpg", "33.jpg", "43.jpg", "52.jpg"]}
 
 
 def test_shares_are_about_those_asked_for_and_images_stay_when_others_come() -> None:

@@ -98,16 +98,9 @@ def every_caption(
 
 
 def plain_beam(
-    decoder: TableDecoder,
-    image: int,
-    max_length: int,
-    num_beams: int,
-    *,
-    rules: Rules,
-    penalty: LengthPenalty,
-    groups: int = 1,
-    diversity: float = 0.0,
-) -> list[list[Hypothesis]]:
+    decoder: TableDecoder, image: int, max_length: int, num_beams: int, *, rules: Rules, penalty: LengthPenalty,
+    groups: int = 1, diversity: float = 0.0,
+) -> list[list[Hypothesis]]:  # fmt: skip
     """The pool of each group, the best first. No search ends before its time."""
     width = num_beams // groups
     live: list[list[tuple[list[int], float]]] = [[([], 0.0)] for _ in range(groups)]

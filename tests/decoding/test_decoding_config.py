@@ -12,20 +12,12 @@ REFUSED = {
     "num_return_sequences=3 asks for more captions than num_beams=2 finds; raise num_beams, or use search=sample": {
         "num_beams": 2, "num_return_sequences": 3,
     },
-    "num_beams=5 has no effect with search=greedy; use search=beam": {"num_beams": 5, "search": "greedy"},
-    "num_beams=5 has no effect with search=sample; use search=beam": {"num_beams": 5, "search": "sample"},
     "min_length=9 is above max_length=5; lower one or raise the other": {"min_length": 9, "max_length": 5},
     "length_penalty=1.0 has no effect with length_normalisation=none; use average or wu": {
         "num_beams": 2, "length_penalty": 1.0, "length_normalisation": "none",
     },
     "temperature=0.5 has no effect with search=greedy; use search=sample": {"temperature": 0.5},
     "top_k=5 has no effect with search=beam; use search=sample": {"num_beams": 2, "top_k": 5},
-    "length_penalty=1.0 has no effect with search=sample; use search=beam or search=diverse-beam": {
-        "search": "sample", "length_penalty": 1.0,
-    },
-    "num_beam_groups=2 has no effect with search=beam; use search=diverse-beam": {
-        "search": "beam", "num_beams": 4, "num_beam_groups": 2,
-    },
     "force_words=car has no effect with search=diverse-beam; use search=beam": {
         "num_beams": 4, "num_beam_groups": 2, "force_words": ["car"],
     },

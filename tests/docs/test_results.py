@@ -13,13 +13,7 @@ def test_every_interval_on_a_page_stands_in_a_table_of_a_benchmark():
     interval = re.compile(r"([+-]\d\.\d{3}) \[([+-]\d\.\d{3}), ([+-]\d\.\d{3})\]")
     known = {tuple(map(float, found)) for found in interval.findall(tables)}
     known |= {(-value, -high, -low) for value, low, high in known}  # of the other order of the two
-    for page in (
-        "results",
-        "show_attend_tell",
-        "neural_image_captioning",
-        "bottom_up_top_down",
-        "stack_captioning",
-        "hacap",
-    ):
+    papers = ("show_attend_tell", "neural_image_captioning", "bottom_up_top_down", "stack_captioning", "hacap")
+    for page in ("results", *papers):
         shown = interval.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
         assert len(shown) >= 8 and {tuple(map(float, one)) for one in shown} <= known, page

@@ -120,18 +120,6 @@ def test_what_is_no_image_costs_only_itself(captioner, photos, tmp_path):
         captioner.explain(given)
 
 
-def test_json_is_plain_and_complete(captioner, photos):
-    explanation = captioner.explain(photos[0])
-    content = json.loads(json.dumps(explanation.to_json()))
-    assert list(content) == ["image", "size", "references", "models"]
-    (model,) = content["models"]
-    assert (model["model"], model["grid"]) == ("sat", [12, 12])
-    (caption,) = model["captions"]
-    words = explanation.models[0].caption.words
-    assert [word["word"] for word in caption["words"]] == [word.word for word in words]
-    assert [len(row) for row in caption["attention"]] == [144] * len(words)
-
-
 def test_the_drop_without_a_cell_is_that_of_a_teacher_forced_pass_without_it(captioner, photos):
     """One cell of one photo, hidden by hand: its vector becomes the mean of the others."""
     by = captioner.explain(photos[:2], occlusion="mean")[1].models[0]

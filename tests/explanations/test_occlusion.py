@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 from torch import Tensor
 
 from showtell.captioners import Captioner, occlusion
-from showtell.captioners.occlusion import (
-    OCCLUSION_METHODS,
-    fill_rectangle,
-    occlude,
-)
+from showtell.captioners.occlusion import OCCLUSION_METHODS, fill_rectangle, occlude
 from showtell.decoding import StageView, teacher_forced
-from showtell.errors import UsageError
 from showtell.types import EncodedBatch, Features, PreparedBatch
 from tests.toys import random_captioner
 
@@ -93,15 +86,6 @@ def test_it_works_without_attention_and_at_a_stage() -> None:
         occlude(made, encoded_batch(made), WORDS, decoder=StageView(made.decoder, 0)),
         occlude(made, encoded_batch(made), WORDS),
     )
-
-
-def test_what_cannot_be_hidden_is_refused() -> None:
-    made = captioner()
-    batch = encoded_batch(made)
-    with pytest.raises(UsageError, match='has no occlusion method "pixel"; did you mean "pixels"'):
-        occlude(made, batch, WORDS, "pixel")
-    with pytest.raises(UsageError, match="Occlusion by pixels fills parts of the photo and encodes it again"):
-        occlude(made, dataclasses.replace(batch, photos=None), WORDS, "pixels")
 
 
 def test_painting_covers_exactly_the_pixels_whose_centres_are_inside() -> None:

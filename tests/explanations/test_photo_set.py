@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 from PIL import Image
 
 from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation
-from showtell.errors import DataError, ImageError
 from showtell.explanations.explanation import Explanation
 from showtell.explanations.photo_set import PhotoSet, PhotoToExplain, choose_photos
 from showtell.grounding.judging import judge
@@ -70,11 +68,3 @@ def test_a_limited_dataset_still_knows_all_references(tiny_scenes):
     assert {photo.path for photo in some.photos} <= {photo.path for photo in everything.photos}
     assert some.references == everything.references
     assert all(photo.facts.scene is not None and photo.facts.objects is None for photo in some.photos)
-
-
-def test_what_cannot_be_used_is_a_sentence(tmp_path, tiny_scenes):
-    with pytest.raises(DataError, match='has no split "tst"'):
-        choose_photos([str(tiny_scenes)], "tst")
-    with pytest.raises(ImageError, match="holds no image"):
-        (tmp_path / "empty").mkdir()
-        choose_photos([str(tmp_path / "empty")], "test")

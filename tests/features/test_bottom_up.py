@@ -14,16 +14,13 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from showtell.captioners import EncoderDecoderCaptioner
-from showtell.decoding import DecodingConfig
 from showtell.features.bottom_up import BottomUp
 from showtell.features.bottom_up_detector import caffe_anchors
 from showtell.images.loading import stack_photos
-from showtell.models.sat import SatConfig, SatDecoder
-from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, PreparedBatch
 from tests.features.lively_bottom_up import noise
 from tests.features.resnet_by_hand import stage, stem
+from tests.toys import random_captioner
 
 # The anchors of lib/rpn/generate_anchors.py for these scales: a ratio (height over width) after the other.
 ANCHORS = [
@@ -255,14 +252,8 @@ def test_a_photo_without_a_proposal_is_one_region(encoder):
 def test_an_explanation_has_what_regions_are_called(encoder):
     photo = Image.fromarray(noise(60, 90, 1).permute(1, 2, 0).numpy())
     regions = encoder(stack_photos([encoder.prepare(photo)])).regions
-    vocabulary = Vocabulary.build([["a", "red", "car"]] * 5)
-    settings = SatConfig(embedding_size=8, hidden_size=8, attention_size=8)
-    captioner = EncoderDecoderCaptioner(
-        encoder=encoder,
-        decoder=SatDecoder(settings, feature_size=2048, vocabulary_size=len(vocabulary)).eval(),
-        vocabulary=vocabulary,
-        decoding=DecodingConfig(num_beams=1, max_length=3),
-    )
+    sizes = {"embedding_size": 8, "hidden_size": 8, "attention_size": 8}
+    captioner = random_captioner(encoder, {"name": "sat", **sizes}, ["a", "red", "car"], max_length=3)
     names = captioner.explain(photo).models[0].labels
     for label, attribute, name in zip(regions.labels[0], regions.attributes[0], names, strict=True):
         category = encoder.categories[label] if label >= 0 else ""

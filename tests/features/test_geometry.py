@@ -47,11 +47,6 @@ def rectangles(encoder: GridEncoder, window: tuple[float, ...], cells: int) -> T
     return encoder.rectangles(features, torch.tensor([window]))[0]
 
 
-def test_cells_are_listed_row_by_row():
-    cells = rectangles(Patches(preprocessing(64), 32), (10, 20, 30, 60), 4)
-    assert cells.tolist() == [[10, 20, 20, 40], [20, 20, 30, 40], [10, 40, 20, 60], [20, 40, 30, 60]]
-
-
 @given(
     width=st.integers(1, 5000), height=st.integers(1, 5000), side=st.integers(1, 9), patch=st.integers(8, 32),
     resize=st.sampled_from(["squash", "crop"]), share=st.floats(0.1, 1.0),
@@ -65,9 +60,6 @@ def test_cells_tile_the_window(width, height, side, patch, resize, share):
     assert torch.equal(cells[1:, :, 1], cells[:-1, :, 3])
     corners = [*cells[0, 0, :2].tolist(), *cells[-1, -1, 2:].tolist()]
     assert corners == pytest.approx(window, rel=1e-6, abs=1e-4)
-    wide, high = (cells[0, :, 2] - cells[0, :, 0]).double(), (cells[:, 0, 3] - cells[:, 0, 1]).double()
-    assert float(wide.sum()) == pytest.approx(window[2] - window[0], rel=1e-6, abs=5e-4)  # float32 at 4,097
-    assert float(high.sum()) == pytest.approx(window[3] - window[1], rel=1e-6, abs=5e-4)
 
 
 @settings(max_examples=150, deadline=None)

@@ -15,14 +15,7 @@ from hypothesis import strategies as st
 
 from showtell.errors import DataError
 from showtell.features import build_encoder, encoder_config
-from showtell.features.store import (
-    METADATA,
-    FeatureStore,
-    ImageFeatures,
-    StoreInfo,
-    StoreWriter,
-    collate_features,
-)
+from showtell.features.store import METADATA, FeatureStore, ImageFeatures, StoreInfo, StoreWriter, collate_features
 from tests.toys import room_for
 
 INFO = StoreInfo(encoder={"name": "eye"}, fingerprint="0123456789ab", dtype="fp16", feature_size=3)

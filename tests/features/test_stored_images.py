@@ -38,15 +38,13 @@ def test_without_arguments_all_images_are_meant(tmp_path: Path) -> None:
 
 
 def test_photos_are_matched_by_one_kind_of_name(tmp_path: Path, folder: Path) -> None:
-    for number, (name, kind) in enumerate(
-        (
-            ("{}", "number at the end of the file name"),
-            ("COCO_val2014_{:012}", "file name without suffix"),
-            ("val2014/COCO_val2014_{:012}.jpg", "file name"),
-        )
+    for name, kind in (
+        ("{}", "number at the end of the file name"),
+        ("COCO_val2014_{:012}", "file name without suffix"),
+        ("val2014/COCO_val2014_{:012}.jpg", "file name"),
     ):
         ids = [name.format(one) for one in (9, 10, 42)]
-        store = store_of(tmp_path / str(number), *ids)
+        store = store_of(tmp_path / kind, *ids)
         chosen = choose_images(store, [str(folder)])
         assert [image.image_id for image in chosen.images] == ids
         assert [image.path for image in chosen.images] == sorted(folder.iterdir())

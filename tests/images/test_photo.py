@@ -50,15 +50,9 @@ def squares(size: int, **more: object) -> Preprocessing:
 
 # numpy's own words for what a camera meant: orientation n is stored so that this restores it
 UPRIGHT = {
-    1: lambda a: a,
-    2: np.fliplr,
-    3: lambda a: np.rot90(a, 2),
-    4: np.flipud,
-    5: lambda a: a.transpose(1, 0, 2),
-    6: lambda a: np.rot90(a, -1),
-    7: lambda a: np.rot90(a, 2).transpose(1, 0, 2),
-    8: np.rot90,
-}
+    1: lambda a: a, 2: np.fliplr, 3: lambda a: np.rot90(a, 2), 4: np.flipud, 5: lambda a: a.transpose(1, 0, 2),
+    6: lambda a: np.rot90(a, -1), 7: lambda a: np.rot90(a, 2).transpose(1, 0, 2), 8: np.rot90,
+}  # fmt: skip
 
 
 def test_exif_orientation_is_applied() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from showtell.models import spread
+from showtell.decoding import teacher_forced
 from showtell.models.att2in import Att2InConfig, Att2InDecoder
 from showtell.types import Features
 from tests.models import plain
@@ -23,12 +23,7 @@ def test_three_steps_are_the_equations_written_out(settings):
     present = [3, 2]
     is_region = torch.tensor([[True, True, True], [True, True, False]])
     words = torch.tensor([[[1, 5, 4], [1, 7, 7]], [[1, 4, 6], [1, 8, 5]]])
-    state = spread(decoder.start(Features(vectors, is_region)), 2)
-    steps = []
-    for time in range(3):
-        output, state = decoder.step(words[..., time], state)
-        steps.append((output.attention, decoder.readout(output)))
-
+    forced = teacher_forced(decoder, Features(vectors, is_region), words)
     w = {name: value.detach() for name, value in decoder.state_dict().items()}
     for image in range(2):
         regions = vectors[image, : present[image]]
@@ -37,7 +32,7 @@ def test_three_steps_are_the_equations_written_out(settings):
             regions = projected.clamp(min=0)
         for row in range(2):
             h, c = torch.zeros(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
-            for time, (attention, logits) in enumerate(steps):
+            for time in range(3):
                 alpha = plain.attention(decoder.attention, regions, h)
                 attended = sum(a * region for a, region in zip(alpha, regions, strict=True))
                 x = w["embedding.weight"][words[image, row, time]]
@@ -49,6 +44,7 @@ def test_three_steps_are_the_equations_written_out(settings):
                 first, second = (gates[12:] + context).chunk(2)
                 c = i * torch.maximum(first, second) + f * c
                 h = o * c.tanh()
-                torch.testing.assert_close(attention[image, row, : present[image]], alpha)
-                assert attention[image, row, present[image] :].sum() == 0
-                torch.testing.assert_close(logits[image, row], w["output.weight"] @ h + w["output.bias"])
+                attention = forced.outputs.attention[image, row, time]
+                torch.testing.assert_close(attention[: present[image]], alpha)
+                assert attention[present[image] :].sum() == 0
+                torch.testing.assert_close(forced.logits[image, row, time], w["output.weight"] @ h + w["output.bias"])

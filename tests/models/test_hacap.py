@@ -20,17 +20,12 @@ SIZES = {
     "discriminator_layers": 2, "horizon": 3, "dropout": 0.0,
 }  # fmt: skip
 KINDS = {
-    "as it comes": {},
-    "goals as they are": {"normalise_goals": False},
-    "image": {"discriminator_image": "mean"},
-    "attended image": {"discriminator_image": "attended"},
-    "no highway": {"highway": False, "layers": 2},
-    "worker": {"goals": False},
-    "no manager": {"manager": False},
+    "as it comes": {}, "goals as they are": {"normalise_goals": False}, "image": {"discriminator_image": "mean"},
+    "attended image": {"discriminator_image": "attended"}, "no highway": {"highway": False, "layers": 2},
+    "worker": {"goals": False}, "no manager": {"manager": False}, "attention gradient": {"attention_gradient": True},
     "leaked as it is": {"manager": False, "normalise_goals": False, "discriminator_image": "attended"},
     "projected features": {"project_features": 3, "discriminator_image": "mean"},
-    "attention gradient": {"attention_gradient": True},
-}
+}  # fmt: skip
 everyone = pytest.mark.parametrize("kind", KINDS)
 
 

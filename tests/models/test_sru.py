@@ -8,9 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.autograd import gradcheck
 
-from showtell.models.sru import Sru, SruLayer, scan
+from showtell.models.sru import Sru, SruLayer
 
 
 def test_a_step_is_the_formula_of_the_paper():
@@ -40,16 +39,6 @@ def test_all_steps_at_once_are_the_steps_one_by_one(steps, layers, highway, seed
         hidden, cells = sru.step(products[:, :, step], cells)
         singly.append(hidden)
     torch.testing.assert_close(sru(products), torch.stack(singly, 2))
-
-
-def test_a_scan_by_hand():
-    """Factors 0.5, terms 1, 2, 3, from 0: 1, 2.5, 4.25."""
-    assert scan(torch.full((3, 1), 0.5), torch.tensor([[1.0], [2.0], [3.0]])).flatten().tolist() == [1.0, 2.5, 4.25]
-
-
-def test_gradients_of_a_scan_are_right():
-    torch.manual_seed(0)
-    assert gradcheck(scan, tuple(torch.rand(6, 2, dtype=torch.float64, requires_grad=True) for _ in range(2)))
 
 
 def test_matrices_begin_orthogonal():

@@ -13,14 +13,8 @@ from showtell import counter_rng
 from showtell.decoding import teacher_forced
 from showtell.decoding.continuation import continuations
 from showtell.decoding.sampling import inverse_cdf
-from showtell.models.transformer import (
-    MultiHeadAttention,
-    Residual,
-    TransformerConfig,
-    TransformerDecoder,
-    UnbiasedLayerNorm,
-    sinusoids,
-)
+from showtell.models import transformer as parts
+from showtell.models.transformer import TransformerConfig, TransformerDecoder, sinusoids
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 from tests.toys import random_decoder
@@ -55,11 +49,11 @@ def captions(images: int = 3, rows: int = 2, steps: int = 7) -> Tensor:
 # ---- the equations
 
 
-def torchs_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
+def torchs_attention(ours: parts.MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
     """Give torch's layer our weights."""
-    parts = (ours.query, ours.key, ours.value)
-    theirs.in_proj_weight.data = torch.cat([part.weight for part in parts])
-    theirs.in_proj_bias.data = torch.cat([part.bias for part in parts])
+    three = (ours.query, ours.key, ours.value)
+    theirs.in_proj_weight.data = torch.cat([part.weight for part in three])
+    theirs.in_proj_bias.data = torch.cat([part.bias for part in three])
     theirs.out_proj.load_state_dict(ours.output.state_dict())
 
 
@@ -79,7 +73,7 @@ def torchs_logits(decoder: TransformerDecoder, features: Features, words: Tensor
             torchs_attention(own.attention, layer.multihead_attn)
         layer.linear1.load_state_dict(own.feed_forward.inner.state_dict())
         layer.linear2.load_state_dict(own.feed_forward.outer.state_dict())
-        residuals = [module for module in own.children() if isinstance(module, Residual)]
+        residuals = [module for module in own.children() if isinstance(module, parts.Residual)]
         for number, residual in enumerate(residuals, 1):
             getattr(layer, f"norm{number}").load_state_dict(residual.norm.state_dict())
         layers.append(layer.eval())
@@ -114,7 +108,7 @@ def test_positions_by_hand():
 
 def test_the_unbiased_norm_by_hand():
     """Of 1, 2, 6: mean 3, squared distances 4, 1, 9, so a deviation of sqrt(14 / 2)."""
-    norm = UnbiasedLayerNorm(3).double()
+    norm = parts.UnbiasedLayerNorm(3).double()
     nn.init.constant_(norm.weight, 2.0)
     nn.init.constant_(norm.bias, 0.5)
     expected = [0.5 + 2 * distance / (7**0.5 + 1e-6) for distance in (-2, -1, 3)]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from showtell.models import spread
+from showtell.decoding import teacher_forced
 from showtell.models.updown import UpDownConfig, UpDownDecoder
 from showtell.types import Features
 from tests.models import plain
@@ -42,13 +42,8 @@ def test_two_steps_are_the_equations_written_out(activation, squash, weight_norm
     present = [3, 2]  # regions of each image; the rest is padding
     words = torch.tensor([[[1, 5], [1, 7]], [[1, 4], [1, 8]]])
     is_region = torch.tensor([[True, True, True], [True, True, False]])
-    state = spread(decoder.start(Features(vectors, is_region)), 2)
-    steps = []
-    for time in range(2):
-        output, state = decoder.step(words[..., time], state)
-        labels = decoder.score_labels(output) if weight_norm else None
-        steps.append((output.attention, decoder.readout(output), labels))
-
+    forced = teacher_forced(decoder, Features(vectors, is_region), words)
+    labels = decoder.score_labels(forced.outputs) if weight_norm else None
     of_features, of_query, score, weight = (
         rows_of(layer) for layer in (*(getattr(decoder.attention, name) for name in PARTS), decoder.output)
     )
@@ -62,9 +57,10 @@ def test_two_steps_are_the_equations_written_out(activation, squash, weight_norm
                 inner = regions @ of_features.T + of_query @ h1
                 alpha = (squash(inner) @ score[0]).softmax(0)  # eq. 3, 4
                 h2, c2 = plain.lstm(decoder.language_lstm, torch.cat([alpha @ regions, h1]), h2, c2)  # eq. 5
-                torch.testing.assert_close(steps[time][0][image, row, : present[image]], alpha, atol=1e-6, rtol=1e-5)
+                attention = forced.outputs.attention[image, row, time, : present[image]]
+                torch.testing.assert_close(attention, alpha, atol=1e-6, rtol=1e-5)
                 expected = weight @ h2 + decoder.output.bias
-                torch.testing.assert_close(steps[time][1][image, row], expected, atol=1e-6, rtol=1e-5)
+                torch.testing.assert_close(forced.logits[image, row, time], expected, atol=1e-6, rtol=1e-5)
                 if weight_norm:
                     expected = rows_of(decoder.labels) @ h1 + decoder.labels.bias
-                    torch.testing.assert_close(steps[time][2][image, row], expected, atol=1e-6, rtol=1e-5)
+                    torch.testing.assert_close(labels[image, row, time], expected, atol=1e-6, rtol=1e-5)

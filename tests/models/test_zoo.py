@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load, save
 
 from showtell import counter_rng
-from showtell.decoding import beam, greedy, teacher_forced
+from showtell.decoding import teacher_forced
 from showtell.decoding.policy import policy_logprobs, rollouts
 from showtell.models import MODELS, Capability, Decoder, DecoderConfig, spread, take_rows
 from showtell.objectives import OBJECTIVES, build_objective
@@ -225,13 +225,6 @@ def test_rows_can_be_taken_in_any_order(name):
     before, _ = decoder.step(following, state)
     taken = decoder.readout(before).gather(1, parents.unsqueeze(-1).expand(-1, -1, VOCABULARY))
     torch.testing.assert_close(decoder.readout(after), taken)
-
-
-@everyone
-def test_a_beam_of_one_is_greedy(name):
-    decoder = make(name).eval()
-    one, other = beam(decoder, features(), 8, 1), greedy(decoder, features(), 8)
-    assert torch.equal(one.words, other.words)
 
 
 @everyone

@@ -13,18 +13,8 @@ from torch.nn import functional as F
 from showtell import counter_rng
 from showtell.decoding import teacher_forced
 from showtell.models.hacap import HacapConfig, HacapDecoder
-from showtell.objectives.adversarial import (
-    Adversarial,
-    AdversarialConfig,
-    AdversarialPretraining,
-    AdversarialPretrainingConfig,
-    goal_health,
-    horizon_cosines,
-    intrinsic_rewards,
-    mean_of_other_rows,
-    rank_rewards,
-    verdicts,
-)
+from showtell.objectives import adversarial as ours
+from showtell.objectives.adversarial import horizon_cosines, intrinsic_rewards, mean_of_other_rows, rank_rewards
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features
 from tests.toys import random_decoder
@@ -55,15 +45,15 @@ def batch() -> Batch:
     return Batch(("a", "b"), None, WORDS, IS_CAPTION)
 
 
-def adversarial(longest: int = 3, **settings: Any) -> Adversarial:
-    made = Adversarial(AdversarialConfig.model_validate(settings), feature_size=2, vocabulary_size=VOCABULARY)
+def adversarial(longest: int = 3, **settings: Any) -> ours.Adversarial:
+    made = ours.Adversarial(ours.AdversarialConfig.model_validate(settings), feature_size=2, vocabulary_size=VOCABULARY)
     made.prepare({}, longest)
     return made
 
 
-def pretraining(longest: int = 3, **settings: Any) -> AdversarialPretraining:
-    config = AdversarialPretrainingConfig.model_validate(settings)
-    made = AdversarialPretraining(config, feature_size=2, vocabulary_size=VOCABULARY)
+def pretraining(longest: int = 3, **settings: Any) -> ours.AdversarialPretraining:
+    config = ours.AdversarialPretrainingConfig.model_validate(settings)
+    made = ours.AdversarialPretraining(config, feature_size=2, vocabulary_size=VOCABULARY)
     made.prepare({}, longest)
     return made
 
@@ -119,13 +109,13 @@ def test_the_discriminator_learns_what_is_real(image):
     total, parts = loss._discriminate(batch(), features(), decoder, sampled)
     images = decoder.discriminator.encode_image(features().vectors, features().is_region)
     assert (images is None) == (image == "none")
-    real = torch.sigmoid(verdicts(decoder.discriminator, WORDS, images))[IS_CAPTION]
-    fake = torch.sigmoid(verdicts(decoder.discriminator, sampled, images)).flatten()
+    real = torch.sigmoid(ours.verdicts(decoder.discriminator, WORDS, images))[IS_CAPTION]
+    fake = torch.sigmoid(ours.verdicts(decoder.discriminator, sampled, images)).flatten()
     expected = -real.log().sum() / 3 - (1 - fake).log().sum() / 2
     assert parts["real_known"] == pytest.approx(float((real > 0.5).float().mean()))
     assert parts["sampled_known"] == pytest.approx(float((fake < 0.5).float().mean()))
     if image != "none":
-        moved = torch.sigmoid(verdicts(decoder.discriminator, WORDS.flip(0), images))[IS_CAPTION.flip(0)]
+        moved = torch.sigmoid(ours.verdicts(decoder.discriminator, WORDS.flip(0), images))[IS_CAPTION.flip(0)]
         expected = expected + (1 - fake).log().sum() / 4 - (1 - moved).log().sum() / 6  # half the weight each
     assert float(total.detach()) == pytest.approx(float(expected.detach()), abs=1e-5)
     assert ("mismatched_known" in parts) == (image != "none")
@@ -171,7 +161,7 @@ def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_t
 
     def judge(image: int, caption: list[int]) -> float:
         whole = torch.tensor([[[BEGIN, *caption]]])
-        return float(torch.sigmoid(verdicts(decoder.discriminator, whole, images[image])))
+        return float(torch.sigmoid(ours.verdicts(decoder.discriminator, whole, images[image])))
 
     def expectation(image: int, prefix: list[int]) -> float:
         if prefix[-1] == END:
@@ -267,8 +257,8 @@ def test_in_eval_mode_the_terms_are_those_of_cross_entropy():
 def test_goals_that_are_all_alike_have_no_spread():
     is_word = torch.ones(1, 1, 3, dtype=torch.bool)
     same = torch.tensor([3.0, 4.0]).expand(1, 1, 3, 2)
-    health = goal_health(same, is_word)
+    health = ours.goal_health(same, is_word)
     assert (float(health["goal_norm"]), float(health["goal_spread"])) == pytest.approx((5.0, 0.0), abs=1e-6)
     opposite = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]]).view(1, 1, 3, 2)
-    health = goal_health(opposite, torch.tensor([[[True, True, False]]]))
+    health = ours.goal_health(opposite, torch.tensor([[[True, True, False]]]))
     assert float(health["goal_spread"]) == pytest.approx(1.0, abs=1e-6)

@@ -17,17 +17,8 @@ from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
 from tests.decoding.test_policy import every_caption, fed, sight
 from tests.decoding.test_stages import Several
-from tests.objectives.test_self_critical import (
-    LENGTH,
-    REFERENCES,
-    batch,
-    captions_of_plain_beam,
-    gradient,
-    gradient_of_scores,
-    mean_and_error,
-    names,
-    rewards_of_all,
-)
+from tests.objectives import test_self_critical as self_critical
+from tests.objectives.test_self_critical import LENGTH, REFERENCES, batch, gradient, mean_and_error, names
 from tests.toys import random_decoder, table_decoder
 
 
@@ -61,7 +52,7 @@ def test_the_gradient_of_the_scores_by_hand(sampling, baseline, first, second):
     """
     made = [table_decoder(images=1, steps=3, size=6, seed=seed) for seed in (8, 9, 10)]
     decoder, features = Several([table for table, _ in made]), made[0][1]
-    samples = [captions_of_plain_beam(table, 1, 3) for table, _ in made]
+    samples = [self_critical.captions_of_plain_beam(table, 1, 3) for table, _ in made]
     if sampling == "multinomial":
         with counter_rng.use(counter_rng.CounterRNG(0, 0, names(1))), torch.no_grad():
             samples = [rollouts(StageView(decoder, stage), features, LENGTH, 3).samples for stage in range(3)]
@@ -80,7 +71,7 @@ def test_the_gradient_of_the_scores_by_hand(sampling, baseline, first, second):
     for stage in (1, 2):
         own, before = rewards[stage, :3], rewards[stage - 1, :3]
         advantage = first * (own - torch.tensor(held_against[stage])) + second * (own - before)
-        expected = gradient_of_scores(tables[stage].detach(), samples[stage], advantage.unsqueeze(0))
+        expected = self_critical.gradient_of_scores(tables[stage].detach(), samples[stage], advantage.unsqueeze(0))
         torch.testing.assert_close(gradients[stage], expected)
     assert float(terms.total.detach()) == pytest.approx(-(0.6 + 0.1 + 0.8) / 3 - (1.0 + 0.7 + 0.0) / 3)
     parts = {name: float(value) for name, value in terms.parts.items()}
@@ -122,7 +113,7 @@ def expected_reward(decoder: StackDecoder, loss: SelfCritical, stage: int) -> Te
     """E r(ws_i), summed over all captions."""
     at, every = StageView(decoder, stage), every_caption(LENGTH)
     logprob = policy_logprobs(at, fed(at, sight(), every), every).sum(-1)
-    return (logprob.exp() * rewards_of_all(loss)).sum()
+    return (logprob.exp() * self_critical.rewards_of_all(loss)).sum()
 
 
 def estimates(loss: SelfCritical, decoder: StackDecoder, images: int, steps: int) -> list[Tensor]:

@@ -10,15 +10,9 @@ from showtell import counter_rng
 from showtell.decoding import scheduled, teacher_forced
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.models.updown import UpDownConfig, UpDownDecoder
+from showtell.objectives import cross_entropy
 from showtell.objectives.compatibility import contradictions
-from showtell.objectives.cross_entropy import (
-    CrossEntropy,
-    CrossEntropyConfig,
-    ScheduledSamplingConfig,
-    agreement,
-    multi_label_margin,
-    word_presence,
-)
+from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig, ScheduledSamplingConfig, agreement
 from showtell.types import Batch, Features
 
 
@@ -63,7 +57,7 @@ def test_multi_label_margin_by_hand():
     targets = torch.tensor([[[4, 5, 4, 2, 0], [0, 0, 0, 0, 0]]])  # one caption, and a row of padding
     highest = [0.0, 0.1, 0.2, 0.4, 1.0, 0.3, 0.6]
     expected = sum(max(0, 1 - highest[y] + highest[w]) for y in (4, 5, 4) for w in (0, 1, 2, 3, 6)) / 7
-    assert float(multi_label_margin(scores, targets)) == pytest.approx(expected, rel=1e-6)
+    assert float(cross_entropy.multi_label_margin(scores, targets)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_label_loss_is_a_mean_over_captions_beside_that_over_words():
@@ -108,7 +102,7 @@ def test_word_presence_by_hand():
     present, absent = math.log(math.exp(1) + math.exp(2)), math.log(math.exp(-1) + math.exp(0.5))
     expected = math.log(1 + math.exp(-present)) + 0.5 * math.log(1 + math.exp(absent))
     weights = torch.tensor([1.0, 1, 1, 1, 1, 0.5])
-    loss = word_presence(scores, torch.ones(1, 2, dtype=torch.bool), targets, weights)
+    loss = cross_entropy.word_presence(scores, torch.ones(1, 2, dtype=torch.bool), targets, weights)
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 

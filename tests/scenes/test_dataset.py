@@ -160,18 +160,12 @@ def test_a_complete_folder_is_left_as_it_is_and_an_incomplete_one_is_drawn_again
     assert digests(tmp_path) == before
 
 
-def started(folder: Path, images: int, seed: int = 0) -> subprocess.Popen[str]:
-    """`showtell data scenes` as a process of its own."""
-    command = [sys.executable, "-m", "showtell", "data", "scenes", str(folder)]
-    options = ["--images", str(images), "--seed", str(seed)]
-    return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core draws in its own process")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_a_signal_ends_the_workers_too_and_the_same_command_finishes(number: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "drawn"
-    with started(folder, 500) as process:
+    command = [sys.executable, "-m", "showtell", "data", "scenes", str(folder), "--images", "500"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         limit = time.monotonic() + 60
         while not any((folder / "images").glob("*.png")) and time.monotonic() < limit:
             time.sleep(0.02)

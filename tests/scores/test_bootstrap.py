@@ -7,7 +7,7 @@ import pytest
 
 import showtell
 from showtell.errors import DataError
-from showtell.scores import ScoreReport, compare, intervals
+from showtell.scores import compare, intervals
 from showtell.scores.bootstrap import compare_all, drawn_counts, holm
 
 
@@ -63,15 +63,6 @@ def test_systems_on_different_images_are_not_compared() -> None:
         compare(one, two_references)
 
 
-RIGHT, WRONG = "a b c d", "e f g h"
-
-
-def coin_report(share: float, images: int, seed: int) -> ScoreReport:
-    """ROUGE-L of captions that are right with some probability: 1 or 0 for each image."""
-    hits = np.random.default_rng(seed).random(images) < share
-    return showtell.score([RIGHT if hit else WRONG for hit in hits], [[RIGHT]] * images, ["rouge_l"])
-
-
 def test_holm_by_hand() -> None:
     assert holm([0.04, 0.01, 0.03, 0.5]) == pytest.approx([0.09, 0.04, 0.09, 0.5])  # 4, 3, 2 and 1 times, never falling
     assert holm([0.9, 0.8]) == [1.0, 1.0]
@@ -79,9 +70,10 @@ def test_holm_by_hand() -> None:
 
 
 def test_every_pair_is_compared_and_corrected() -> None:
-    reports = {
-        name: coin_report(share, 200, seed) for seed, (name, share) in enumerate([("a", 0.9), ("b", 0.85), ("c", 0.2)])
-    }
+    reports = {}
+    for seed, (name, share) in enumerate([("a", 0.9), ("b", 0.85), ("c", 0.2)]):  # of right captions, 1 each
+        captions = ["a b c d" if hit else "e f g h" for hit in np.random.default_rng(seed).random(200) < share]
+        reports[name] = showtell.score(captions, [["a b c d"]] * 200, ["rouge_l"])
     comparisons = {(one.first, one.second): one for one in compare_all(reports, samples=999)}
     assert list(comparisons) == [("a", "b"), ("a", "c"), ("b", "c")]
     values = {name: report.scores["rouge_l"] or 0 for name, report in reports.items()}

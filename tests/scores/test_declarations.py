@@ -8,25 +8,11 @@ import numpy as np
 import pytest
 
 import showtell
+from showtell import scores
 from showtell.datasets import open_dataset
 from showtell.errors import RecipeError
 from showtell.objectives.self_critical import RewardConfig
-from showtell.scores import (
-    SCORES,
-    Corpus,
-    DocumentFrequency,
-    ImageFacts,
-    Score,
-    ScoreNumber,
-    available_metrics,
-    explained_numbers,
-    image_facts,
-    metric_of,
-    numbers,
-    reward_numbers,
-    selection_metrics,
-    validation_numbers,
-)  # fmt: skip
+from showtell.scores import SCORES, Corpus, DocumentFrequency, ImageFacts, Score, ScoreNumber, available_metrics
 from showtell.scores.base import Floats
 from showtell.training import make_recipe
 
@@ -54,15 +40,16 @@ def brevity(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_the_numbers_are_used_for() -> None:
-    assert selection_metrics() == ("bleu_4", "meteor", "cider")
-    assert validation_numbers("cider") == ("bleu_4", "cider")
-    assert validation_numbers("meteor") == ("bleu_4", "cider", "meteor")
+    assert scores.selection_metrics() == ("bleu_4", "meteor", "cider")
+    assert scores.validation_numbers("cider") == ("bleu_4", "cider")
+    assert scores.validation_numbers("meteor") == ("bleu_4", "cider", "meteor")
     learned = ("clip_score", "ref_clip_score", "pac_s", "ref_pac_s", "bert_score_f1")
-    assert explained_numbers() == ("truth", "truth_whole", "cider", "meteor", "rouge_l", "bleu_4", *learned)
-    assert set(reward_numbers()) == {"cider", "bleu_1", "bleu_2", "bleu_3", "bleu_4"}
-    assert RewardConfig().weights == {"cider": 1.0} and set(reward_numbers()) <= RewardConfig.model_fields.keys()
-    assert {name for name, one in numbers().items() if one.lower_is_better} >= {"chair_i", "chair_s", "chair_i_16"}
-    assert [metric_of(number) for number in ("bleu_1", "spider", "truth_whole")] == ["bleu", "spice", "truth"]
+    assert scores.explained_numbers() == ("truth", "truth_whole", "cider", "meteor", "rouge_l", "bleu_4", *learned)
+    assert set(scores.reward_numbers()) == {"cider", "bleu_1", "bleu_2", "bleu_3", "bleu_4"}
+    assert RewardConfig().weights == {"cider": 1.0} and set(scores.reward_numbers()) <= RewardConfig.model_fields.keys()
+    lower = {name for name, one in scores.numbers().items() if one.lower_is_better}
+    assert lower >= {"chair_i", "chair_s", "chair_i_16"}
+    assert [scores.metric_of(number) for number in ("bleu_1", "spider", "truth_whole")] == ["bleu", "spice", "truth"]
 
 
 def test_metrics_run_where_their_needs_are_met() -> None:
@@ -83,13 +70,13 @@ def test_a_new_score_is_a_metric_of_everything_it_declares(brevity: None, tiny_s
     dataset = open_dataset(tiny_scenes)
     records = dataset.split("val")
     texts = {record.image_id: "a b c d e" if index else "a b c d e f" for index, record in enumerate(records)}
-    report = showtell.score(texts, image_facts(dataset, records), metrics=["brevity"])
+    report = showtell.score(texts, scores.image_facts(dataset, records), metrics=["brevity"])
     assert report.scores == {"brevity": (len(records) - 1) / len(records)}
     assert report.per_image[records[0].image_id] == {"brevity": 0.0}
     assert "brevity" not in showtell.score(["a"], [["a"]]).scores  # without the images that it needs
-    assert "brevity" in showtell.score(texts, image_facts(dataset, records)).scores
-    assert explained_numbers()[0] == "brevity"
-    assert selection_metrics()[-1] == "brevity"
+    assert "brevity" in showtell.score(texts, scores.image_facts(dataset, records)).scores
+    assert scores.explained_numbers()[0] == "brevity"
+    assert scores.selection_metrics()[-1] == "brevity"
 
 
 def test_a_number_that_cannot_select_is_refused(tiny_recipe: dict) -> None:

@@ -18,15 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import showtell
-from learned_scores_parity import (
-    BERT_SETTINGS,
-    CAPTIONS,
-    CLIP_SEED,
-    IDS,
-    PAC_SEED,
-    REFERENCES,
-    write_bert,
-)
+from learned_scores_parity import BERT_SETTINGS, CAPTIONS, CLIP_SEED, IDS, PAC_SEED, REFERENCES, write_bert
 from showtell.errors import CheckpointError, UsageError
 from showtell.scores import ImageFacts, ScoreModels, compare, intervals
 from tests.cli.test_caption import run

@@ -85,14 +85,7 @@ class FakeCaptioner(Captioner):
             raise RuntimeError("the model fell over")
         return list(photos)
 
-    def caption_encoded(
-        self,
-        photos: list[bytes],
-        settings: DecodingConfig,
-        *,
-        image_ids: Sequence[str] | None = None,
-        attention: bool = False,
-    ) -> list[list[Caption]]:
+    def caption_encoded(self, photos: list[bytes], settings: DecodingConfig, **_: Any) -> list[list[Caption]]:
         logprobs = [float("nan") if photo.startswith(b"nan") else -1.0 for photo in photos]
         pairs = zip(photos, logprobs, strict=True)
         return [[Caption(f"{photo!r} {settings.num_beams}", one, True, (Word("a", -1.0),))] for photo, one in pairs]
@@ -104,14 +97,7 @@ class FakeCaptioner(Captioner):
         return [[TextLogprobs(f"{photo!r} {text}", (), -1.0) for text in of_photo] for photo, of_photo in pairs]
 
     def explain_encoded(
-        self,
-        photos: list[bytes],
-        settings: DecodingConfig,
-        *,
-        image_ids: Sequence[str] | None = None,
-        occlusion: str | None = None,
+        self, photos: list[bytes], settings: DecodingConfig, *, occlusion: str | None = None, **_: Any
     ) -> list[ModelExplanation]:
-        return [
-            ModelExplanation(f"{photo!r} {occlusion}", (ExplainedCaption("a", (), -1.0, True, 0.5),), None)
-            for photo in photos
-        ]
+        captions = (ExplainedCaption("a", (), -1.0, True, 0.5),)
+        return [ModelExplanation(f"{photo!r} {occlusion}", captions, None) for photo in photos]

@@ -16,13 +16,10 @@ from tests.serving.test_routes import detail
 ROWS = "/v1/corrections"
 
 
-def open_client(folder) -> TestClient:
-    return TestClient(create_app(FakeEngine(), ServeSettings(corrections=folder, max_body=100_000)), base_url=LOCAL)
-
-
 @pytest.fixture
 def client(tmp_path):
-    with open_client(tmp_path / "kept") as client:
+    settings = ServeSettings(corrections=tmp_path / "kept", max_body=100_000)
+    with TestClient(create_app(FakeEngine(), settings), base_url=LOCAL) as client:
         yield client
 
 

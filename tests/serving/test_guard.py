@@ -40,23 +40,16 @@ def test_a_name_that_was_made_to_resolve_here_is_refused():
 
 def test_only_our_own_page_and_programs_may_post():
     own = [
-        {},
-        {"Origin": "http://127.0.0.1:7860"},
+        {}, {"Origin": "http://127.0.0.1:7860"}, {"Sec-Fetch-Site": "none"},
         {"Sec-Fetch-Site": "same-origin", "Origin": "https://captions.example"},  # behind a proxy that changes Host
-        {"Sec-Fetch-Site": "none"},
-        {"Host": "localhost", "Origin": "http://localhost"},
-        {"Host": "localhost:443", "Origin": "https://localhost"},
+        {"Host": "localhost", "Origin": "http://localhost"}, {"Host": "localhost:443", "Origin": "https://localhost"},
+    ]  # fmt: skip
+    origins = [
+        *("https://evil.example", "null", "http://127.0.0.1:7861", "http://127.0.0.1", "file://127.0.0.1:7860"),
+        "http://127.0.0.1:7860.evil.example",
     ]
-    foreign = [
-        {"Origin": "https://evil.example"},
-        {"Origin": "null"},
-        {"Origin": "http://127.0.0.1:7861"},
-        {"Origin": "http://127.0.0.1"},
-        {"Origin": "file://127.0.0.1:7860"},
-        {"Origin": "http://127.0.0.1:7860.evil.example"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:7860"},
-    ]
+    foreign = [{"Origin": origin} for origin in origins]
+    foreign += [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:7860"}]
     with client_of() as client:
         assert [caption(client, **headers).status_code for headers in own] == [200] * len(own)
         for headers in foreign:

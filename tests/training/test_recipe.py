@@ -36,18 +36,12 @@ def refused(change: dict[str, object]) -> str:
 MISTAKES: list[tuple[dict[str, object], str]] = [
     ({"training.learning_rat": 1}, 'training.learning_rat: no such key; did you mean "learning_rate"? Known: '),
     ({"training.epochs": 0}, "training.epochs: input should be greater than or equal to 1, got 0"),
-    (
-        {"training.schedule": "stairs"},
-        "input should be 'constant', 'linear', 'cosine', 'inverse_sqrt' or 'step', got",
-    ),
+    ({"training.schedule": "stairs"}, "input should be 'constant', 'linear', 'cosine', 'inverse_sqrt' or 'step', got"),
     ({"training.optimizer": {"nam": "adam"}}, 'training.optimizer.nam: no such key; did you mean "name"?'),
     ({"model.name": "sad"}, 'model.name: there is no model "sad"; did you mean "sat"? Known: att2in, hacap, nic, sat,'),
     ({"model.hidden": 4}, 'model.hidden: no such key; did you mean "hidden_size"?'),
     ({"decoding.no_repeat_words": "maybe"}, "should be a valid boolean, unable to interpret input, got 'maybe'"),
-    (
-        {"model.name": "updown", "model.fine_stages": 2},
-        "of stack; leave it out, or change model.name. Keys of updown:",
-    ),
+    ({"model.name": "updown", "model.fine_stages": 2}, "of stack; leave it out, or change model.name. Keys of updown:"),
     ({"encoder.detector": "x"}, "encoder.detector: no key of small_cnn, but of faster_rcnn; leave it out, or change "),
     ({"encoder.name": "vgg19x"}, 'encoder.name: There is no encoder "vgg19x"; did you mean "vgg19"?'),
     ({"trainning": {}}, 'trainning: no such section; did you mean "training"?'),
@@ -65,29 +59,20 @@ def test_each_mistake_has_its_sentence():
 
 CONTRADICTIONS: list[tuple[dict[str, object], str]] = [
     ({"objective.name": "self_critical"}, "needs training.start_from: a reward teaches only a model that says somethi"),
-    (
-        {"objective.name": "self_critical", "training.start_from": "a", "data.validation_split": None},
-        "data.validation_split=null contradict each other: the reward watchdog goes by validations; name a split",
-    ),
+    ({"objective.name": "self_critical", "training.start_from": "a", "data.validation_split": None},
+     "data.validation_split=null contradict each other: the reward watchdog goes by validations; name a split"),
     ({"decoding.stage": 1}, "decoding.stage=1 and model.name=sat contradict each other: the model has one stage, 0;"),
     ({"model.name": "stack", "decoding.stage": 3}, "the model has stages 0 to 2; leave out decoding.stage for the"),
-    (
-        {"model.attention": "hard"},
-        "model.attention=hard and objective.name=cross_entropy contradict each other: sampled regions get no "
-        "gradient from it; set objective.name=hard_attention, or model.attention=soft",
-    ),
+    ({"model.attention": "hard"},
+     "model.attention=hard and objective.name=cross_entropy contradict each other: sampled regions get no "
+     "gradient from it; set objective.name=hard_attention, or model.attention=soft"),
     ({"data.features": "store"}, "and encoder.trained=True contradict each other: features on disk do not change"),
-    (
-        {"encoder.trained": False, "encoder.start_epoch": 1},
-        "=false contradict each other: leave out one of them",
-    ),
+    ({"encoder.trained": False, "encoder.start_epoch": 1}, "=false contradict each other: leave out one of them"),
     ({"encoder.start_epoch": 2}, "is not reached in training.epochs=2, which count from 0: set it lower, or "),
     ({"training.patience": 3, "data.validation_split": None}, "validation, and data.validation_split=null has none"),
-    (
-        {"objective.scheduled_sampling": {"max_probabilty": 0.2}},
-        'objective.scheduled_sampling.max_probabilty: no such key; did you mean "max_probability"?',
-    ),
-]
+    ({"objective.scheduled_sampling": {"max_probabilty": 0.2}},
+     'objective.scheduled_sampling.max_probabilty: no such key; did you mean "max_probability"?'),
+]  # fmt: skip
 
 
 def test_sections_that_contradict_each_other_are_named_together():

@@ -59,10 +59,7 @@ def test_features_of_another_encoder_are_refused_by_name(stored_recipe, tmp_path
     train(stored_recipe, tmp_path / "run", quiet=True)
     encoder, data = stored_recipe["encoder"], stored_recipe["data"]
     for changed, message in (
-        (
-            {"encoder": encoder | {"widths": [8, 16, 8]}},
-            r"of small_cnn .*, not of small_cnn: widths \[8, 16, 16\] ",
-        ),
+        ({"encoder": encoder | {"widths": [8, 16, 8]}}, r"of small_cnn .*, not of small_cnn: widths \[8, 16, 16\] "),
         ({"training": stored_recipe["training"] | {"seed": 7}}, "the settings are the same and the weights are not"),
     ):
         is_seed = "training" in changed  # otherwise the dataset is not looked at
