@@ -38,16 +38,8 @@ class Ingredient:
         if self.name in BASES:
             return BASES[self.name]
         base = BASES[self.base]
-        return Row(
-            self.name,
-            self.says,
-            self.recipe or base.recipe,
-            base.view,
-            base.start,
-            (*base.changes, *self.changes),
-            tried_by=base.trial,
-            rate=base.rate,
-        )
+        recipe, changes = self.recipe or base.recipe, (*base.changes, *self.changes)
+        return Row(self.name, self.says, recipe, base.view, base.start, changes, tried_by=base.trial, rate=base.rate)
 
 
 PENALTY = "Xu et al. 2015, §4.2.1: with it the model looks at every part of the image; a higher BLEU, richer captions"

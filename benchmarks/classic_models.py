@@ -36,15 +36,9 @@ ROWS = (
     Row("transformer_sc", "transformer, then self-critical", "transformer_self_critical", start="transformer"),
 )  # fmt: skip
 PAIRS = (
-    ("nic_fc", "nic_lstm"),
-    ("att2in_luo", "att2in"),
-    ("updown_luo", "updown"),
-    ("att2in", "nic_fc"),
-    ("nic_fc_sc", "nic_fc"),
-    ("att2in_sc", "att2in"),
-    ("transformer_sc", "transformer"),
-    ("transformer", "updown"),
-)
+    ("nic_fc", "nic_lstm"), ("att2in_luo", "att2in"), ("updown_luo", "updown"), ("att2in", "nic_fc"),
+    ("nic_fc_sc", "nic_fc"), ("att2in_sc", "att2in"), ("transformer_sc", "transformer"), ("transformer", "updown"),
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -313,9 +313,7 @@ def _caption_maps(
 
 
 def encode_records(
-    captioner: EncoderDecoderCaptioner,
-    records: Sequence[CaptionRecord],
-    store: FeatureStore | None = None,
+    captioner: EncoderDecoderCaptioner, records: Sequence[CaptionRecord], store: FeatureStore | None = None
 ) -> Iterator[tuple[list[CaptionRecord], EncodedBatch]]:
     """The photos of the records, or their features in a store, batch by batch, encoded."""
 

@@ -170,10 +170,7 @@ def self_critical_rows(name: str, repeats: int) -> list[dict[str, Any]]:
     ours, theirs, rewarding = seconds(repeats, step, step_of(decoder, plain_loss), reward)
     kind = f"{name}_self_critical"
     share = {"name": f"{kind}_reward", "value": 100 * rewarding / ours, "unit": "%", "against": "its step"}
-    return [
-        compared(kind, IMAGES, "images/s", [ours, theirs], "the plain step"),
-        share | {"ratio": rewarding / ours},
-    ]
+    return [compared(kind, IMAGES, "images/s", [ours, theirs], "the plain step"), share | {"ratio": rewarding / ours}]
 
 
 STEPS = {"cross_entropy": rows_of, "self_critical": self_critical_rows}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PhotoToCaption = PhotoSource | StoredImage  # a photo, or an image whose features are in a store
 Texts = str | Caption | Sequence[str | Caption]  # about one photo
-Names = Sequence[str] | None  # of photos, that samples depend on; None: on the pixels
+Names = Sequence[str] | None  # of photos: what their samples depend on; None: their pixels
 SourceT = TypeVar("SourceT", bound=PhotoToCaption)
 AnswerT = TypeVar("AnswerT")
 

@@ -69,7 +69,7 @@ def convert(
 
 
 def read_foreign(path: Path) -> Iterator[tuple[str, ImageFeatures]]:
-    """Image ids and features of another tool; a DataError if no layout fits, or names file and image with damage."""
+    """Image ids and features of another tool; a DataError that names file and image if no layout fits or one is bad."""
     if path.is_file() and path.suffix.lower() not in (".npy", ".npz", ".h5", ".hdf5"):
         return _from_tsv(path)
     files = sorted(path.iterdir()) if path.is_dir() else []

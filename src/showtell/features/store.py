@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import lmdb
 import numpy as np
@@ -245,15 +245,20 @@ class FeatureStore:
     def __reduce__(self) -> tuple[type[FeatureStore], tuple[Path]]:
         return FeatureStore, (self.path,)
 
+    @contextmanager
+    def _transaction(self) -> Iterator[lmdb.Transaction]:
+        with _damage(self.path), self._environment.begin(buffers=True) as transaction:
+            yield transaction
+
     def _get(self, key: bytes | None) -> memoryview | None:
         """The bytes of an entry, in place: without locks and writers they stay when the transaction ends."""
         if key is None:
             return None
-        with _damage(self.path), self._environment.begin(buffers=True) as transaction:
-            return transaction.get(key)
+        with self._transaction() as transaction:
+            return cast("memoryview | None", transaction.get(key))
 
     def __len__(self) -> int:
-        with _damage(self.path), self._environment.begin(buffers=True) as transaction:
+        with self._transaction() as transaction:
             return int(transaction.stat()["entries"]) - 1
 
     def __contains__(self, image_id: str) -> bool:
@@ -261,7 +266,7 @@ class FeatureStore:
 
     def ids(self) -> list[str]:
         """The images that it has, in the order of their bytes."""
-        with _damage(self.path), self._environment.begin(buffers=True) as transaction:
+        with self._transaction() as transaction:
             keys = [bytes(key) for key in transaction.cursor().iternext(values=False)]
         return [key.decode("utf-8", "surrogateescape") for key in keys if key != METADATA]
 

@@ -29,7 +29,7 @@ _FIRST_BLOCK = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "c
 
 
 def package_file(backbone: str) -> Path:
-    """The file of weights in a backbone's package; a RecipeError if none has it, a WeightsError if it is not here."""
+    """The file of weights in a backbone's package; a RecipeError if none has it, a WeightsError if not installed."""
     package = PACKAGES.get(backbone)
     if package is None:
         known = nearest(backbone, PACKAGES)

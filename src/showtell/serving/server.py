@@ -6,8 +6,9 @@ import asyncio
 import math
 import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from urllib.parse import quote
 
@@ -54,11 +55,23 @@ class Server(uvicorn.Server):
             for task in self.server_state.tasks:  # where nobody wants to wait for them
                 task.cancel()
 
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Shut down on signals until the block ends."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Shut down after the running requests; a second SIGINT does not wait for them."""
         self.interrupted = self.interrupted or sig == signal.SIGINT
         super().handle_exit(sig, frame)
-        self._captured_signals.clear()  # which uvicorn would raise again in the end
 
 
 def listen(settings: ServeSettings) -> socket.socket:

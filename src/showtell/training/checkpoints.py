@@ -58,7 +58,7 @@ class RunCheckpoints:
         write_folder(self.folder.best, best.save_pretrained)
 
     def restore(self) -> Progress:
-        """Restore the state of `last/`; returns progress. A CheckpointError if damaged, a DataError of other data."""
+        """Restore the state in `last/`; a CheckpointError if it is damaged, a DataError if it began with other data."""
         folder = self.folder.last / "training"
         extra, numbers = load_state(folder, self.optimizer)
         if numbers.get("data") != self.data_fingerprint:
