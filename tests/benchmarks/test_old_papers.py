@@ -114,7 +114,9 @@ def test_one_command_makes_the_tables_and_again_does_only_what_is_missing(tmp_pa
     written = {path: path.stat().st_mtime_ns for path in results}
     results[0].unlink()  # as if this run had been interrupted after its last epoch
     main(command)
-    assert capsys.readouterr().out == printed
+    lines = zip(printed.splitlines(), capsys.readouterr().out.splitlines(), strict=True)
+    (once, again), *others = [(once, again) for once, again in lines if once != again]
+    assert (again, others) == (re.sub(r"[^|]+\|$", " – |", once), [])  # what a resumed run took is not known
     assert {path for path in results if path.stat().st_mtime_ns != written[path]} == {results[0]}
 
     assert main([*command, "--images", "60"]) == 2
