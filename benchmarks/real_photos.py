@@ -11,7 +11,8 @@
 
 What came out of each run, and its captions of the test photos, is kept beside this file in `real_photos/`, so that
 another machine continues where this one stopped: a run whose results are there is not run again, unless a row that
-starts from it needs its weights. `--summary-only` makes the tables from them, and needs the captions of Flickr8k alone.
+starts from it needs its weights; `--kept FOLDER` begins anew with another folder. `start.json` has the captions of a
+start that was trained again. `--summary-only` makes the tables from them, and needs the captions of Flickr8k alone.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ import torch
 from torch.nn import functional
 
 REFERENCE = "sat_soft"
+KEPT = Path(__file__).with_suffix("")
 PLAIN_ATTENTION = ("model.gate=false", "model.readout=hidden", "objective.doubly_stochastic=0")
 
 ROWS = (
@@ -127,11 +129,15 @@ PAIRS = (  # beside each row and its start, or soft attention
     ("nic_gru_input", "nic_gru"),
     ("sat_ensae", "nic_gru"),
     ("stack", "nic_lstm3"),
+    ("stack", "nic_lstm_state"),
+    ("nic_lstm3", "nic_lstm"),
     ("stack", "stack_independent"),
     ("stack", "updown"),
     ("hacap", "hacap_no_manager"),
     ("hacap", "hacap_worker"),
     ("hard_0_word", "sat_hard"),
+    *((f"hard_{name}", "hard_0_word") for name in ("1_word", "10_word", "0.1_caption", "1_caption", "10_caption")),
+    ("hard_sampled", "hard_0_word"),
     ("sat_soft_sc", "sat_soft_sc_fast"),
     ("transformer_small_sc_long", "transformer_small_sc"),
     ("transformer_small_sc_long", "transformer_small_sc_fast"),
@@ -165,6 +171,7 @@ class Photos(Bench):
     frozen_epochs: None = None  # the recipe's own
     reward_epochs: None = None
     photos: Path = Path("data/flickr8k")
+    kept: Path = KEPT
 
     name: ClassVar[str] = "real-photos"
     recipes: ClassVar[Path] = FOLDER / "flickr8k" / "small"
@@ -186,7 +193,7 @@ class Photos(Bench):
 
     @property
     def results(self) -> Path:
-        return Path(__file__).with_suffix("")
+        return self.kept
 
     def draw(self) -> None:
         """Photos are there."""

@@ -430,6 +430,10 @@ def summarise_runs(
             reports = [score(texts, facts[split], metrics) for texts in captions]
             kept[row.name][split] = dict(zip(seeds_done, reports, strict=True))
             scores[split] = spreads(reports)
+            own = {seed: folder / "start.json" for seed, folder in zip(seeds_done, folders, strict=True)}
+            if all(file.exists() for file in own.values()):  # its start was trained again
+                again = {seed: score(read_json(file), facts[split], metrics) for seed, file in own.items()}
+                kept.setdefault(f"{row.name}, {row.start}", {})[split] = again
             for number in range(len(list(folders[0].glob(f"{split}.stage*.json")))):
                 texts = [read_json(folder / f"{split}.stage{number}.json") for folder in folders]
                 stages.setdefault(split, []).append(spreads([score(one, facts[split], metrics) for one in texts]))
@@ -455,7 +459,7 @@ def summarise_runs(
     for line in lines:
         name = line["name"]
         line["pairs"] = {
-            second: _compare(kept[name], kept[second], starts[name] == second)
+            second: _compare(kept[name], kept.get(f"{name}, {second}", kept[second]), is_start=starts[name] == second)
             for first, second in pairs
             if first == name and second in kept
         }

@@ -12,9 +12,12 @@ import pytest
 import yaml
 
 from showtell.captioners import Captioner
+from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.evaluation import evaluate
+from showtell.features.extraction import fill_store
+from showtell.features.store import FeatureStore
 from showtell.recipes import published_for
 from showtell.reports.curves import chart
 from showtell.reports.run import Paper, Run, read_run, score_run
@@ -187,6 +190,21 @@ def test_the_page_in_a_browser(run_folder: Path, tmp_path: Path, browser: Chromi
     assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
     assert [address for address in browser.requests if not address.startswith("data:")] == [out.as_uri()]
     assert not browser.complaints
+
+
+def test_features_of_a_split_that_training_did_not_need_are_extracted(
+    run_folder: Path, tiny_checkpoint: Path, tiny_scenes: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    captioner, dataset = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint), open_dataset(tiny_scenes)
+    fill_store(tmp_path / "store", captioner.encoder, dataset.split("val"))
+    folder = shutil.copytree(run_folder, tmp_path / "run")
+    read = recipe(data=str(tiny_scenes))
+    read["data"]["features"] = str(tmp_path / "store")
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(read))
+    out = tmp_path / "page.html"
+    assert run(capsys, "report", folder, "--out", out, "--split", "test", "--photos", 1)[0] == 0
+    assert not FeatureStore(tmp_path / "store").missing([record.image_id for record in dataset.split("test")])
+    assert "<h2>Scores</h2>" in out.read_text()
 
 
 def test_without_scores_and_photos_nothing_but_the_folder_is_read(

@@ -40,9 +40,11 @@ def report(
 ) -> None:
     """Write a page about a run: curves, scores, captions, warnings."""
     from showtell.captioners import Captioner
+    from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
     from showtell.datasets import open_dataset
     from showtell.errors import DataError
     from showtell.explanations.photo_set import choose_photos
+    from showtell.features.extraction import fill_store
     from showtell.features.store import FeatureStore
     from showtell.files import refuse_overwriting
     from showtell.grounding.judging import explain_and_judge
@@ -78,10 +80,16 @@ def report(
     else:
         captioner = Captioner.from_pretrained(record.checkpoint)
         dataset = open_dataset(path, with_photos=store is None).limited(limit)
+        records = dataset.split(chosen)
+        if store is not None and features is None and isinstance(captioner, EncoderDecoderCaptioner):
+            where, store = store.path, None  # training extracted its own splits alone; a writer opens the file anew
+            with counting("extracting features", len(records)) as progress:
+                fill_store(where, captioner.encoder, records, progress=progress)
+            store = FeatureStore(where)
         if score:
             row = published_for(recipe["training"].get("recipe") or "")
             paper = None if row is None else Paper(row, load_recipe(row.recipe).model_dump(mode="json"), recipe)
-            with counting("captioning", len(dataset.split(chosen))) as progress:
+            with counting("captioning", len(records)) as progress:
                 card = score_run(
                     captioner, dataset, chosen, score_models=models, store=store, progress=progress, paper=paper
                 )

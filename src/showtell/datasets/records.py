@@ -86,7 +86,8 @@ class CaptionDataset:
             raise DataError(f"{self.root} has no captions to use: {summarise(self.problems, 1)}")
         unchecked = self.splits.get(UNCHECKED, 0)
         if not unchecked:
-            raise DataError(f'{self.root} has no split "{name}": {nearest(name, self.splits)}.')
+            why = f" What was left out says: showtell data check {self.root}" if self.warnings else ""
+            raise DataError(f'{self.root} has no split "{name}": {nearest(name, self.splits)}.{why}')
         remedies = {
             "corrections": check_on_page(self.root),
             "xmp": "correct descriptions in the sidecars; those that a person edited are trained on",

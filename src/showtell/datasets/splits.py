@@ -139,17 +139,17 @@ def _read_lists(
 ) -> dict[int, str]:
     known = _by_name(images)
     splits: dict[int, str] = {}
-    unknown: list[str] = []
     several: dict[str, None] = {}
     for split, file in lists:
+        unknown: list[str] = []
         for name in filter(None, map(str.strip, read_text(file, "a list").splitlines())):
             index = next((known[alias] for alias in _aliases(name) if known.get(alias) is not None), None)
             if index is None:
                 unknown.append(name)
             elif splits.setdefault(index, split) != split:
                 several[name] = None
+        issues.warning(unknown, "image|images", f"in {issues.display(file)} without a caption in {shown}")
     files = " and ".join(issues.display(file) for _, file in lists)
-    issues.warning(unknown, "image|images", f"in {files} without a caption in {shown}")
     keep = "what is scored must not have been trained on, so keep each in one list"
     issues.problem(several, "image is|images are", f"in more than one of {files}", keep)
     left_out = [names[0] for index, names in enumerate(images) if index not in splits]

@@ -48,10 +48,13 @@ class EncoderConfig(Config):
         changed = self.model_dump(mode="json", exclude={"name", *_NO_PART_OF_FEATURES}, exclude_defaults=True)
         nested = {key: value for key, value in changed.items() if isinstance(value, list | dict)}
         weights = getattr(self, "weights", "pretrained")
+        source = Path(weights).stem
+        is_file = source != weights
         parts = [
             Path(dataset).name,
             self.name,  # type: ignore[attr-defined]
-            *([] if weights == "pretrained" else [Path(weights).stem]),
+            *([] if weights == "pretrained" else [source]),
+            *([hashlib.sha256(weights.encode()).hexdigest()[:8]] if is_file else []),
             *(f"{key}{value}" for key, value in changed.items() if key not in nested),
             *([hashlib.sha256(json.dumps(nested).encode()).hexdigest()[:8]] if nested else []),
         ]

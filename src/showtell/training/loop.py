@@ -152,6 +152,8 @@ class Trainer:
         data = self.recipe.data
         with_photos = not isinstance(self.recipe.encoder, PrecomputedConfig)
         dataset = open_dataset_of(data, with_photos=with_photos).limited(data.limit, data.max_captions)
+        for sentence in dataset.warnings:
+            self.console.say(f"warning: {sentence}")
         self.training_records = split_of(dataset, data.train_split)
         self.validation_records = split_of(dataset, data.validation_split) if data.validation_split else ()
         self.facts = image_facts(dataset, self.validation_records)
