@@ -39,6 +39,7 @@ from torch.nn import functional
 
 REFERENCE = "sat_soft"
 KEPT = Path(__file__).with_suffix("")
+HARD = ("0_word", "0.1_caption", "1_word", "1_caption", "10_word", "10_caption")  # lambda_r, and what a reward is for
 PLAIN_ATTENTION = ("model.gate=false", "model.readout=hidden", "objective.doubly_stochastic=0")
 
 ROWS = (
@@ -77,9 +78,7 @@ ROWS = (
             f"hard_{weight}_{unit}", f"hard attention, lambda_r {weight}, reward per {unit}", "sat_hard",
             changes=(f"objective.reinforce={weight}", f"objective.per_word={str(unit == 'word').lower()}"),
         )
-        for weight in ("0", "0.1", "1", "10")
-        for unit in (("word", "caption") if weight != "0" else ("word",))
-        if (weight, unit) != ("0.1", "word")
+        for weight, unit in (name.split("_") for name in HARD)
     ),
     Row("hard_sampled", "hard attention, always a sample", "sat_hard", changes=("model.expectation_probability=0",)),
     # rewards
@@ -136,7 +135,7 @@ PAIRS = (  # beside each row and its start, or soft attention
     ("hacap", "hacap_no_manager"),
     ("hacap", "hacap_worker"),
     ("hard_0_word", "sat_hard"),
-    *((f"hard_{name}", "hard_0_word") for name in ("1_word", "10_word", "0.1_caption", "1_caption", "10_caption")),
+    *((f"hard_{name}", "hard_0_word") for name in HARD[1:]),
     ("hard_sampled", "hard_0_word"),
     ("sat_soft_sc", "sat_soft_sc_fast"),
     ("transformer_small_sc_long", "transformer_small_sc"),

@@ -14,7 +14,7 @@ the tables. On scenes:
  4. Every row is trained with each seed, and captions the two test splits by beam. Rows with a frozen encoder have the
     same epochs, captions and batch size. A decoder with stages captions them at every stage.
  5. Rows that start from another row (self-critical training, coarse-to-fine, and as a control more cross-entropy) start
-    from its best weights, seed by seed. Their learning rate is the best of `REWARD_RATES`, tried as in 3 from seed 0;
+    from its best weights, seed by seed. Their learning rate is the best of `reward_rates`, tried as in 3 from seed 0;
     it falls to zero.
  6. The captions are scored, and the tables written between the markers of the document.
 
@@ -74,7 +74,6 @@ import yaml
 SPLITS = ("test", "test_compositional")
 METRICS = ("bleu", "meteor", "rouge_l", "cider", "truth")
 RATES = (0.003, 0.009, 0.027)
-REWARD_RATES = (0.0003, 0.001, 0.003)  # of rows that start from another
 FACTOR = 3  # between rates
 MAX_RATES = 6  # of one model
 TRIAL_SEED = 100  # none of those that are reported
@@ -134,8 +133,7 @@ class Bench:
     splits: ClassVar[tuple[str, ...]] = SPLITS
     metrics: ClassVar[tuple[str, ...]] = METRICS
     rates: ClassVar[tuple[float, ...]] = RATES
-    reward_rates: ClassVar[tuple[float, ...]] = REWARD_RATES
-    factor: ClassVar[float] = FACTOR
+    reward_rates: ClassVar[tuple[float, ...]] = (0.0003, 0.001, 0.003)  # of rows that start from another
     encoder_row: ClassVar[Row | None] = ENCODER_ROW  # whose encoder all others have
     has_boxes: ClassVar[bool] = True  # so that pointing can be measured
 
@@ -156,10 +154,6 @@ class Bench:
     def trial_path(self, row: Row, rate: float) -> Path:
         """Of a short run that tries a learning rate."""
         return Path("trials", row.trial, str(rate))
-
-    def rates_of(self, row: Row) -> tuple[float, ...]:
-        """The learning rates that are tried first."""
-        return self.rates if row.start is None else self.reward_rates
 
     def draw(self) -> None:
         """Make the dataset."""
@@ -369,12 +363,12 @@ def _fill_stores(bench: Bench, rows: Iterable[Row]) -> None:
 def missing_rates(bench: Bench, row: Row) -> list[float]:
     """The learning rates still to try: those that every row tries, then beyond the edge while the best is there."""
     tried = tried_rates(bench, row)
-    if first := [rate for rate in bench.rates_of(row) if rate not in tried]:
+    if first := [rate for rate in (bench.reward_rates if row.start else bench.rates) if rate not in tried]:
         return first
     best = best_rate(bench, row)
     if best is None or len(tried) >= MAX_RATES:
         return []
-    beyond = {max(tried): best * bench.factor, min(tried): best / bench.factor}
+    beyond = {max(tried): best * FACTOR, min(tried): best / FACTOR}
     return [float(f"{beyond[best]:.3g}")] if best in beyond else []
 
 
