@@ -202,9 +202,10 @@ def test_features_of_a_split_that_training_did_not_need_are_extracted(
     read["data"]["features"] = str(tmp_path / "store")
     (folder / "recipe.yaml").write_text(yaml.safe_dump(read))
     out = tmp_path / "page.html"
-    assert run(capsys, "report", folder, "--out", out, "--split", "test", "--photos", 1)[0] == 0
-    assert not FeatureStore(tmp_path / "store").missing([record.image_id for record in dataset.split("test")])
-    assert "<h2>Scores</h2>" in out.read_text()
+    assert run(capsys, "report", folder, "--out", out, "--split", "test", "--limit", 2, "--photos", 3)[0] == 0
+    assert "<h2>Scores</h2>" in out.read_text() and out.read_text().count("<article") == 3
+    every = [record.image_id for record in dataset.split("test")]
+    assert len(FeatureStore(tmp_path / "store").missing(every)) == len(every) - 3
 
 
 def test_without_scores_and_photos_nothing_but_the_folder_is_read(

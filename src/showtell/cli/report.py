@@ -79,17 +79,18 @@ def report(
         )
     else:
         captioner = Captioner.from_pretrained(record.checkpoint)
-        dataset = open_dataset(path, with_photos=store is None).limited(limit)
-        records = dataset.split(chosen)
+        whole = open_dataset(path, with_photos=store is None)
+        dataset = whole.limited(limit)
         if store is not None and features is None and isinstance(captioner, EncoderDecoderCaptioner):
             where, store = store.path, None  # training extracted its own splits alone; a writer opens the file anew
-            with counting("extracting features", len(records)) as progress:
-                fill_store(where, captioner.encoder, records, progress=progress)
+            needed = whole.limited(limit and max(limit, photos)).split(chosen)
+            with counting("extracting features", len(needed)) as progress:
+                fill_store(where, captioner.encoder, needed, progress=progress)
             store = FeatureStore(where)
         if score:
             row = published_for(recipe["training"].get("recipe") or "")
             paper = None if row is None else Paper(row, load_recipe(row.recipe).model_dump(mode="json"), recipe)
-            with counting("captioning", len(records)) as progress:
+            with counting("captioning", len(dataset.split(chosen))) as progress:
                 card = score_run(
                     captioner, dataset, chosen, score_models=models, store=store, progress=progress, paper=paper
                 )
