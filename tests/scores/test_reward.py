@@ -115,6 +115,20 @@ def test_a_weighted_sum_by_hand() -> None:
     assert values.dtype == torch.float64
 
 
+def test_discriminability_takes_away_what_the_closest_other_image_would_give() -> None:
+    references = {"a": [[1, 2, 3], [1, 2]], "b": [[1, 2, 4]], "c": [[5, 6, 3], [6, 3, 4]]}
+    words, is_word = batch([[[1, 2, 3], [6, 3, 4]], [[1, 2, 4], [1, 2]], [[5, 6, 3], [1, 2, 4]]])
+    plain = Reward(references, vocabulary_size=7)
+    against = {image: plain(words, is_word, [image] * 3) for image in references}  # every sample as if of this image
+    expected = [
+        own[number] - 0.5 * torch.stack([against[other][number] for other in references if other != image]).max(0)[0]
+        for number, (image, own) in enumerate(against.items())
+    ]
+    rewards = Reward(references, vocabulary_size=7, discriminability=0.5)(words, is_word, list(references))
+    torch.testing.assert_close(rewards, torch.stack(expected), rtol=0, atol=1e-12)
+    assert (rewards < plain(words, is_word, list(references))).any()
+
+
 def test_prepared_rewards_travel_to_worker_processes() -> None:
     references, samples = random_images(random.Random(0), 4, 2, 8)
     reward = Reward(references, vocabulary_size=20)

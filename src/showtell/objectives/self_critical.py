@@ -16,7 +16,12 @@ among the most likely captions, towards those with more reward than their mean.
 
     dL/dtheta = -(1/N) sum_n (r(w_n) - b) grad log p_theta(w_n),   w_1 .. w_N the beam, b = sum_n r(w_n) / N
 
-The reward is CIDEr-D against the image's captions, or a weighted sum with BLEU (`scores/reward.py`). `end` counts as a
+The reward is CIDEr-D against the image's captions, or a weighted sum with BLEU (`scores/reward.py`). `discriminability`
+rewards a caption for fitting its image better than the others of the batch, by the same scores:
+
+    r'(w, i) = r(w, i) - discriminability * max_{j != i} r(w, j)
+
+after the loss for discriminability of Luo et al. 2018, whose score is a network's for retrieval. `end` counts as a
 word in samples, references and document frequencies, and gets a gradient: otherwise captions learn to end abruptly
 (Rennie et al., §5.2).
 
@@ -108,6 +113,11 @@ class SelfCriticalConfig(ObjectiveConfig):
         description="b, the reward of the greedy caption, or the mean of the other samples or of all of them (mean).",
     )
     reward: RewardConfig = Field(RewardConfig(), description="r, a weighted sum of scores.")
+    discriminability: float = Field(
+        0.0,
+        ge=0,
+        description="Weight of what a caption would earn for another photo of the batch, at most; taken away.",
+    )
     cross_entropy: float = Field(0.0, ge=0, description="Weight of the cross-entropy of the reference captions.")
     samples_per_pass: Size | None = Field(
         None,
@@ -139,7 +149,10 @@ class SelfCritical(Objective):
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
         """Count the n-grams of the references for the reward."""
         super().prepare(captions, max_length)
-        self.reward = prepare_reward(captions, self.vocabulary_size, self.config.reward.weights)
+        config = self.config
+        self.reward = prepare_reward(
+            captions, self.vocabulary_size, config.reward.weights, discriminability=config.discriminability
+        )
 
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
         """Sample, reward, compare with the baseline; cross-entropy in eval mode."""
@@ -207,7 +220,11 @@ class SelfCritical(Objective):
 
 
 def prepare_reward(
-    captions: Mapping[str, Sequence[Sequence[int]]], vocabulary_size: int, weights: Mapping[str, float]
+    captions: Mapping[str, Sequence[Sequence[int]]],
+    vocabulary_size: int,
+    weights: Mapping[str, float],
+    *,
+    discriminability: float = 0.0,
 ) -> Reward:
     """A reward for captions that end with `end`, from each image's captions as ids, `begin` and `end` included.
 
@@ -220,4 +237,5 @@ def prepare_reward(
         for image, own in captions.items()
     }
     most = max((word for own in references.values() for caption in own for word in caption), default=0)
-    return Reward(references, vocabulary_size=max(vocabulary_size, most + 1), weights=weights)
+    size = max(vocabulary_size, most + 1)
+    return Reward(references, vocabulary_size=size, weights=weights, discriminability=discriminability)

@@ -80,6 +80,7 @@ class Reward:
         *,
         vocabulary_size: int,
         weights: Mapping[str, float] | None = None,
+        discriminability: float = 0.0,
     ) -> None:
         """Count the n-grams of the training captions.
 
@@ -87,6 +88,8 @@ class Reward:
             references: image id to the word ids of its captions, the end included if it shall count.
             vocabulary_size: ids are below this.
             weights: number of a score that can be a reward, to its weight; None is CIDEr-D alone.
+            discriminability: how much is taken away of what a sample would earn for another image of its batch, the
+                one for which that is most.
 
         Raises:
             DataError: an image has no reference, or an id is not below `vocabulary_size`.
@@ -100,6 +103,7 @@ class Reward:
             raise DataError(f"A reward needs references; {len(bare)} image(s) have none: {summarise(bare)}.")
         self.references = {image: list(map(list, captions)) for image, captions in references.items()}
         self.vocabulary_size = vocabulary_size
+        self.discriminability = discriminability
         self.document_frequency = IdFrequency.of(list(self.references.values()), vocabulary_size)
 
     def __call__(self, words: Tensor, is_word: Tensor, image_ids: Sequence[str]) -> Tensor:
@@ -118,7 +122,16 @@ class Reward:
         images, samples = words.shape[:2]
         lengths = is_word.sum(-1).flatten().tolist()
         captions = [ids[:length] for ids, length in zip(words.flatten(0, 1).tolist(), lengths, strict=True)]
-        references = [self.references[image] for image in image_ids for _ in range(samples)]
+        own = [self.references[image] for image in image_ids for _ in range(samples)]
+        total = self._sum(captions, own)
+        if self.discriminability and images > 1:
+            turns = (samples * turn for turn in range(1, images))  # each time the references of another image
+            others = np.stack([self._sum(captions, own[turn:] + own[:turn]) for turn in turns])
+            total = total - self.discriminability * others.max(0)
+        return torch.from_numpy(total.reshape(images, samples)).to(words.device)
+
+    def _sum(self, captions: Sequence[Sequence[int]], references: Sequence[Sequence[Sequence[int]]]) -> Floats:
+        """The weighted sum for each caption against its references."""
         corpus: Any = SimpleNamespace(  # what a score that can be a reward reads of a `Corpus`; a word is its id
             predicted_words=captions,
             reference_words=references,
@@ -129,5 +142,4 @@ class Reward:
         for metric in dict.fromkeys(map(metric_of, self.weights)):
             score = SCORES[metric]()
             values.update(zip(score.names, image_numbers(score, score.statistics(corpus)).T, strict=True))
-        total = sum((weight * values[name] for name, weight in self.weights.items()), np.zeros(images * samples))
-        return torch.from_numpy(total.reshape(images, samples)).to(words.device)
+        return sum((weight * values[name] for name, weight in self.weights.items()), np.zeros(len(captions)))
