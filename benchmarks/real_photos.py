@@ -83,6 +83,13 @@ ROWS = (
     Row("hard_sampled", "hard attention, always a sample", "sat_hard", changes=("model.expectation_probability=0",)),
     # rewards
     Row("nic_gru_sc", "GRU, then self-critical", "nic_gru_self_critical", start="nic_gru"),
+    *(
+        Row(
+            f"nic_gru_sc_d{weight}", f"GRU, then self-critical with discriminability {weight}", "nic_gru_self_critical",
+            start="nic_gru", changes=(f"objective.discriminability={weight}",),
+        )
+        for weight in ("0.5", "1")
+    ),
     Row("sat_soft_sc", "soft attention, then self-critical", "sat_soft_self_critical", start=REFERENCE),
     Row(
         "sat_soft_sc_fast", "soft attention, then self-critical at 0.0001", "sat_soft_self_critical",
@@ -137,6 +144,8 @@ PAIRS = (  # beside each row and its start, or soft attention
     ("hard_0_word", "sat_hard"),
     *((f"hard_{name}", "hard_0_word") for name in HARD[1:]),
     ("hard_sampled", "hard_0_word"),
+    ("nic_gru_sc_d0.5", "nic_gru_sc"),
+    ("nic_gru_sc_d1", "nic_gru_sc"),
     ("sat_soft_sc", "sat_soft_sc_fast"),
     ("transformer_small_sc_long", "transformer_small_sc"),
     ("transformer_small_sc_long", "transformer_small_sc_fast"),
