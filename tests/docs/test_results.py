@@ -15,7 +15,7 @@ def test_every_interval_on_a_page_stands_in_a_table_of_a_benchmark():
     known |= {(-value, -high, -low) for value, low, high in known}  # of the other order of the two
     hundredth = re.compile(r"([+-]?\d+\.\d) \[([+-]?\d+\.\d), ([+-]?\d+\.\d)\]")  # of photos, times 100
     known |= {tuple(round(100 * value, 1) for value in one) for one in known}
-    known |= {tuple(map(float, found)) for found in hundredth.findall(tables)}
+    known |= {tuple(map(float, one)) for one in hundredth.findall(tables)}
     papers = ("show_attend_tell", "neural_image_captioning", "bottom_up_top_down", "stack_captioning", "hacap")
     for page in ("results", *papers):
         text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")

@@ -49,12 +49,11 @@ class EncoderConfig(Config):
         nested = {key: value for key, value in changed.items() if isinstance(value, list | dict)}
         weights = getattr(self, "weights", "pretrained")
         source = Path(weights).stem
-        is_file = source != weights
         parts = [
             Path(dataset).name,
             self.name,  # type: ignore[attr-defined]
             *([] if weights == "pretrained" else [source]),
-            *([hashlib.sha256(weights.encode()).hexdigest()[:8]] if is_file else []),
+            *([hashlib.sha256(weights.encode()).hexdigest()[:8]] if source != weights else []),
             *(f"{key}{value}" for key, value in changed.items() if key not in nested),
             *([hashlib.sha256(json.dumps(nested).encode()).hexdigest()[:8]] if nested else []),
         ]

@@ -51,8 +51,7 @@ def open_store(
     if name is None:
         return None
     if accelerator.is_main_process:
-        with counting("extracting features", len(records), quiet) as progress:
-            fill_store(name, encoder, records, progress=progress)
+        fill_store(name, encoder, records, quiet=quiet)
     wait_for_hours(accelerator)
     return FeatureStore(name)
 
