@@ -84,7 +84,8 @@ def report(
         if store is not None and features is None and isinstance(captioner, EncoderDecoderCaptioner):
             where, store = store.path, None  # training extracted its own splits alone; a writer opens the file anew
             needed = whole.limited(limit and max(limit, photos)).split(chosen)
-            fill_store(where, captioner.encoder, needed, quiet=False)
+            with counting("extracting features", len(needed)) as progress:
+                fill_store(where, captioner.encoder, needed, progress=progress)
             store = FeatureStore(where)
         if score:
             row = published_for(recipe["training"].get("recipe") or "")

@@ -22,7 +22,6 @@ from showtell.features.contract import Encoder
 from showtell.features.precomputed import Precomputed
 from showtell.features.store import FeatureStore, ImageFeatures, Precision, StoreInfo, StoreWriter
 from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos
-from showtell.progress import counting
 from showtell.types import Features
 
 BATCH_SIZE = 16  # photos; more are no faster on a CPU (docs/features.md)
@@ -89,9 +88,9 @@ def fill_store(
     encoder: Encoder,
     records: Sequence[CaptionRecord],
     *,
-    quiet: bool = True,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> None:
-    """Extract the features of photos that a store lacks, with a progress bar; a store that lacks none is only read.
+    """Extract the features of photos that a store lacks; a store that lacks none is only read.
 
     Raises:
         DataError: the store is of another encoder, lacks images that cannot be extracted, or cannot be written.
@@ -116,8 +115,7 @@ def fill_store(
             f"{path} has no features of {len(missing)} of {len(records)} images: {summarise(missing)}; only the "
             "program that made the others can make them."
         )
-    with counting("extracting features", len(records), quiet) as progress:
-        unreadable = extract(encoder, records, path, dtype=dtype, progress=progress).unreadable
+    unreadable = extract(encoder, records, path, dtype=dtype, progress=progress).unreadable
     if unreadable:
         count = "A photo" if len(unreadable) == 1 else f"{len(unreadable)} photos"
         raise ImageError(f"{count} cannot be read: {summarise(unreadable)}")

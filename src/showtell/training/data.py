@@ -51,7 +51,8 @@ def open_store(
     if name is None:
         return None
     if accelerator.is_main_process:
-        fill_store(name, encoder, records, quiet=quiet)
+        with counting("extracting features", len(records), quiet) as progress:
+            fill_store(name, encoder, records, progress=progress)
     wait_for_hours(accelerator)
     return FeatureStore(name)
 
