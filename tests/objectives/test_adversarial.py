@@ -241,13 +241,14 @@ def test_pretraining_has_the_likelihood_and_the_transitions_of_real_captions():
     assert float(parts["manager"]) == pytest.approx(-float(cosines.sum().detach()) / 8, abs=1e-5)
 
 
-def test_epochs_of_imitation_come_in_between():
+def test_steps_of_imitation_come_in_between():
     loss = adversarial(interleave=2)
     is_pretraining = []
-    for epoch in range(7):
-        loss.begin_epoch(epoch)
-        is_pretraining.append(loss.is_pretraining_epoch)
-    assert is_pretraining == [False, False, True, False, False, True, False]
+    for step in range(7):
+        loss.begin_step(step, 0)
+        with counter_rng.use(counter_rng.CounterRNG(0, step, ["a", "b"])):
+            is_pretraining.append("worker" not in loss(batch(), features(), model()).parts)
+    assert is_pretraining == [True, False, False, True, False, False, True]
 
 
 def test_in_eval_mode_the_terms_are_those_of_cross_entropy():

@@ -141,7 +141,7 @@ def test_scheduled_sampling_begins_with_its_epoch_and_is_off_where_nothing_learn
     with counter_rng.use(counter_rng.CounterRNG(0, 0, batch.image_ids)):
         own = scheduled(decoder, features, batch.inputs, 0.9).logits
     for epoch, training, logits in ((0, True, forced), (1, True, own), (1, False, forced)):
-        objective.train(training).begin_epoch(epoch)
+        objective.train(training).begin_step(0, epoch)
         with counter_rng.use(counter_rng.CounterRNG(0, 0, batch.image_ids)):
             loss = objective(batch, features, decoder).parts["words"]
         expected = F.cross_entropy(logits.detach().flatten(0, 2), batch.targets.flatten(), ignore_index=0)

@@ -137,7 +137,7 @@ class Spoiler(CrossEntropy):
     optimises_reward: ClassVar[bool] = True
     epoch = 0
 
-    def begin_epoch(self, epoch: int) -> None:
+    def begin_step(self, step: int, epoch: int) -> None:
         self.epoch = epoch
 
     def forward(self, batch, features, decoder):

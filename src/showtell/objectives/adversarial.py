@@ -13,7 +13,7 @@ computes from it, y_{t+1} the next word, T the number of words of a caption, its
 
 `adversarial_pretraining` is the first stage: every step trains all three, the worker and the manager on reference
 captions, the discriminator on them and on samples. `adversarial` starts from such a checkpoint: every step trains all
-three, worker and manager on samples; every `interleave` epochs are followed by one of pre-training. The three share no
+three, worker and manager on samples, but for one step of pre-training before each `interleave` of them. They share no
 weights and no gradient flows from one into another (`models/goals.py`), so that one sum is minimised. `cross_entropy`
 adds the likelihood of the reference captions to each adversarial step.
 
@@ -34,7 +34,8 @@ Where this differs from the papers, or they are silent:
  7. Equal rewards share their rank; captions that have ended are not ranked. LeakGAN's code ranks ties by order of
     appearance, sums the cosines of a batch before weighting them, and does not detach the worker's reward; ours does
     none of that.
- 8. Every discriminator step draws new samples; LeakGAN trains it for epochs on a fixed set of 50,000.
+ 8. Every discriminator step draws new samples; LeakGAN trains it for epochs on a fixed set of 50,000. After 15
+    adversarial steps its release pre-trains for a twentieth of an epoch; `interleave` spreads that evenly.
  9. Without rollouts (`rollouts: 0`) the reward of a prefix is D of the prefix, although D is trained on whole captions.
 """
 
@@ -202,7 +203,7 @@ class AdversarialConfig(AdversarialPretrainingConfig):
     )
     delta: float = Field(12.0, gt=0, description="Slope of the sigmoid that turns ranks into rewards.")
     interleave: int = Field(
-        15, ge=0, description="Number of adversarial epochs before each epoch of pre-training; 0 for none."
+        1, ge=0, description="Number of adversarial steps after each step of pre-training; 0: all are adversarial."
     )
     intrinsic_weight: float = Field(1.0, ge=0, description="Weight of the intrinsic reward r_t in the worker's reward.")
     external_weight: float = Field(
@@ -221,7 +222,7 @@ class Adversarial(AdversarialPretraining):
     config: AdversarialConfig
     needs: ClassVar = frozenset({Capability.MANAGER})
     optimises_reward: ClassVar[bool] = True
-    is_pretraining_epoch = False  # set by `begin_epoch`
+    is_pretraining_step = False  # set by `begin_step`
     health_ranges: ClassVar[tuple[HealthRange, ...]] = (
         HealthRange(
             "goal_spread", "all subgoals have almost the same direction (spread {value:.3f})",
@@ -249,15 +250,15 @@ class Adversarial(AdversarialPretraining):
         ),
     )  # fmt: skip
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Choose adversarial training or, after every `interleave` epochs, one epoch of pre-training."""
-        super().begin_epoch(epoch)
+    def begin_step(self, step: int, epoch: int) -> None:
+        """Choose a step of pre-training or, after each of them, `interleave` adversarial ones."""
+        super().begin_step(step, epoch)
         every = self.config.interleave
-        self.is_pretraining_epoch = bool(every) and epoch % (every + 1) == every
+        self.is_pretraining_step = bool(every) and step % (every + 1) == 0
 
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
         """The terms of the three networks; in eval mode those of cross-entropy."""
-        if not self.training or self.is_pretraining_epoch:
+        if not self.training or self.is_pretraining_step:
             return super().forward(batch, features, decoder)
         assert isinstance(decoder, GoalDecoder), "recipes are checked for a model with subgoals"
         config = self.config

@@ -78,8 +78,8 @@ class Objective(nn.Module, abc.ABC):
         """The words whose objects batches need to know (`Batch.mentions`); None: of none."""
         return None
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Set what depends on the epoch, counted from 0, and needs no saved state; nothing by default."""
+    def begin_step(self, step: int, epoch: int) -> None:
+        """Set what depends on the step or the epoch, counted from 0, and needs no saved state; nothing by default."""
 
     if TYPE_CHECKING:
 

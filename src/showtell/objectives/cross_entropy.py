@@ -131,7 +131,7 @@ class CrossEntropy(Objective):
         supervision = self.config.attention_supervision
         return supervision.words if supervision.weight else None
 
-    def begin_epoch(self, epoch: int) -> None:
+    def begin_step(self, step: int, epoch: int) -> None:
         """Set the probability of scheduled sampling."""
         self.sampling_probability = self.config.scheduled_sampling.probability(epoch)
 

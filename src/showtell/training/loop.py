@@ -294,7 +294,6 @@ class Trainer:
             process=self.accelerator.process_index, processes=self.accelerator.num_processes,
         )  # fmt: skip
         self.raw_model.encoder_learns = epoch >= self.recipe.encoder.start_epoch
-        self.objective.begin_epoch(epoch)
         self.model.train()
         while group := list(islice(batches, training.gradient_accumulation)):
             began = time.perf_counter()
@@ -317,6 +316,7 @@ class Trainer:
     def _step(self, group: Sequence[Batch]) -> dict[str, float]:
         """One step of the optimiser over one or several batches, which have their common counts."""
         training, step = self.recipe.training, self.progress.step
+        self.objective.begin_step(step, self.progress.epochs)
         self._set_learning_rate()
         key = counter_rng.key_of(training.seed, "torch", step)  # of dropout inside a backbone
         torch.manual_seed(key + self.accelerator.process_index)
