@@ -70,6 +70,10 @@ INGREDIENTS = (
         "Xu et al. 2015, §3.1.2 has a deep output layer, Boustany and Sarfati, §2.2 one over h; neither compares",
     ),
     Ingredient(
+        "sat_soft_plain", "attention of Boustany and Sarfati: no gate, output layer over h alone", "sat_soft",
+        ("model.gate=false", "model.readout=hidden"), "Boustany and Sarfati, §2.2; not compared with ours",
+    ),
+    Ingredient(
         "sat_soft_no_tanh", "readout without tanh", "sat_soft", ("model.readout_tanh=false",),
         "the equation of Xu et al. 2015, §3.1.2 has none, its release has one",
     ),
@@ -117,6 +121,14 @@ INGREDIENTS = (
         "sat_hard_no_expectation", "always a sample, never the expectation", "sat_hard",
         ("model.expectation_probability=0",),
         "the published §4.1 of Xu et al. 2015 (our copy lacks it): with it training is more robust",
+    ),
+    *(
+        Ingredient(
+            f"sat_hard_{weight}_{unit}", f"lambda_r {weight}, reward per {unit}", "sat_hard",
+            (f"objective.reinforce={weight}", f"objective.per_word={str(unit == 'word').lower()}"),
+            "Xu et al. 2015, §4.1: the gradient of the choice of regions",
+        )
+        for weight, unit in ((0.1, "caption"), (1, "word"), (1, "caption"), (10, "word"), (10, "caption"))
     ),
     Ingredient("stack_1", "1 stage in place of 3, the coarse one", "stack", ("model.fine_stages=0",), STAGES),
     Ingredient("stack_2", "2 stages in place of 3", "stack", ("model.fine_stages=1",), STAGES),

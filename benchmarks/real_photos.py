@@ -40,6 +40,10 @@ from torch.nn import functional
 REFERENCE = "sat_soft"
 KEPT = Path(__file__).with_suffix("")
 HARD = ("0_word", "0.1_caption", "1_word", "1_caption", "10_word", "10_caption")  # lambda_r, and what a reward is for
+LETTER = (  # HACap §4.3 and LeakGAN: the worker is rewarded for goals alone, without likelihood or baseline
+    "objective.cross_entropy=0", "objective.worker_weight=1", "objective.intrinsic_weight=1",
+    "objective.external_weight=0", "objective.baseline=none",
+)  # fmt: skip
 PLAIN_ATTENTION = ("model.gate=false", "model.readout=hidden", "objective.doubly_stochastic=0")
 
 ROWS = (
@@ -125,6 +129,18 @@ ROWS = (
     Row("transformer_sc", "transformer, then self-critical", "transformer_self_critical", start="transformer"),
     Row("hacap_adversarial", "HACap, then adversarial", "hacap_adversarial", start="hacap", rate=0.0003),
     Row(
+        "hacap_letter", "HACap, then adversarial by the paper's letter", "hacap_adversarial", start="hacap",
+        rate=0.0003, changes=LETTER,
+    ),
+    Row(
+        "hacap_image", "HACap whose discriminator sees the photo", "hacap",
+        changes=("model.discriminator_image=attended",),
+    ),
+    Row(
+        "hacap_image_adversarial", "HACap whose discriminator sees the photo, then adversarial", "hacap_adversarial",
+        start="hacap_image", rate=0.0003, changes=("model.discriminator_image=attended",),
+    ),
+    Row(
         "hacap_more", "HACap, then as much pre-training", "hacap", start="hacap", rate=0.0003,
         changes=("training.epochs=6", "training.schedule=linear", "training.warmup_steps=0"),
     ),
@@ -151,6 +167,7 @@ PAIRS = (  # beside each row and its start, or soft attention
     ("transformer_small_sc_long", "transformer_small_sc_fast"),
     ("stack_c2f", "stack_sc"),
     ("hacap_adversarial", "hacap_more"),
+    ("hacap_image", "hacap"),
 )
 COLUMNS = {
     **{f"bleu_no_bp_{n}": f"BLEU-{n}, no brevity penalty" for n in (1, 2, 3, 4)},
