@@ -28,6 +28,8 @@ def test_an_encoder_computes_with_the_weights_of_its_package():
     model = timm.create_model("tf_efficientnet_lite0")
     tensors = rename_for_timm(published, [len(stage) for stage in model.blocks])
     assert not any(model.load_state_dict(tensors, strict=False))  # missing and unexpected names
+    by_file = build_encoder(encoder_config(LITE0 | {"weights": str(package_file("tf_efficientnet_lite0"))}))
+    assert by_file.fingerprint() == encoder.fingerprint()
 
 
 def test_what_no_package_has_is_a_sentence(tmp_path, monkeypatch):

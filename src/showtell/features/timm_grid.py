@@ -176,8 +176,7 @@ def _read(config: TimmConfig, backbone: Any) -> tuple[dict[str, Tensor], str]:
     settings = backbone.pretrained_cfg
     if config.weights == "package":
         file = package_file(config.name)
-        return rename_for_timm(read_weights(file), [len(stage) for stage in backbone.blocks]), str(file)
-    if config.weights != "pretrained":
+    elif config.weights != "pretrained":
         file = weights_path(config.weights)
     elif settings.get("hf_hub_id"):
         named = settings.get("hf_hub_filename")
@@ -191,6 +190,8 @@ def _read(config: TimmConfig, backbone: Any) -> tuple[dict[str, Tensor], str]:
         )
     tensors = read_weights(file)
     tensors = part_of_checkpoint(tensors, "encoder.backbone") or tensors
+    if "_conv_stem.weight" in tensors:
+        return rename_for_timm(tensors, [len(stage) for stage in backbone.blocks]), str(file)
     for kind in type(backbone).__mro__:
         # timm's name for what translates the names of other authors
         translate = getattr(sys.modules[kind.__module__], "checkpoint_filter_fn", None)
