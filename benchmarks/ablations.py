@@ -16,7 +16,7 @@ from typing import Any
 
 import old_papers
 from documents import table
-from study import COMPARED, SPLITS, Row, command, difference_cell, score_cell
+from study import COMPARED, REINFORCE, SPLITS, Row, command, difference_cell, score_cell
 
 BASES = {row.name: row for row in old_papers.ROWS}
 
@@ -124,11 +124,10 @@ INGREDIENTS = (
     ),
     *(
         Ingredient(
-            f"sat_hard_{weight}_{unit}", f"lambda_r {weight}, reward per {unit}", "sat_hard",
-            (f"objective.reinforce={weight}", f"objective.per_word={str(unit == 'word').lower()}"),
+            f"sat_hard_{name}", f"lambda_r {name.replace('_', ', reward per ')}", "sat_hard", REINFORCE[name],
             "Xu et al. 2015, §4.1: the gradient of the choice of regions",
         )
-        for weight, unit in ((0.1, "caption"), (1, "word"), (1, "caption"), (10, "word"), (10, "caption"))
+        for name in ("0.1_caption", "1_word", "1_caption", "10_word", "10_caption")
     ),
     Ingredient("stack_1", "1 stage in place of 3, the coarse one", "stack", ("model.fine_stages=0",), STAGES),
     Ingredient("stack_2", "2 stages in place of 3", "stack", ("model.fine_stages=1",), STAGES),

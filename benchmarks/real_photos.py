@@ -32,14 +32,14 @@ from showtell.recipes import FOLDER, published_for
 from showtell.scores import diagnose
 from showtell.scores.files import training_captions
 from showtell.text.tokenizer import tokenize
-from study import Bench, Row, command, difference_cell, mean_and_spread, score_cell, stage_rows
+from study import REINFORCE, Bench, Row, command, difference_cell, mean_and_spread, score_cell, stage_rows
 
 import torch
 from torch.nn import functional
 
 REFERENCE = "sat_soft"
 KEPT = Path(__file__).with_suffix("")
-HARD = ("0_word", "0.1_caption", "1_word", "1_caption", "10_word", "10_caption")  # lambda_r, and what a reward is for
+HARD = ("0_word", "0.1_caption", "1_word", "1_caption", "10_word", "10_caption")  # of `REINFORCE`
 LETTER = (  # HACap §4.3 and LeakGAN: rewards for goals alone, no likelihood, no baseline; half as long
     "objective.cross_entropy=0", "objective.worker_weight=1", "objective.intrinsic_weight=1",
     "objective.external_weight=0", "objective.baseline=none", "training.epochs=3",
@@ -80,10 +80,10 @@ ROWS = (
     Row("soft_before", "soft attention, the stage before (14 x 14)", "sat_soft", "before"),
     *(
         Row(
-            f"hard_{weight}_{unit}", f"hard attention, lambda_r {weight}, reward per {unit}", "sat_hard",
-            changes=(f"objective.reinforce={weight}", f"objective.per_word={str(unit == 'word').lower()}"),
+            f"hard_{name}", f"hard attention, lambda_r {name.replace('_', ', reward per ')}", "sat_hard",
+            changes=REINFORCE[name],
         )
-        for weight, unit in (name.split("_") for name in HARD)
+        for name in HARD
     ),
     Row("hard_sampled", "hard attention, always a sample", "sat_hard", changes=("model.expectation_probability=0",)),
     # rewards

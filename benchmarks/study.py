@@ -84,6 +84,12 @@ VIEWS: dict[str, dict[str, Any]] = {
     "last_without_places": {"position_embedding": False},
     "before": {"stage": -2, "position_embedding": False},  # positions were learned for the last stage alone
 }
+# lambda_r and what a reward of hard attention is for, with its switches
+REINFORCE = {
+    f"{weight}_{unit}": (f"objective.reinforce={weight}", f"objective.per_word={str(unit == 'word').lower()}")
+    for weight in (0, 0.1, 1, 10)
+    for unit in ("word", "caption")
+}
 
 
 @dataclass(frozen=True)

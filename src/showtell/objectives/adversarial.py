@@ -13,9 +13,9 @@ computes from it, y_{t+1} the next word, T the number of words of a caption, its
 
 `adversarial_pretraining` is the first stage: every step trains all three, the worker and the manager on reference
 captions, the discriminator on them and on samples. `adversarial` starts from such a checkpoint: every step trains all
-three, worker and manager on samples, but for one step of pre-training before each `interleave` of them. They share no
-weights and no gradient flows from one into another (`models/goals.py`), so that one sum is minimised. `cross_entropy`
-adds the likelihood of the reference captions to each adversarial step.
+three, worker and manager on samples; one step of pre-training comes before each `interleave` such steps. The three
+share no weights and no gradient flows from one into another (`models/goals.py`), so that one sum is minimised.
+`cross_entropy` adds the likelihood of the reference captions to each adversarial step.
 
 Where this differs from the papers, or they are silent:
  1. The policy is that of `decoding/policy.py`: the decoder in eval mode, without dropout, and without `pad` and
