@@ -54,7 +54,7 @@ def test_how_long_a_loop_over_time_is_changes_nothing_behind_it(rounds, others, 
 
 def test_a_number_of_all_images_does_not_depend_on_which_there_are():
     drawn = [
-        CounterRNG(seed, step, names).shared_uniform()
+        CounterRNG(seed, step, names).shared_uniform(CPU).item()
         for names in ("ab", "c")
         for seed in (0, 1)
         for step in range(500)

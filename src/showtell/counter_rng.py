@@ -54,17 +54,24 @@ class CounterRNG:
     """The random numbers of one step for the images of one batch."""
 
     def __init__(self, seed: int, step: int, images: Sequence[str]) -> None:
-        self._keys = torch.tensor([_signed(key_of(seed, step, image)) for image in images], dtype=torch.int32)  # (B,)
-        self._step = (seed, step)
+        keys = torch.tensor([_signed(key_of(seed, step, image)) for image in images], dtype=torch.int32)
+        shared = torch.tensor((key_of(seed, step, "all images") >> 10) / 2**53, dtype=torch.float64)
+        self.keys = keys, shared  # (B,) of each image, and the number () that all images share
         self._call = 0
         self._indices: Tensor | None = None  # of the images that remain in the batch; None: all
 
+    @classmethod
+    def of_keys(cls, keys: tuple[Tensor, Tensor]) -> CounterRNG:
+        """The random numbers of a step whose `keys` are known."""
+        rng = cls(0, 0, ())
+        rng.keys = keys
+        return rng
+
     def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:
         """Numbers in [0, 1), float32 (B, ...) with at most four more axes, the same on every device."""
-        if self._keys.device != device:
-            self._keys = self._keys.to(device)
+        keys = self._keys_on(device)[0]
         self._call += 1
-        keys = self._keys if self._indices is None else self._keys[self._indices]
+        keys = keys if self._indices is None else keys[self._indices]
         x = _mix(keys + _signed(self._call * 0x9E3779B9))
         for axis, (size, factor) in enumerate(zip(shape[1:], _AXES, strict=False)):
             index = torch.arange(size, dtype=torch.int32, device=device) * _signed(factor)
@@ -86,9 +93,14 @@ class CounterRNG:
                 drew = drew or self._call != first
                 self._call = before + drew
 
-    def shared_uniform(self) -> float:
-        """One number in [0, 1) for all images of the step, on all processes."""
-        return (key_of(*self._step, "all images") >> 10) / 2**53
+    def shared_uniform(self, device: torch.device) -> Tensor:
+        """One number in [0, 1), (), for all images of the step, on all processes."""
+        return self._keys_on(device)[1]
+
+    def _keys_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        if self.keys[0].device != device:
+            self.keys = self.keys[0].to(device), self.keys[1].to(device)
+        return self.keys
 
 
 _current: contextvars.ContextVar[CounterRNG | None] = contextvars.ContextVar("rng", default=None)
@@ -130,10 +142,10 @@ def timesteps(items: Iterable[ItemT]) -> Iterator[ItemT]:
     return iter(items) if rng is None else rng.timesteps(items)
 
 
-def shared_uniform() -> float:
-    """A number in [0, 1) that the images of a step share: that of the `use` block, or torch's own outside of one."""
+def shared_uniform(device: torch.device) -> Tensor:
+    """A number in [0, 1), (), that the images of a step share: of the `use` block, or torch's own outside of one."""
     rng = _current.get()
-    return float(torch.rand(())) if rng is None else rng.shared_uniform()
+    return torch.rand((), device=device) if rng is None else rng.shared_uniform(device)
 
 
 class Dropout(nn.Module):

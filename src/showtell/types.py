@@ -26,6 +26,8 @@ def map_tensors(record: RecordT, function: Callable[..., Tensor], *others: Recor
         return record
     if isinstance(record, Tensor):
         return function(record, *others)  # type: ignore[return-value]
+    if isinstance(record, dict):
+        return {name: map_tensors(x, function, *[o[name] for o in others]) for name, x in record.items()}  # type: ignore
     if isinstance(record, tuple):
         matching: Any = zip(record, *others, strict=True)
         return tuple(map_tensors(first, function, *rest) for first, *rest in matching)  # type: ignore[return-value]
@@ -153,9 +155,9 @@ class Mentions(TensorRecord):
 class Counts:
     """Numbers of words, captions and images in an optimiser step, by which the terms of an objective are divided."""
 
-    words: int  # targets that are not padding
-    captions: int
-    images: int
+    words: Tensor  # () targets that are not padding
+    captions: Tensor  # ()
+    images: Tensor  # ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -191,17 +193,15 @@ class Batch(TensorRecord):
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device. Half-precision features become single after the transfer."""
 
-        def move(tensor: Tensor) -> Tensor:
-            return upcast_half(tensor.to(device, non_blocking=True))
+        return self._map(lambda tensor: upcast_half(tensor.to(device, non_blocking=True)))
 
-        return dataclasses.replace(
-            self,
-            images=map_tensors(self.images, move),
-            features=map_tensors(self.features, move),
-            words=move(self.words),
-            is_caption=move(self.is_caption),
-            mentions=map_tensors(self.mentions, move),
-        )
+    def pin_memory(self) -> Batch:
+        """The same batch in memory from which a GPU reads by itself; torch's DataLoader calls it."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        names = ("images", "features", "words", "is_caption", "mentions")
+        return dataclasses.replace(self, **{name: map_tensors(getattr(self, name), function) for name in names})
 
 
 @dataclass(frozen=True, repr=False)

@@ -89,14 +89,14 @@ def train_and_record(recipe: dict[str, Any], folder: Path) -> None:
 
     trainer._judge = recorded_judge  # type: ignore[method-assign]
     result = trainer.fit()
-    weights = b"".join(tensor.numpy().tobytes() for tensor in trainer.raw_model.decoder.state_dict().values())
+    weights = b"".join(tensor.numpy().tobytes() for tensor in trainer.model.decoder.state_dict().values())
     content = {
         "weights": hashlib.sha256(weights).hexdigest(),
         "best": result.best,
         "best_epoch": result.best_epoch,
         "captions": captions,
         "decisions": decisions,
-        "is_half": trainer.rounds_products or trainer.accelerator.mixed_precision == "bf16",
+        "is_half": trainer.step.rounds_products or trainer.accelerator.mixed_precision == "bf16",
         "data": f"{key_of(*trainer.data.contents())}",
     }
     folder.with_name(f"{folder.name}.{process}.json").write_text(json.dumps(content))

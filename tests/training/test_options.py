@@ -93,11 +93,11 @@ def test_values_are_clipped_before_the_norm(tiny_recipe, tmp_path, monkeypatch):
     }  # fmt: skip
     tiny_recipe["encoder"]["learning_rate"] = 1.0
     run = trainer(tiny_recipe, tmp_path / "run")
-    snapshots = [weights(run.raw_model)]
-    after_each_step(monkeypatch, lambda self: snapshots.append(weights(self.raw_model)))
+    snapshots = [weights(run.model)]
+    after_each_step(monkeypatch, lambda self: snapshots.append(weights(self.model)))
     run.fit()
     norms = [line["gradient_norm"] for line in log_of(tmp_path / "run") if "gradient_norm" in line]
-    learned = {name: weight.numel() for name, weight in run.raw_model.named_parameters()}
+    learned = {name: weight.numel() for name, weight in run.model.named_parameters()}
     assert all(1e-2 < norm <= 1e-3 * sum(learned.values()) ** 0.5 for norm in norms)
     step = torch.cat([(snapshots[1][name].double() - snapshots[0][name].double()).flatten() for name in learned])
     assert float(step.norm()) == pytest.approx(1e-2, rel=1e-3)  # all are scaled to the limit
@@ -109,7 +109,7 @@ def test_the_encoder_learns_from_its_epoch_on(tiny_recipe, tmp_path, monkeypatch
     tiny_recipe["encoder"]["start_epoch"] = 1
     tiny_recipe["training"]["epochs"] = 2
     run = trainer(tiny_recipe, tmp_path / "run")
-    encoder, objective = run.captioner.encoder, run.raw_model.objective
+    encoder, objective = run.captioner.encoder, run.model.objective
     snapshots = [weights(encoder)]
     modes: list[bool] = []
     is_kept: list[bool] = []

@@ -138,6 +138,7 @@ class TransformersDecoder(Decoder[Tensor, Features, None]):
     def __init__(self, captioner: TransformersCaptioner, vocabulary: TokenVocabulary, prompt: str | None) -> None:
         super().__init__()
         assert captioner.adapted is not None
+        self.has_fixed_shapes = False  # what its own library does is not known
         self.config = captioner.adapted.config
         self.captioner, self.vocabulary, self.prompt = captioner, vocabulary, prompt
         self.model: nn.Module = captioner.model

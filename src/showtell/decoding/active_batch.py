@@ -1,14 +1,18 @@
-"""The images of a batch that are not finished: when it pays to drop the finished ones, and their indices."""
+"""The images of a batch that are not finished: when it pays to drop the finished ones, and their indices.
+
+Where shapes are static (`cuda_graphs.py`) none is dropped; every few steps the loop may end.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from showtell.cuda_graphs import is_static
 from showtell.types import RecordT, map_tensors
 
 MAX_ACTIVE = 0.75  # finished images are dropped once no more than this share is active; 0.5 to 0.99 cost the same
-SYNC_EVERY = 4  # steps between looks at how many are finished, which wait for a GPU; on a CPU they cost nothing
+SYNC_EVERY = 4  # steps between looks at what is finished, which wait for a GPU; on a CPU they cost nothing
 
 
 class ActiveBatch:
@@ -17,7 +21,7 @@ class ActiveBatch:
     def __init__(self, images: int, device: torch.device) -> None:
         """All images of a batch."""
         self.images = torch.arange(images, device=device)  # (b,) indices into the whole batch
-        self.sync_is_free = device.type == "cpu"
+        self.sync_is_free = device.type == "cpu" and not is_static()
 
     def remaining(self, is_done: Tensor, step: int, *, last: bool) -> Tensor | None:
         """The indices, within the present batch, of the images to keep where it is time to drop those that are done.
@@ -27,12 +31,16 @@ class ActiveBatch:
         """
         if last:
             return self.images[:0]
-        if not self.sync_is_free and (step + 1) % SYNC_EVERY:
+        if is_static() or (not self.sync_is_free and (step + 1) % SYNC_EVERY):
             return None
         active = len(is_done) - int(is_done.sum())
         if active > MAX_ACTIVE * len(is_done):
             return None
         return (~is_done).nonzero().squeeze(-1)
+
+    def may_end(self, step: int) -> bool:
+        """Whether a loop of static shapes may end behind a step, from 0."""
+        return is_static() and (step + 1) % SYNC_EVERY == 0
 
     def store(self, whole: RecordT, part: RecordT) -> None:
         """Copy the tensors (b, ...) of the active images into a record of the whole batch, (B, ...)."""

@@ -23,10 +23,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from showtell.cuda_graphs import Finish, Steps, Until
 from showtell.decoding.active_batch import ActiveBatch, take_images
 from showtell.decoding.constraints import Constraints
 from showtell.decoding.ranking import LengthPenalty, order_key, sort_keys, stable_topk
-from showtell.decoding.rollout import Captions, collect, gather_by_backpointers, is_repeat
+from showtell.decoding.rollout import Captions, collect, gather_by_backpointers, is_repeat, run_search
 from showtell.decoding.rules import NO_RULES, LogitsProcessor, Rules
 from showtell.models.contract import Decoder, Output, gather_rows, take_rows
 from showtell.text.vocabulary import Vocabulary
@@ -97,14 +98,39 @@ def beam(
         keep_outputs: whether to fill `Captions.outputs`.
     """
     num_return = num_beams if num_return is None else num_return
+    processor = LogitsProcessor(rules, max_length=max_length, device=features.vectors.device)
+    constraints = Constraints(rules.required, features.vectors.device)
+
+    def captions(features: Features) -> Steps[Captions]:
+        return _search(
+            decoder, features, num_beams, num_return, groups, diversity, length_penalty, processor, constraints,
+            keep_outputs,
+        )  # fmt: skip
+
+    settings = "beam", max_length, num_beams, num_return, groups, diversity, length_penalty, rules, keep_outputs
+    return run_search(captions, features, decoder, settings)
+
+
+def _search(
+    decoder: Decoder,
+    features: Features,
+    num_beams: int,
+    num_return: int,
+    groups: int,
+    diversity: float,
+    length_penalty: LengthPenalty,
+    processor: LogitsProcessor,
+    constraints: Constraints,
+    keep_outputs: bool,
+) -> Steps[Captions]:
+    """The search of `beam`, step by step."""
     images, device = len(features.vectors), features.vectors.device
+    rules, max_length = processor.rules, processor.max_length
     width = num_beams // groups
     pool_size = num_return if groups == 1 else width  # per group
     state = decoder.start(features)
     last = torch.full((images, 1), Vocabulary.begin, device=device)
     active_batch = ActiveBatch(images, device)
-    processor = LogitsProcessor(rules, max_length=max_length, device=device)
-    constraints = Constraints(rules.required, device)
     live = Live(
         _empty_hypotheses(images, 1, max_length + 1, device),
         torch.zeros(images, 1, device=device),  # one row: before the first word all are equal
@@ -154,13 +180,17 @@ def beam(
         worst = torch.unflatten(pool.rank, 1, (groups, pool_size))[..., -1]
         is_done = (bound.isneginf() | (worst >= (1 + constraints.words) * TIER + order_key(bound))).all(-1)
         remaining = active_batch.remaining(is_done, step, last=step == max_length)
-        if remaining is not None:
+        if remaining is not None or active_batch.may_end(step):
             active_batch.store(whole, pool)
+        if active_batch.may_end(step):
+            yield Until(is_done.all())
+        if remaining is not None:
             if not len(remaining):
                 break
             active_batch.images, live, pool, last = take_images((active_batch.images, live, pool, last), remaining)
             state, parents = take_images((state, parents), remaining)
         state = take_rows(state, parents)
+    yield Finish()
     best = _deduplicate(whole, groups, pool_size, num_return)
     along_path = gather_by_backpointers(outputs, best.hypotheses.path, images) if outputs else None
     return collect(best.hypotheses.words, best.hypotheses.logprobs, best.score, along_path)

@@ -30,9 +30,11 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from showtell import counter_rng
+from showtell.cuda_graphs import is_static, run_eagerly
 from showtell.decoding.beam import beam
 from showtell.decoding.ranking import stable_topk
-from showtell.decoding.rollout import Captions, collect, forced_outputs, outputs_in_place
+from showtell.decoding.rollout import Captions, collect, forced_outputs, outputs_in_place, trimmed
+from showtell.decoding.rules import NO_RULES, LogitsProcessor
 from showtell.decoding.sampling import greedy, inverse_cdf, walk
 from showtell.errors import UsageError
 from showtell.models.capabilities import Capability
@@ -41,7 +43,7 @@ from showtell.models.kernels import gathered_gradients, log_likelihood
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors
 
-NEVER_GENERATED = [Vocabulary.pad, Vocabulary.begin]
+NEVER_GENERATED = (Vocabulary.pad, Vocabulary.begin)
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,12 @@ def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int
     outputs: list[tuple[Tensor, Output]] = []
     generated = decoder.generate(features, max_length, samples + 1, choose)
     if generated is None:
+        processor = LogitsProcessor(NO_RULES, max_length=max_length, device=numbers.device)
         with gathered_gradients(), torch.set_grad_enabled(keep):
-            sequences, outputs = walk(decoder, features, max_length, samples + 1, choose, keep_outputs=keep)
+            steps = walk(decoder, features, samples + 1, choose, processor, keep_outputs=keep)
+            sequences, outputs = run_eagerly(steps)
         generated = sequences.words, sequences.logprobs
-    drawn = Rollouts(collect(*generated), None)
+    drawn = Rollouts(trimmed(collect(*generated)), None)
     if with_gradients and is_fed and feed:
         return replace(drawn, outputs=_fed_again(decoder, features, drawn.samples))
     return replace(drawn, outputs=outputs_in_place(outputs, generated[0][:, :-1])) if keep else drawn
@@ -101,7 +105,7 @@ def beam_rollouts(decoder: Decoder, features: Features, max_length: int, num_bea
         torch.cat([F.pad(x, (0, max_length + 1 - x.shape[-1])) for x in columns], 1)  # pad is 0
         for columns in zip(*pairs, strict=True)
     )
-    drawn = Rollouts(collect(words, logprobs), None)
+    drawn = Rollouts(trimmed(collect(words, logprobs)), None)
     if not torch.is_grad_enabled():
         return drawn
     return replace(drawn, outputs=_fed_again(decoder, features, drawn.samples))
@@ -109,13 +113,18 @@ def beam_rollouts(decoder: Decoder, features: Features, max_length: int, num_bea
 
 def _fed_again(decoder: Decoder, features: Features, captions: Captions) -> Output:
     """The outputs of a decoder that is fed captions, at all of their decisions."""
-    words = captions.words[..., : int(_decisions(captions).max()) - 1]
+    words = captions.words[..., : _steps(captions) - 1]
     return forced_outputs(decoder, features, F.pad(words, (1, 0), value=Vocabulary.begin))
 
 
 def _decisions(captions: Captions) -> Tensor:
     """The number of decisions of captions: words, end, or being cut off: (B, N)."""
     return captions.is_word.sum(-1) + ~captions.is_finished
+
+
+def _steps(captions: Captions) -> int:
+    """The most decisions of a caption; those that there are room for, where shapes are static."""
+    return captions.words.shape[-1] if is_static() else int(_decisions(captions).max())
 
 
 def sample_logprobs(
@@ -128,7 +137,7 @@ def sample_logprobs(
     """
     if drawn.outputs is not None:
         return policy_logprobs(decoder, drawn.outputs, drawn.samples)
-    samples, steps = drawn.samples, int(_decisions(drawn.samples).max())
+    samples, steps = drawn.samples, _steps(drawn.samples)
 
     def feed(first: int) -> Tensor:
         some = map_tensors(samples, lambda x: x[:, first : first + size])
@@ -136,7 +145,10 @@ def sample_logprobs(
         return F.pad(logprobs, (0, steps - logprobs.shape[-1]))
 
     size = samples_per_pass or samples.words.shape[1]
-    parts = [checkpoint(feed, first, use_reentrant=False) for first in range(0, samples.words.shape[1], size)]
+    parts = [
+        checkpoint(feed, first, use_reentrant=False, preserve_rng_state=False)  # nothing is drawn in it
+        for first in range(0, samples.words.shape[1], size)
+    ]
     return torch.cat(parts, 1)
 
 
@@ -148,21 +160,27 @@ def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Te
     Returns:
         (B, N, steps) with gradients, float32 or wider; 0 where there is no decision.
     """
-    decisions = _decisions(captions)  # (B, N)
-    steps = int(decisions.max())
-    positions = torch.arange(steps, device=decisions.device)
-    decides = positions < decisions.unsqueeze(-1)  # (B, N, steps)
+    steps = _steps(captions)
     words = F.pad(captions.words, (0, max(0, steps - captions.words.shape[-1])))[..., :steps]
-    is_cut = (words == Vocabulary.pad)[decides]  # (M,) for M decisions: none of the words that could follow was end
-    targets = words[decides].masked_fill(is_cut, Vocabulary.end)
-    decided = map_tensors(outputs, lambda x: x[:, :, :steps][decides])  # (M, ...)
-    scores = decoder.readout(decided)  # (M, V), the largest tensor of a step, which is changed in place
-    scores.detach()[:, NEVER_GENERATED] = float("-inf")
-    logprob = log_likelihood(scores, targets)
+    decides = torch.arange(steps, device=words.device) < _decisions(captions).unsqueeze(-1)  # (B, N, steps)
+    outputs = map_tensors(outputs, lambda x: x[:, :, :steps])
+    if is_static():
+        return _decision_logprobs(decoder, outputs, words).masked_fill(~decides, 0.0)
+    logprob = _decision_logprobs(decoder, map_tensors(outputs, lambda x: x[decides]), words[decides])
+    return logprob.new_zeros(words.shape).masked_scatter(decides, logprob)
+
+
+def _decision_logprobs(decoder: Decoder, outputs: Output, words: Tensor) -> Tensor:
+    """The log-probability of each of (...) decisions, from outputs (..., ...) and words, `pad` where it was cut off."""
+    is_cut = words == Vocabulary.pad  # none of the words that could follow was end
+    scores = decoder.readout(outputs)  # (..., V), the largest tensor of a step, which is changed in place
+    for word in NEVER_GENERATED:
+        scores.detach()[..., word] = float("-inf")
+    logprob = log_likelihood(scores, words.masked_fill(is_cut, Vocabulary.end))
     below_one = -torch.finfo(logprob.dtype).eps
     logprob = torch.where(is_cut, (-torch.expm1(logprob.clamp(max=below_one))).log(), logprob)
     if decoder.samples_attention:
-        assert decided.attention is not None and decided.sampled_regions is not None
-        alpha = decided.attention.gather(-1, decided.sampled_regions.unsqueeze(-1)).squeeze(-1)
+        assert outputs.attention is not None and outputs.sampled_regions is not None
+        alpha = outputs.attention.gather(-1, outputs.sampled_regions.unsqueeze(-1)).squeeze(-1)
         logprob = logprob + alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log()
-    return logprob.new_zeros(words.shape).masked_scatter(decides, logprob)
+    return logprob

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from showtell import counter_rng
+from showtell.cuda_graphs import Steps, is_static, run
+from showtell.decoding.stages import StageView
 from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output, gather_rows, spread
 from showtell.models.kernels import gathered_gradients
@@ -62,25 +66,43 @@ def forced_outputs(decoder: Decoder, features: Features, words: Tensor) -> Outpu
 
 
 def collect(words: Tensor, logprobs: Tensor, score: Tensor | None = None, outputs: Output | None = None) -> Captions:
-    """The captions of a walk, from words and log-probabilities (B, K, L), padded to any length.
+    """The captions of a walk, from words and log-probabilities (B, K, T), padded to any length.
 
-    `score` is (B, K), -inf where there is no caption, by default the log-probability. `outputs` are of T steps, T at
-    most L and at least the longest caption.
+    `score` is (B, K), -inf where there is no caption, by default the log-probability. `outputs` are of at most T steps,
+    and of those of the longest caption.
     """
     is_word = words != Vocabulary.pad
-    longest = max(1, int(is_word.sum(-1).max()))
     total = logprobs.sum(-1)
     if score is not None:
         total = total.masked_fill(score.isneginf(), float("-inf"))
     return Captions(
-        words=words[..., :longest],
-        is_word=is_word[..., :longest],
-        word_logprobs=logprobs[..., :longest],
+        words=words,
+        is_word=is_word,
+        word_logprobs=logprobs,
         logprob=total,
         score=total if score is None else score,
         is_finished=(words == Vocabulary.end).any(-1),
-        outputs=None if outputs is None else _mask_outputs(outputs, is_word, longest),
+        outputs=None if outputs is None else _mask_outputs(outputs, is_word),
     )
+
+
+def run_search(steps: Callable[[Any], Steps[Captions]], inputs: Any, decoder: Decoder, settings: Hashable) -> Captions:
+    """The captions of a search, by its graphs where it is captured (`cuda_graphs.py`).
+
+    `inputs` are the tensors that it depends on, `settings` everything else but the weights.
+    """
+    owner, stage = (decoder.decoder, decoder.stage) if isinstance(decoder, StageView) else (decoder, None)
+    return trimmed(run(steps, inputs, owner=owner, key=(settings, stage)))
+
+
+def trimmed(captions: Captions) -> Captions:
+    """Captions as long as the longest of them; as they are where shapes are static."""
+    if is_static():
+        return captions
+    longest = max(1, int(captions.is_word.sum(-1).max()))
+    changed = {name: getattr(captions, name)[..., :longest] for name in ("words", "is_word", "word_logprobs")}
+    outputs = None if captions.outputs is None else map_tensors(captions.outputs, lambda x: x[:, :, :longest])
+    return dataclasses.replace(captions, **changed, outputs=outputs)
 
 
 def is_repeat(words: Tensor) -> Tensor:
@@ -99,15 +121,14 @@ def deduplicate(captions: Captions) -> Captions:
     return map_tensors(changed, lambda x: gather_rows(x, order))
 
 
-def _mask_outputs(outputs: Output, is_word: Tensor, longest: int) -> Output:
-    """Outputs (B, K, T, ...) of the first `longest` steps, 0 where there is no word."""
+def _mask_outputs(outputs: Output, is_word: Tensor) -> Output:
+    """Outputs (B, K, T, ...), 0 where there is no word."""
 
-    def cut(x: Tensor) -> Tensor:
-        x = x[:, :, :longest]
+    def mask(x: Tensor) -> Tensor:
         keep = is_word[..., : x.shape[2]]
         return x.masked_fill(~keep.reshape(*keep.shape, *[1] * (x.dim() - 3)), 0)
 
-    return map_tensors(outputs, cut)
+    return map_tensors(outputs, mask)
 
 
 def gather_by_backpointers(steps: list[tuple[Tensor, Output]], paths: Tensor, images: int) -> Output:
@@ -130,5 +151,7 @@ def gather_by_backpointers(steps: list[tuple[Tensor, Output]], paths: Tensor, im
 
 def outputs_in_place(steps: list[tuple[Tensor, Output]], words: Tensor) -> Output:
     """The same for a walk whose rows keep their places: the outputs of its first K, whose words are (B, K, L)."""
+    if is_static():
+        return stack_over_time([map_tensors(output, lambda x: x[:, : words.shape[1]]) for _, output in steps])
     rows = torch.arange(words.shape[1], device=words.device)
     return gather_by_backpointers(steps, rows.unsqueeze(-1).expand_as(words), len(words))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -58,7 +59,7 @@ class LogitsProcessor:
         if length < rules.min_length:
             logprobs[..., Vocabulary.end] = minus_inf
         if rules.bad_endings and length:
-            logprobs[..., Vocabulary.end].masked_fill_(torch.isin(words[..., -1], self._bad_endings), minus_inf)
+            logprobs[..., Vocabulary.end].masked_fill_(_is_one_of(words[..., -1], self._bad_endings), minus_inf)
         if rules.bad_endings and length == self.max_length - 1:  # the next word is the last one
             logprobs.index_fill_(-1, self._bad_endings, minus_inf)
         n = rules.no_repeat_ngram_size
@@ -67,10 +68,23 @@ class LogitsProcessor:
             is_repeated = (windows[..., :-1] == words[..., None, length - n + 1 :]).all(-1)
             logprobs.scatter_(-1, windows[..., -1].masked_fill(~is_repeated, Vocabulary.pad), minus_inf)
         if rules.repeatable is not None and length:
-            may_recur = torch.isin(words, self._repeatable)
+            may_recur = _is_one_of(words, self._repeatable)
             logprobs.scatter_(-1, words.masked_fill(may_recur, Vocabulary.pad), minus_inf)
         for phrase in self._phrases:
             prefix_length = len(phrase) - 1
             if prefix_length <= length:
                 is_next = (words[..., length - prefix_length :] == phrase[:-1]).all(-1)
                 logprobs[..., phrase[-1]].masked_fill_(is_next, minus_inf)
+
+
+def mask_words(scores: Tensor, words: Iterable[int]) -> Tensor:
+    """Scores (..., V) with those of a few words at -inf."""
+    masked = scores.clone()
+    for word in words:
+        masked[..., word] = float("-inf")
+    return masked
+
+
+def _is_one_of(words: Tensor, some: Tensor) -> Tensor:
+    """Whether each of the words (...) is one of some (n,). `torch.isin` waits for a GPU where there are many."""
+    return (words.unsqueeze(-1) == some).any(-1)

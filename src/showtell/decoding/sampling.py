@@ -10,9 +10,10 @@ from torch import Tensor
 
 from showtell import counter_rng
 from showtell.counter_rng import CounterRNG
+from showtell.cuda_graphs import Finish, Steps, Until, is_static
 from showtell.decoding.active_batch import ActiveBatch, take_images
 from showtell.decoding.ranking import stable_topk
-from showtell.decoding.rollout import Captions, collect, outputs_in_place
+from showtell.decoding.rollout import Captions, collect, outputs_in_place, run_search
 from showtell.decoding.rules import NO_RULES, LogitsProcessor, Rules
 from showtell.models.contract import Decoder, Output, spread
 from showtell.text.vocabulary import Vocabulary
@@ -41,7 +42,12 @@ def greedy(
     def most_likely(logprobs: Tensor, images: Tensor, step: int) -> Tensor:
         return stable_topk(logprobs, 1)[1].squeeze(-1)
 
-    return _captions(*walk(decoder, features, max_length, 1, most_likely, rules, keep_outputs))
+    processor = LogitsProcessor(rules, max_length=max_length, device=features.vectors.device)
+
+    def captions(features: Features) -> Steps[Captions]:
+        return _captions(*(yield from walk(decoder, features, 1, most_likely, processor, keep_outputs)))
+
+    return run_search(captions, features, decoder, ("greedy", max_length, rules, keep_outputs))
 
 
 @torch.no_grad()
@@ -78,26 +84,34 @@ def sample(
         keep_outputs: whether to fill `Captions.outputs`.
     """
     names = [str(number) for number in range(len(features.vectors))] if image_ids is None else image_ids
-    uniform = CounterRNG(seed, 0, names).uniform((len(names), samples, max_length + 1), features.vectors.device)
+    keys, device = CounterRNG(seed, 0, names).keys, features.vectors.device
+    processor = LogitsProcessor(rules, max_length=max_length, device=device)
 
-    def draw(logprobs: Tensor, images: Tensor, step: int) -> Tensor:
-        scores = logprobs if temperature == 1 else logprobs / temperature
-        numbers = uniform[images, :, step]
-        if top_k is not None and top_k < scores.shape[-1]:
-            scores, words = stable_topk(scores, top_k)
-            nucleus = _nucleus(scores.softmax(-1), top_p)
-        elif top_p < 1:
-            probabilities = scores.softmax(-1)
-            top, words = stable_topk(probabilities, min(HEAD, scores.shape[-1]))
-            # A GPU sorts fast, and to ask it would wait for it; on a CPU a few words are often enough.
-            if probabilities.device.type != "cpu" or bool((top.sum(-1) < top_p).any()):
-                top, words = probabilities.sort(dim=-1, descending=True, stable=True)
-            nucleus = _nucleus(top, top_p)
-        else:
-            return inverse_cdf(scores.softmax(-1), numbers)
-        return words.gather(-1, inverse_cdf(nucleus, numbers).unsqueeze(-1)).squeeze(-1)
+    def captions(inputs: tuple[Features, tuple[Tensor, Tensor]]) -> Steps[Captions]:
+        features, keys = inputs
+        uniform = CounterRNG.of_keys(keys).uniform((len(keys[0]), samples, max_length + 1), device)
 
-    return _captions(*walk(decoder, features, max_length, samples, draw, rules, keep_outputs))
+        def draw(logprobs: Tensor, images: Tensor, step: int) -> Tensor:
+            scores = logprobs if temperature == 1 else logprobs / temperature
+            numbers = uniform[images, :, step]
+            if top_k is not None and top_k < scores.shape[-1]:
+                scores, words = stable_topk(scores, top_k)
+                nucleus = _nucleus(scores.softmax(-1), top_p)
+            elif top_p < 1:
+                probabilities = scores.softmax(-1)
+                top, words = stable_topk(probabilities, min(HEAD, scores.shape[-1]))
+                # A GPU sorts fast, and to ask it would wait for it; on a CPU a few words are often enough.
+                if is_static() or device.type != "cpu" or bool((top.sum(-1) < top_p).any()):
+                    top, words = probabilities.sort(dim=-1, descending=True, stable=True)
+                nucleus = _nucleus(top, top_p)
+            else:
+                return inverse_cdf(scores.softmax(-1), numbers)
+            return words.gather(-1, inverse_cdf(nucleus, numbers).unsqueeze(-1)).squeeze(-1)
+
+        return _captions(*(yield from walk(decoder, features, samples, draw, processor, keep_outputs)))
+
+    settings = "sample", max_length, samples, temperature, top_k, top_p, rules, keep_outputs
+    return run_search(captions, (features, keys), decoder, settings)
 
 
 def _nucleus(probabilities: Tensor, top_p: float) -> Tensor:
@@ -118,22 +132,22 @@ def inverse_cdf(weights: Tensor, numbers: Tensor) -> Tensor:
 def walk(
     decoder: Decoder,
     features: Features,
-    max_length: int,
     rows: int,
     choose: Chooser,
-    rules: Rules = NO_RULES,
+    processor: LogitsProcessor,
     keep_outputs: bool = False,
-) -> tuple[Sequences, list[tuple[Tensor, Output]]]:
-    """Generate N rows per image from the words that `choose` takes. A row with `max_length` words, or whose next words
-    are all forbidden, is cut off there unless `end` is chosen.
+) -> Steps[tuple[Sequences, list[tuple[Tensor, Output]]]]:
+    """Generate N rows per image from the words that `choose` takes, under the rules of the processor. A row with its
+    maximum length, or whose next words are all forbidden, is cut off there unless `end` is chosen.
 
-    Images that are done are dropped from the batch. The choice of words has no gradient.
+    Images that are done are dropped from the batch, or, where shapes are static, the loop may end when all are. The
+    choice of words has no gradient.
 
     Returns:
         The sequences of all images, and, if outputs are kept, for each step the indices of the active images, (b,), and
         their output, (b, N, ...).
     """
-    images, device = len(features.vectors), features.vectors.device
+    images, device, max_length = len(features.vectors), features.vectors.device, processor.max_length
     state = spread(decoder.start(features), rows)
     last = torch.full((images, rows), Vocabulary.begin, device=device)
     active = Sequences(
@@ -143,7 +157,6 @@ def walk(
     )
     sequences = Sequences(active.words.clone(), active.logprobs.clone(), active.is_done.clone())
     active_batch = ActiveBatch(images, device)
-    processor = LogitsProcessor(rules, max_length=max_length, device=device)
     outputs: list[tuple[Tensor, Output]] = []
     for step in counter_rng.timesteps(range(max_length + 1)):  # one more for end
         with counter_rng.subset(active_batch.images):
@@ -162,12 +175,17 @@ def walk(
         active = Sequences(active.words, active.logprobs, stops | (last == Vocabulary.end))
         if keep_outputs:
             outputs.append((active_batch.images, output))
-        keep = active_batch.remaining(active.is_done.all(-1), step, last=step == max_length)
-        if keep is not None:
+        is_done = active.is_done.all(-1)
+        keep = active_batch.remaining(is_done, step, last=step == max_length)
+        if keep is not None or active_batch.may_end(step):
             active_batch.store(sequences, active)
+        if active_batch.may_end(step):
+            yield Until(is_done.all())
+        if keep is not None:
             if not len(keep):
                 break
             active_batch.images, state, last, active = take_images((active_batch.images, state, last, active), keep)
+    yield Finish()
     return sequences, outputs
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from showtell import counter_rng
 from showtell.decoding.rollout import TeacherForcedOutput
+from showtell.decoding.rules import mask_words
 from showtell.decoding.sampling import inverse_cdf
 from showtell.models.contract import Decoder, Output, spread
 from showtell.models.kernels import gathered_gradients
@@ -21,7 +22,7 @@ from showtell.types import Features, stack_over_time
 NEVER_FED = (Vocabulary.pad, Vocabulary.begin, Vocabulary.end)  # the caption continues here, so it has not ended
 
 
-def scheduled(decoder: Decoder, features: Features, words: Tensor, probability: float) -> TeacherForcedOutput:
+def scheduled(decoder: Decoder, features: Features, words: Tensor, probability: float | Tensor) -> TeacherForcedOutput:
     """Feed given words, some of them replaced by the model's own; read out step by step, because that is what chooses.
 
     Words are (B, N, T) int64, begin first; begin and padding are never replaced. At probability 0 this is
@@ -31,7 +32,6 @@ def scheduled(decoder: Decoder, features: Features, words: Tensor, probability: 
     device = words.device
     is_replaced = (counter_rng.uniform(words.shape, device) < probability) & (words != Vocabulary.pad)  # (B, N, T)
     numbers = counter_rng.uniform(words.shape, device)
-    never = torch.tensor(NEVER_FED, device=device)
     outputs: list[Output] = []
     logits: list[Tensor] = []
     with gathered_gradients():
@@ -39,7 +39,7 @@ def scheduled(decoder: Decoder, features: Features, words: Tensor, probability: 
         last = words[..., 0]
         for step in counter_rng.timesteps(range(words.shape[-1])):
             if step:
-                scores = logits[-1].detach().float().index_fill(-1, never, float("-inf"))
+                scores = mask_words(logits[-1].detach().float(), NEVER_FED)
                 own = inverse_cdf(scores.softmax(-1), numbers[..., step])
                 last = torch.where(is_replaced[..., step], own, words[..., step])
             output, state = decoder.step(last, state)

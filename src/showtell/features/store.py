@@ -392,12 +392,15 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         self._opened.close()
 
 
-def collate_features(images: Sequence[ImageFeatures]) -> Features:
+def collate_features(images: Sequence[ImageFeatures], multiple: int = 1) -> Features:
     """Several images as one record, padded to the most regions, in the precision of the store.
+
+    Where images differ in their number of regions, they are padded to a multiple.
 
     Boxes, scores, labels and attributes are there if all of the images have them.
     """
-    most = max(len(image.vectors) for image in images)
+    numbers = {len(image.vectors) for image in images}
+    most = max(numbers) + (-max(numbers) % multiple if len(numbers) > 1 else 0)
 
     def padded(name: str, fill: int = 0) -> Tensor | None:
         arrays = [getattr(image, name) for image in images]

@@ -61,6 +61,9 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
     """A language model conditioned on image features. A model fixes the types of its records in its base class."""
 
     config: DecoderConfig  # kept in the checkpoint, enough to build it again
+    # Whether steps of one shape do the same with other tensors and wait for none, so that they can be captured
+    # (`cuda_graphs.py`).
+    has_fixed_shapes: bool = True
 
     @property
     def capabilities(self) -> frozenset[Capability]:

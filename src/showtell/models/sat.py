@@ -216,9 +216,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         if self.config.attention == "soft" or not self.training:
             return None
         if self.config.expectation_per == "batch":
-            is_expected = torch.tensor(
-                counter_rng.shared_uniform() < self.config.expectation_probability, device=vectors.device
-            )
+            is_expected = counter_rng.shared_uniform(vectors.device) < self.config.expectation_probability
             return is_expected.expand(len(vectors), 1)
         return counter_rng.uniform((len(vectors), 1), vectors.device) < self.config.expectation_probability
 

@@ -42,7 +42,6 @@ Where this differs from the papers, or they are silent:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
@@ -53,9 +52,11 @@ from torch.nn import functional as F
 
 from showtell import counter_rng
 from showtell.config import Size
+from showtell.cuda_graphs import run_eagerly
 from showtell.decoding import TeacherForcedOutput, teacher_forced
 from showtell.decoding.continuation import continuations
 from showtell.decoding.policy import NEVER_GENERATED
+from showtell.decoding.rules import NO_RULES, LogitsProcessor, mask_words
 from showtell.decoding.sampling import inverse_cdf, walk
 from showtell.models import Capability, Decoder
 from showtell.models.contract import eval_mode
@@ -129,6 +130,7 @@ class AdversarialPretraining(CrossEntropy):
 
     config: AdversarialPretrainingConfig
     needs: ClassVar = frozenset({Capability.GOALS})
+    has_fixed_shapes = False  # samples and their continuations are as long as they are
 
     @property
     def rates(self) -> dict[str, float]:
@@ -167,7 +169,8 @@ class AdversarialPretraining(CrossEntropy):
             return inverse_cdf((logprobs / config.sampling_temperature).softmax(-1), numbers[images, :, step])
 
         with eval_mode(decoder):
-            rollout, _ = walk(decoder, features, self.max_length, config.samples, draw)
+            processor = LogitsProcessor(NO_RULES, max_length=self.max_length, device=device)
+            rollout, _ = run_eagerly(walk(decoder, features, config.samples, draw, processor))
         longest = max(1, int((rollout.words != Vocabulary.pad).sum(-1).max()))
         return F.pad(rollout.words[..., :longest], (1, 0), value=Vocabulary.begin)
 
@@ -269,8 +272,8 @@ class Adversarial(AdversarialPretraining):
         count = counts_of(batch).images * config.samples
         with eval_mode(decoder):
             forced = teacher_forced(decoder, features, sampled[..., :-1])
-            logits = _mask_words(forced.logits.float() / config.sampling_temperature, NEVER_GENERATED)
-            without_end = log_likelihood(_mask_words(logits, [Vocabulary.end]), words).masked_fill(~is_not_end, 0.0)
+            logits = mask_words(forced.logits.float() / config.sampling_temperature, NEVER_GENERATED)
+            without_end = log_likelihood(mask_words(logits, [Vocabulary.end]), words).masked_fill(~is_not_end, 0.0)
             rewards = self._rewards(features, decoder, words)
         goals = _goals(forced)
         leaked = self._leaked_features(decoder, features, sampled).detach()
@@ -330,11 +333,6 @@ class Adversarial(AdversarialPretraining):
         return probabilities.view(shape[:-1]).mean(2)  # HACap LeakGAN: rollouts
 
 
-def _mask_words(scores: Tensor, words: Sequence[int]) -> Tensor:
-    """Scores (..., V) with these words masked out."""
-    return scores.index_fill(-1, torch.tensor(words, device=scores.device), float("-inf"))
-
-
 def verdicts(discriminator: Discriminator, words: Tensor, image: DiscriminatorImage | None) -> Tensor:
     """The discriminator's logits of whole captions, begin first: (B, N, T) to (B, N)."""
     leaked = discriminator.leaked_features(words, image)
@@ -359,7 +357,7 @@ def goal_health(goals: Tensor, is_word: Tensor) -> dict[str, Tensor]:
     return {"goal_norm": chosen.norm(dim=-1).mean(), "goal_spread": spread_of_directions(chosen)}
 
 
-def fraction_of_step(batch: Batch) -> float:
+def fraction_of_step(batch: Batch) -> Tensor:
     """The fraction of its step's images in a batch: means weighted by it add up to the mean over the step."""
     return len(batch.image_ids) / counts_of(batch).images
 

@@ -51,7 +51,7 @@ def attention_loss(attention: Tensor, mentions: Mentions) -> Tensor:
     is_shown = (beta > 0).any(-1)[:, None, None].expand_as(losses)  # (B, N, T, M)
     chosen = indices.clamp(min=0).unsqueeze(-1)
     is_named = (indices >= 0) & is_shown.gather(-1, chosen).squeeze(-1)
-    return losses.gather(-1, chosen).squeeze(-1)[is_named].sum()
+    return losses.gather(-1, chosen).squeeze(-1).masked_fill(~is_named, 0.0).sum()
 
 
 def stage_attention(outputs: Output) -> list[Tensor]:

@@ -36,6 +36,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from showtell.cuda_graphs import Answer, Steps
 from showtell.decoding.policy import sample_logprobs
 from showtell.decoding.stages import StageView
 from showtell.models import Capability, Decoder
@@ -68,21 +69,25 @@ class CoarseToFine(SelfCritical):
     config: CoarseToFineConfig
     needs: ClassVar = frozenset({Capability.STAGES})
 
-    def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Tensor, dict[str, Tensor]]:
+    def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> Steps[tuple[Tensor, dict[str, Tensor]]]:
         """Unroll each stage once, from coarse to fine."""
-        counts = counts_of(batch)
+        counts, coarse = counts_of(batch), StageView(decoder, 0)
         with torch.no_grad():
-            _, rewards = self._rewarded(batch, features, StageView(decoder, 0))
+            drawn = self._draw(features, coarse)
+        yield self._ask_reward(drawn, coarse)
+        rewards = yield Answer()
         total, of_stages = torch.zeros((), device=rewards.device), {}
         for stage in range(1, decoder.stages):
             before, own = rewards[:, :-1], StageView(decoder, stage)
             of_stages[f"reward_{stage - 1}"] = before.sum() / (counts.images * self.config.samples)
-            drawn, rewards = self._rewarded(batch, features, own)
+            drawn = self._draw(features, own)
+            yield self._ask_reward(drawn, own)
+            logprobs = sample_logprobs(own, features, drawn)  # meanwhile
+            rewards = yield Answer()
             advantage = self.config.baseline_weight * self._advantage(rewards)
             over_before = rewards[:, :-1] - before
             advantage = advantage + self.config.previous_stage_weight * over_before  # Gu et al. 2018, eq. 15: D_i
             # Gu et al. 2018, eq. 13: gradient; Gu et al. 2018, eq. 14: gradient
-            logprobs = sample_logprobs(own, features, drawn)
             term, parts = self._terms(drawn.samples, logprobs, rewards, advantage, counts.images)
             total = total + term  # Gu et al. 2018, eq. 11: L; Gu et al. 2018, eq. 12: gradient
         of_stages[f"reward_{decoder.stages - 1}"] = parts["reward"]

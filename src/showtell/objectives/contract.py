@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
 from pydantic import Field
 from torch import nn
 
 from showtell.config import Config
+from showtell.cuda_graphs import Steps
 from showtell.models import Capability, Decoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Counts, Features, NamingWords, Terms
@@ -78,8 +80,22 @@ class Objective(nn.Module, abc.ABC):
         """The words whose objects batches need to know (`Batch.mentions`); None: of none."""
         return None
 
+    # Whether steps of one shape do the same with other tensors and wait for none, so that they can be captured
+    # (`cuda_graphs.py`). An objective has to say so.
+    has_fixed_shapes: bool = False
+
+    @property
+    def variant(self) -> Hashable:
+        """What of the present step is no tensor and may be different in the next; nothing by default."""
+        return None
+
     def begin_step(self, step: int, epoch: int) -> None:
         """Set what depends on the step or the epoch, counted from 0, and needs no saved state; nothing by default."""
+
+    def steps(self, batch: Batch, features: Features, decoder: Decoder) -> Steps[Terms]:
+        """The terms of one batch; an objective may ask for what is computed on the processor (`cuda_graphs.py`)."""
+        yield from ()
+        return self(batch, features, decoder)
 
     if TYPE_CHECKING:
 
@@ -95,8 +111,9 @@ def counts_of(*batches: Batch) -> Counts:
     if len(batches) == 1 and batches[0].counts is not None:
         return batches[0].counts
     batches = tuple(batch for batch in batches if not batch.is_dummy)
+    zero = batches[0].words.new_zeros(()) if batches else torch.zeros((), dtype=torch.long)
     return Counts(
-        words=sum(int((batch.targets != Vocabulary.pad).sum()) for batch in batches),
-        captions=sum(int(batch.is_caption.sum()) for batch in batches),
-        images=sum(len(batch.image_ids) for batch in batches),
+        words=sum(((batch.targets != Vocabulary.pad).sum() for batch in batches), zero),
+        captions=sum((batch.is_caption.sum() for batch in batches), zero),
+        images=zero + sum(len(batch.image_ids) for batch in batches),
     )

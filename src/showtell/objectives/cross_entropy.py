@@ -30,7 +30,7 @@ all weights are 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -109,11 +109,14 @@ class CrossEntropy(Objective):
     }
     setting_trains: ClassVar[Mapping[Capability, str]] = {Capability.LABELS: "multi_label"}
     agreement: Tensor  # (V,) kappa of each word
+    sampling_probability: Tensor  # () of scheduled sampling
+    has_fixed_shapes = True
 
     def __init__(self, config: CrossEntropyConfig, *, feature_size: int, vocabulary_size: int) -> None:
         super().__init__()
         self.config = config
-        self.sampling_probability = config.scheduled_sampling.probability(0)
+        self.feeds_own_words = False  # scheduled sampling is on
+        self.register_buffer("sampling_probability", torch.zeros(()), persistent=False)
         self.presence = nn.Linear(feature_size, vocabulary_size) if config.word_presence else None
         if self.presence is not None:
             nn.init.constant_(self.presence.bias, WORD_BIAS)
@@ -133,11 +136,18 @@ class CrossEntropy(Objective):
 
     def begin_step(self, step: int, epoch: int) -> None:
         """Set the probability of scheduled sampling."""
-        self.sampling_probability = self.config.scheduled_sampling.probability(epoch)
+        probability = self.config.scheduled_sampling.probability(epoch)
+        self.feeds_own_words = probability > 0
+        self.sampling_probability.fill_(probability)
+
+    @property
+    def variant(self) -> Hashable:
+        """Scheduled sampling is another loop."""
+        return self.feeds_own_words
 
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
         """The loss of one batch, with its parts named."""
-        if self.training and self.sampling_probability:
+        if self.training and self.feeds_own_words:
             forced = scheduled(decoder, features, batch.inputs, self.sampling_probability)
         else:
             forced = teacher_forced(decoder, features, batch.inputs)
@@ -189,7 +199,7 @@ class CrossEntropy(Objective):
         """- sum_t log p(y_t | y_<t, a), smoothed: (B, N, T, V) and (B, N, T) to ()."""
         logprobs = log_likelihood(logits, targets, self.config.label_smoothing)  # Anderson et al. 2018, eq. 8: p
         # Anderson et al. 2018, eq. 9: L_XE; Gu et al. 2018, eq. 9: L_i; Boustany and Sarfati, §2.1: L; HACap §4.4: L_d
-        return -logprobs[targets != Vocabulary.pad].sum()
+        return -logprobs.masked_fill(targets == Vocabulary.pad, 0.0).sum()
 
 
 def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_caption: Tensor) -> Tensor:
@@ -212,8 +222,7 @@ def multi_label_margin(scores: Tensor, targets: Tensor) -> Tensor:
 
     Scores of each word at each step are (B, N, T, V), targets (B, N, T) int64; rows of padding are no captions.
     """
-    is_caption = (targets != Vocabulary.pad).any(-1)
-    scores, targets = scores[is_caption].float(), targets[is_caption]  # (M, T, V), (M, T)
+    scores, targets = scores.flatten(0, 1).float(), targets.flatten(0, 1)  # (B N, T, V), (B N, T)
     highest = scores.masked_fill((targets == Vocabulary.pad).unsqueeze(-1), float("-inf")).amax(1)
     is_label = (targets != Vocabulary.pad) & (targets != Vocabulary.end)
     labels = torch.full_like(highest, -1, dtype=torch.long)  # torch reads each row up to its first -1

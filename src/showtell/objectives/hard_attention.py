@@ -30,6 +30,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
+from accelerate.state import PartialState
 from pydantic import Field
 from torch import Tensor
 
@@ -71,6 +72,11 @@ class HardAttention(CrossEntropy):
         super().__init__(config, feature_size=feature_size, vocabulary_size=vocabulary_size)
         self.register_buffer("baseline", torch.zeros(()))
         self.register_buffer("is_first", torch.ones((), dtype=torch.bool))
+
+    @property
+    def has_fixed_shapes(self) -> bool:  # type: ignore[override]
+        """Not where the baseline is a mean over several processes, which then wait for each other."""
+        return PartialState().num_processes == 1 or self.config.baseline == "none"
 
     def _terms(
         self, batch: Batch, features: Features, forced: TeacherForcedOutput, decoder: Decoder

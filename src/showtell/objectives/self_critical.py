@@ -60,6 +60,7 @@ from pydantic import Field, create_model, model_validator
 from torch import Tensor
 
 from showtell.config import Config, Size
+from showtell.cuda_graphs import Answer, Ask, Steps, run_eagerly
 from showtell.decoding import Captions
 from showtell.decoding.policy import Rollouts, beam_rollouts, rollouts, sample_logprobs
 from showtell.errors import TrainingError
@@ -156,37 +157,53 @@ class SelfCritical(Objective):
 
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
         """Sample, reward, compare with the baseline; cross-entropy in eval mode."""
+        return run_eagerly(self.steps(batch, features, decoder), batch.image_ids)
+
+    def steps(self, batch: Batch, features: Features, decoder: Decoder) -> Steps[Terms]:
+        """The same; rewards are computed on the processor."""
         if not self.training:
             return self.likelihood(batch, features, decoder)
         with eval_mode(decoder):
-            total, parts = self._policy(batch, features, decoder)
+            total, parts = yield from self._policy(batch, features, decoder)
         if self.config.cross_entropy:
             likelihood = self.likelihood(batch, features, decoder)
             total = total + self.config.cross_entropy * likelihood.total
             parts |= likelihood.parts
         return Terms(total, {name: value.detach() for name, value in parts.items()})
 
-    def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Tensor, dict[str, Tensor]]:
+    @property
+    def has_fixed_shapes(self) -> bool:  # type: ignore[override]
+        """Not those of a beam, whose captions are counted."""
+        return self.config.sampling == "multinomial"
+
+    def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> Steps[tuple[Tensor, dict[str, Tensor]]]:
         """The policy-gradient term and its parts for the log."""
-        drawn, rewards = self._rewarded(batch, features, decoder)
-        logprobs = sample_logprobs(decoder, features, drawn, self.config.samples_per_pass)
+        drawn = self._draw(features, decoder)
+        yield self._ask_reward(drawn, decoder)
+        logprobs = sample_logprobs(decoder, features, drawn, self.config.samples_per_pass)  # meanwhile
+        rewards = yield Answer()
         return self._terms(drawn.samples, logprobs, rewards, self._advantage(rewards), counts_of(batch).images)
 
-    def _rewarded(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Rollouts, Tensor]:
-        """Samples and the greedy caption, and their rewards, (B, N + 1)."""
-        assert self.reward is not None, "prepare comes before the first step"
+    def _ask_reward(self, drawn: Rollouts, decoder: Decoder) -> Ask:
+        """For the rewards of samples and greedy captions, (B, N + 1)."""
+
+        def reward(image_ids: Sequence[str], words: Tensor, is_word: Tensor) -> Tensor:
+            assert self.reward is not None, "prepare comes before the first step"
+            return self.reward(*decoder.as_words(words, is_word), image_ids)
+
+        return Ask(reward, (drawn.captions.words, drawn.captions.is_word))
+
+    def _draw(self, features: Features, decoder: Decoder) -> Rollouts:
+        """Samples and the greedy caption."""
         if self.config.sampling == "multinomial":
             feed = self.config.samples_per_pass is None
-            drawn = rollouts(decoder, features, self.max_length, self.config.samples, feed=feed)
-        elif decoder.samples_attention:
+            return rollouts(decoder, features, self.max_length, self.config.samples, feed=feed)
+        if decoder.samples_attention:
             raise TrainingError(
                 "objective.sampling=beam needs a model that samples no regions when it captions: set "
                 "model.eval_attention to argmax or expectation, or objective.sampling=multinomial."
             )
-        else:
-            drawn = beam_rollouts(decoder, features, self.max_length, self.config.samples)
-        words, is_word = decoder.as_words(drawn.captions.words, drawn.captions.is_word)
-        return drawn, self.reward(words, is_word, batch.image_ids)
+        return beam_rollouts(decoder, features, self.max_length, self.config.samples)
 
     def _advantage(self, rewards: Tensor) -> Tensor:
         """r(ws) - b: (B, N + 1), the greedy caption last, to (B, N)."""
@@ -198,7 +215,7 @@ class SelfCritical(Objective):
         return sampled - (sampled.sum(-1, keepdim=True) - sampled) / (sampled.shape[-1] - 1)  # the mean of the others
 
     def _terms(
-        self, samples: Captions, logprobs: Tensor, rewards: Tensor, advantage: Tensor, images: int
+        self, samples: Captions, logprobs: Tensor, rewards: Tensor, advantage: Tensor, images: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Minus the samples' mean reward, with the gradient of the advantage (B, N) times log p(ws), (B, N, T)."""
         rewards, advantage = rewards.to(logprobs.dtype), advantage.to(logprobs.dtype)

@@ -10,8 +10,10 @@ import dataclasses
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
@@ -26,6 +28,7 @@ from showtell.training.mentions import ImageMentions, collate_mentions, find_men
 from showtell.types import Batch, NamingWords
 
 AHEAD = 2  # batches that are read from a store before they are asked for
+WORDS_MULTIPLE, REGIONS_MULTIPLE = 4, 16  # to which batches for a GPU are padded, regions where images differ
 STUCK = 600  # seconds without an answer, after which reading photos is an error
 
 
@@ -73,6 +76,7 @@ class TrainingSet(Dataset[Example]):
             [torch.tensor(vocabulary.encode_text(caption, max_length)) for caption in record.captions]
             for record in records
         ]
+        self.rows = max((min(len(captions), captions_per_image) for captions in self._words), default=0)
         self.lengths = [max((len(words) for words in captions), default=0) for captions in self._words]
         self._captions_per_image = captions_per_image
         self._seed = seed
@@ -106,11 +110,17 @@ class TrainingSet(Dataset[Example]):
         return Example(image_id, photo.pixels, chosen, mentions, photo.window)
 
 
-def collate(examples: Sequence[Example]) -> Batch:
-    """Put examples into one batch: captions padded to the longest, images to the most captions and the most regions."""
-    rows = max(len(example.words) for example in examples)
+def collate(examples: Sequence[Example], rows: int | None = None) -> Batch:
+    """Put examples into one batch: captions padded to the longest, images to the most captions and the most regions.
+
+    With a fixed number of captions, `rows`, they are padded further, so that few shapes occur (`cuda_graphs.py`).
+    """
+    is_static = rows is not None
+    rows = rows or max(len(example.words) for example in examples)
     padded = [example.words + [torch.tensor([Vocabulary.pad])] * (rows - len(example.words)) for example in examples]
     flat = pad_sequence([w for words in padded for w in words], batch_first=True, padding_value=Vocabulary.pad)
+    if is_static:
+        flat = F.pad(flat, (0, -(flat.shape[-1] - 1) % WORDS_MULTIPLE), value=Vocabulary.pad)
     photos = [example.image for example in examples if isinstance(example.image, torch.Tensor)]
     stored = [example.image for example in examples if isinstance(example.image, ImageFeatures)]
     mentions = [example.mentions for example in examples if example.mentions is not None]
@@ -118,7 +128,7 @@ def collate(examples: Sequence[Example]) -> Batch:
     return Batch(
         image_ids=tuple(example.image_id for example in examples),
         images=stack_images(photos) if photos else None,
-        features=collate_features(stored) if stored else None,
+        features=collate_features(stored, REGIONS_MULTIPLE if is_static else 1) if stored else None,
         words=flat.view(len(examples), rows, -1),
         is_caption=torch.tensor([[row < len(example.words) for row in range(rows)] for example in examples]),
         mentions=collate_mentions(mentions, windows, (rows, flat.shape[-1] - 1)) if mentions else None,
@@ -164,6 +174,7 @@ def epoch_batches(
     workers: int,
     process: int = 0,
     processes: int = 1,
+    for_gpu: bool = False,
 ) -> Iterator[Batch]:
     """The batches of one epoch for one process, which gets its share of the images of each.
 
@@ -180,6 +191,7 @@ def epoch_batches(
         workers: processes that read photos that are not in memory; a store is read by a thread.
         process: this one's number.
         processes: how many share each batch.
+        for_gpu: pad to a few shapes, and put batches into pinned memory.
 
     Raises:
         ImageError: a photo cannot be read.
@@ -187,14 +199,16 @@ def epoch_batches(
     """
     plan = epoch_plan(data.lengths, batch_size=batch_size, bucket=bucket, seed=seed, epoch=epoch)[skip:]
     shares = [[(epoch, image) for image in batch[process::processes] or batch[:1]] for batch in plan]
+    put_together = partial(collate, rows=data.rows if for_gpu else None)
     batches: Iterable[Batch]
     if isinstance(data.images, FeatureStore):
-        batches = prefetch((collate([data[index] for index in share]) for share in shares), ahead=AHEAD)
+        collated = (put_together([data[index] for index in share]) for share in shares)
+        batches = prefetch((batch.pin_memory() for batch in collated) if for_gpu else collated, ahead=AHEAD)
     else:
         workers = 0 if data.images.in_memory else workers
         batches = DataLoader(
-            data, batch_sampler=shares, collate_fn=collate, num_workers=workers,
-            pin_memory=torch.cuda.is_available(), timeout=STUCK if workers else 0,
+            data, batch_sampler=shares, collate_fn=put_together, num_workers=workers,
+            pin_memory=for_gpu, timeout=STUCK if workers else 0,
         )  # fmt: skip
     try:
         for images, batch in zip(plan, batches, strict=True):

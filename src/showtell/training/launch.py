@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.tracking import get_available_trackers
-from accelerate.utils import DistributedDataParallelKwargs, parse_flag_from_env
+from accelerate.utils import parse_flag_from_env
 
 from showtell.errors import RecipeError
 from showtell.models import Capability
@@ -43,14 +42,7 @@ def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
                 f"{', '.join(available)}: install its package, or leave it out."
             )
     AcceleratorState._reset_state()  # an earlier run of this program may have had another precision
-    warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
     return Accelerator(
-        kwargs_handlers=[
-            # Some weights have no gradient in some steps: of an encoder that learns later, of stages without samples.
-            # Looking for them also keeps torch from changing the order in which gradients are added up after the
-            # first step of a program, by which a resumed run would differ in the last bit.
-            DistributedDataParallelKwargs(find_unused_parameters=True, gradient_as_bucket_view=True)
-        ],
         mixed_precision="no" if rounds_products(recipe) else recipe.training.mixed_precision,
         cpu=not torch.accelerator.is_available(),  # accelerate wants to be told before it lets processes work together
         log_with=list(recipe.training.trackers) or None,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast, gather_object
 from torch import Tensor
 
 from showtell import counter_rng
@@ -31,7 +31,6 @@ from showtell.cores import describe_threads
 from showtell.errors import TrainingError, UsageError, summarise
 from showtell.features.precomputed import PrecomputedConfig
 from showtell.features.store import require_settings
-from showtell.models.kernels import bfloat16_products
 from showtell.objectives import build_objective
 from showtell.objectives.contract import counts_of
 from showtell.objectives.processes import sum_over_processes
@@ -56,6 +55,7 @@ from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
 from showtell.training.state import Progress
+from showtell.training.step import TrainingStep, on_device, sum_gradients
 from showtell.training.validation import Validation, check_selection_metric, validate
 from showtell.types import Batch, Counts
 
@@ -123,6 +123,17 @@ def train(
         return Trainer(recipe, folder, resume=resume, quiet=quiet).fit()
 
 
+@dataclass(frozen=True)
+class StepNumbers:
+    """The numbers of a step, which the GPU may not have computed yet."""
+
+    step: int  # counted from 1
+    names: tuple[str, ...]  # of the loss and its parts
+    values: Tensor  # more than 0 to stop, those of the names, captions and, if it is clipped, the gradient's norm
+    learning_rate: float
+    image_ids: tuple[str, ...]  # of this process
+
+
 class _InterruptedError(Exception):
     """A person asked to stop during a validation."""
 
@@ -138,6 +149,7 @@ class Trainer:
         self.interrupts = Interrupts(self.console.say)
         self.interrupted = False  # all processes agree to stop
         self.progress = Progress()
+        self.unread: list[StepNumbers] = []  # of the last steps; reading them waits for a GPU
         with self.accelerator.main_process_first():
             self.folder = RunFolder(folder, writes=self.accelerator.is_main_process)
             self.resuming = self.folder.claim(recipe, resume=resume)
@@ -184,9 +196,12 @@ class Trainer:
         self.objective = build_objective(
             recipe.objective, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary)
         )
-        self.raw_model = TrainingModel(encoder, decoder, self.objective)
-        self.model, self.optimizer = self.accelerator.prepare(self.raw_model, build_optimizer(self.raw_model, recipe))
-        self.rounds_products = rounds_products(recipe)
+        self.model = TrainingModel(encoder, decoder, self.objective)
+        self.model.to(self.accelerator.device)
+        if self.accelerator.num_processes > 1:
+            broadcast([*self.model.parameters(), *self.model.buffers()])
+        self.optimizer = self.accelerator.prepare(build_optimizer(self.model, recipe))
+        self.step = TrainingStep(self.model, self.accelerator, rounds_products=rounds_products(recipe))
 
     def _prepare_batches(self) -> None:
         """Features or photos, what the objective learns of all captions, checkpoints, and the number of steps."""
@@ -201,7 +216,7 @@ class Trainer:
         self.objective.prepare(references, recipe.decoding.max_length)
         fingerprint = f"{counter_rng.key_of(self.start.vocabulary.fingerprint, *self.data.contents()):016x}"
         self.checkpoints = RunCheckpoints(
-            self.folder, self.captioner, self.raw_model, self.optimizer, self.accelerator, fingerprint
+            self.folder, self.captioner, self.model, self.optimizer, self.accelerator, fingerprint
         )
         batches = math.ceil(len(self.training_records) / training.batch_size)  # of an epoch
         self.steps_per_epoch = math.ceil(batches / training.gradient_accumulation)
@@ -259,7 +274,7 @@ class Trainer:
     def _introduce(self) -> None:
         say, progress, training = self.console.say, self.progress, self.recipe.training
         processes = self.accelerator.num_processes
-        weights = sum(parameter.numel() for parameter in self.raw_model.parameters() if parameter.requires_grad)
+        weights = sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
         validation_words = (tokenize(caption) for record in self.validation_records for caption in record.captions)
         vocabulary = self.captioner.vocabulary
         unknown = vocabulary.unknown_rate(validation_words)
@@ -292,28 +307,33 @@ class Trainer:
             self.data, epoch=epoch, skip=done * training.gradient_accumulation, batch_size=training.batch_size,
             bucket=training.bucket, seed=training.seed, workers=self.recipe.data.workers,
             process=self.accelerator.process_index, processes=self.accelerator.num_processes,
+            for_gpu=self.accelerator.device.type == "cuda",
         )  # fmt: skip
-        self.raw_model.encoder_learns = epoch >= self.recipe.encoder.start_epoch
+        batches = on_device(batches, self.accelerator.device)
+        self.model.encoder_learns = epoch >= self.recipe.encoder.start_epoch
         self.model.train()
+        self.read_at = time.perf_counter()
         while group := list(islice(batches, training.gradient_accumulation)):
-            began = time.perf_counter()
             counts = self._counts(group)
-            numbers = self._step([replace(batch, counts=counts) for batch in group])
+            self.unread.append(self._step([replace(batch, counts=counts) for batch in group]))
             self.progress.step += 1
-            self._report(numbers, counts, time.perf_counter() - began)
+            step = self.progress.step
+            is_last = step == (epoch + 1) * self.steps_per_epoch  # which is saved when it is validated
+            saves = training.save_every and step % training.save_every == 0 and not is_last
+            if self.accelerator.device.type == "cpu" or step % training.log_every == 0 or is_last or saves:
+                self._read_numbers()
             if self.interrupted:
                 return
-            is_last = self.progress.step == (epoch + 1) * self.steps_per_epoch  # which is saved when it is validated
-            if training.save_every and self.progress.step % training.save_every == 0 and not is_last:
+            if saves:
                 self.checkpoints.save_last(self.progress)
 
     def _counts(self, group: Sequence[Batch]) -> Counts:
         """The counts of the batches of a step on all processes."""
         own = counts_of(*group)
-        every = sum_over_processes(torch.tensor([own.words, own.captions, own.images], device=self.accelerator.device))
-        return Counts(*every.tolist())
+        every = torch.stack([own.words, own.captions, own.images]).to(self.accelerator.device)
+        return Counts(*sum_over_processes(every).unbind())
 
-    def _step(self, group: Sequence[Batch]) -> dict[str, float]:
+    def _step(self, group: Sequence[Batch]) -> StepNumbers:
         """One step of the optimiser over one or several batches, which have their common counts."""
         training, step = self.recipe.training, self.progress.step
         self.objective.begin_step(step, self.progress.epochs)
@@ -321,32 +341,28 @@ class Trainer:
         key = counter_rng.key_of(training.seed, "torch", step)  # of dropout inside a backbone
         torch.manual_seed(key + self.accelerator.process_index)
         parts: dict[str, Tensor] = {}
-        for index, batch in enumerate(group):
-            batch = batch.to(self.accelerator.device)
-            last = index == len(group) - 1
-            with (
-                counter_rng.use(counter_rng.CounterRNG(training.seed, step, batch.image_ids)),
-                contextlib.nullcontext() if last else self.accelerator.no_sync(self.model),
-                bfloat16_products() if self.rounds_products else contextlib.nullcontext(),
-            ):
-                terms = self.model(batch)
-                # The terms of all processes add up, and what they make of their gradients is the mean.
-                weight = 0 if batch.is_dummy else self.accelerator.num_processes
-                self.accelerator.backward(terms.total * weight)
-            for name, value in {"loss": terms.total.detach(), **terms.parts}.items():
-                parts[name] = parts.get(name, 0) + (torch.zeros_like(value) if batch.is_dummy else value)
-        numbers = self._add_up(parts)
+        for batch in group:
+            of_batch = self.step(batch, counter_rng.CounterRNG(training.seed, step, batch.image_ids))
+            parts = {name: value + parts.get(name, 0) for name, value in of_batch.items()}
+        if self.accelerator.num_processes > 1:
+            sum_gradients(self.model.parameters())
         if training.clip_value:
             self.accelerator.clip_grad_value_(self.model.parameters(), training.clip_value)
         if training.clip_norm:
             norm = self.accelerator.clip_grad_norm_(self.model.parameters(), training.clip_norm)
-            numbers["gradient_norm"] = float(norm)
-        scales = self.accelerator.scaler is not None  # it leaves out a step whose gradient is too large for 16 bits
-        if not abs(numbers["loss"]) < MAX_LOSS or not (scales or math.isfinite(numbers.get("gradient_norm", 0.0))):
-            raise self._diverged(numbers, group)
+            assert norm is not None, "it is a tensor for gradients that are no shards"
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return numbers
+        # The parts of all processes, and whether one of them was asked to stop, which then all do.
+        asked = torch.full((), float(self.interrupts.asked), device=self.accelerator.device)
+        values = sum_over_processes(torch.stack([asked, *(part.float() for part in parts.values())]))
+        counts = group[0].counts
+        assert counts is not None, "every batch has those of its step"
+        extra = [counts.captions.float(), *([norm] if training.clip_norm else [])]
+        return StepNumbers(
+            step + 1, tuple(parts), torch.cat([values, torch.stack(extra)]), self.optimizer.param_groups[0]["lr"],
+            tuple(image for batch in group if not batch.is_dummy for image in batch.image_ids),
+        )  # fmt: skip
 
     def _set_learning_rate(self) -> None:
         training = self.recipe.training
@@ -358,37 +374,45 @@ class Trainer:
         for settings in self.optimizer.param_groups:
             settings["lr"] = settings["initial_lr"] * factor
 
-    def _add_up(self, parts: Mapping[str, Tensor]) -> dict[str, float]:
-        """The parts of all processes, and whether one of them was asked to stop, which then all do after this step."""
-        asked = torch.tensor(float(self.interrupts.asked), device=self.accelerator.device)
-        stacked = torch.stack([*(part.float() for part in parts.values()), asked])
-        *numbers, asked_anywhere = sum_over_processes(stacked).tolist()
-        self.interrupted = asked_anywhere > 0
-        return dict(zip(parts, numbers, strict=True))
+    def _read_numbers(self) -> None:
+        """Read the numbers of the steps since the last time, and report them; a TrainingError if one has diverged."""
+        steps, self.unread = self.unread, []
+        every = [numbers.values.tolist() for numbers in steps]
+        now, before = time.perf_counter(), self.read_at
+        self.read_at = now
+        captions = len(steps[0].names) + 1  # where their number stands
+        speed = sum(values[captions] for values in every) / (now - before)
+        for step, (asked, *values) in zip(steps, every, strict=True):
+            self.interrupted = self.interrupted or asked > 0
+            numbers = dict(zip(step.names, values, strict=False))
+            numbers |= dict(zip(["gradient_norm"], values[len(step.names) + 1 :], strict=False))
+            scales = self.accelerator.scaler is not None  # it leaves out a step whose gradient is too large for 16 bits
+            if not abs(numbers["loss"]) < MAX_LOSS or not (scales or math.isfinite(numbers.get("gradient_norm", 0.0))):
+                raise self._diverged(numbers, step)
+            self._report(step, numbers, speed)
 
-    def _diverged(self, numbers: Mapping[str, float], group: Sequence[Batch]) -> TrainingError:
+    def _diverged(self, numbers: Mapping[str, float], step: StepNumbers) -> TrainingError:
         finite = math.isfinite(numbers["loss"]) and "gradient_norm" in numbers
         gradient = f", its gradient {numbers['gradient_norm']:g}," if finite else ""
-        images = gather_object([image for batch in group if not batch.is_dummy for image in batch.image_ids])
+        images = gather_object(list(step.image_ids))
         last = self.folder.last
         kept = f"{last} is the last good checkpoint" if last.exists() else "there is no checkpoint yet"
         return TrainingError(
-            f"The loss is {numbers['loss']:g}{gradient} at step {self.progress.step + 1}, over the images "
+            f"The loss is {numbers['loss']:g}{gradient} at step {step.step}, over the images "
             f"{summarise(images)}: training has diverged; lower training.learning_rate (now "
             f"{self.recipe.training.learning_rate}) or training.clip_norm, or look at these images and their captions; "
             f"{kept}."
         )
 
-    def _report(self, numbers: dict[str, float], counts: Counts, seconds: float) -> None:
+    def _report(self, of: StepNumbers, numbers: dict[str, float], speed: float) -> None:
         """The numbers of a step: on the console, and every few steps and at an epoch's end in the log."""
-        step, epoch, speed = self.progress.step, self.progress.epochs + 1, counts.captions / seconds
+        step, epoch = of.step, self.progress.epochs + 1
         self.console.step(step, epoch, numbers["loss"], speed)
         if self.watchdog is not None:
             self.watchdog.observe(numbers)
         if step % self.recipe.training.log_every == 0 or step == epoch * self.steps_per_epoch:
-            rate = self.optimizer.param_groups[0]["lr"]
-            self.folder.log({"step": step, "epoch": epoch, "learning_rate": rate, **numbers})
-            self._track("train", {**numbers, "learning_rate": rate})
+            self.folder.log({"step": step, "epoch": epoch, "learning_rate": of.learning_rate, **numbers})
+            self._track("train", {**numbers, "learning_rate": of.learning_rate})
             self._track("speed", {"captions_per_second": speed})
 
     def _track(self, section: str, numbers: Mapping[str, float]) -> None:

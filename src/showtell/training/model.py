@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from showtell.cuda_graphs import Steps
 from showtell.features import Encoder
 from showtell.models import Decoder
 from showtell.objectives import Objective
@@ -30,8 +31,8 @@ class TrainingModel(nn.Module):
         self.encoder.train(mode and self.encoder_learns)
         return self
 
-    def forward(self, batch: Batch) -> Terms:
-        """The terms of one batch, from its photos or from their stored features."""
+    def steps(self, batch: Batch) -> Steps[Terms]:
+        """The terms of one batch, from its photos or from their stored features (`Objective.steps`)."""
         if batch.features is None:
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.encoder_learns):
                 features = self.encoder(batch.prepared)
@@ -39,4 +40,4 @@ class TrainingModel(nn.Module):
             features = batch.features
         if batch.mentions is not None:
             batch = replace(batch, mentions=locate(batch.mentions, self.encoder, features))
-        return self.objective(batch, features, self.decoder)
+        return self.objective.steps(batch, features, self.decoder)

@@ -60,8 +60,8 @@ def validate(
         accelerator: of the processes that share the work.
         progress: called with the number of images done, by all processes, since the last call.
     """
-    if captioner.encoder.config.trained and accelerator.num_processes > 1:
-        broadcast(list(captioner.encoder.buffers()))  # what batch norm keeps, of the first process
+    if accelerator.num_processes > 1:  # what batch norm keeps, of the first process
+        broadcast([*captioner.encoder.buffers(), *captioner.decoder.buffers()])
     own: list[tuple[int, float, dict[str, Caption]]] = []  # of each batch: its first image, loss, captions
     settings = captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
     size = min(training.batch_size, MAX_BATCH_SIZE)
