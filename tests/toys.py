@@ -52,7 +52,7 @@ class TableDecoder(Decoder):
     def step(self, words: Tensor, state: State) -> tuple[TableOutput, State]:
         time = state.rows.time
         logits = self.table[state.image.unsqueeze(1), time, words]
-        attention = torch.nn.functional.one_hot(time % 8, 8).float()
+        attention = torch.eye(8)[time % 8]
         return TableOutput(logits=logits, attention=attention), State(state.image, TableRows(time + 1))
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:

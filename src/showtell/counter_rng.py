@@ -56,15 +56,18 @@ class CounterRNG:
     def __init__(self, seed: int, step: int, images: Sequence[str]) -> None:
         keys = torch.tensor([_signed(key_of(seed, step, image)) for image in images], dtype=torch.int32)
         shared = torch.tensor((key_of(seed, step, "all images") >> 10) / 2**53, dtype=torch.float64)
-        self.keys = keys, shared  # (B,) of each image, and the number () that all images share
+        self._begin((keys, shared))
+
+    def _begin(self, keys: tuple[Tensor, Tensor]) -> None:
+        self.keys = keys  # (B,) of each image, and the number () that all images share
         self._call = 0
         self._indices: Tensor | None = None  # of the images that remain in the batch; None: all
 
     @classmethod
     def of_keys(cls, keys: tuple[Tensor, Tensor]) -> CounterRNG:
         """The random numbers of a step whose `keys` are known."""
-        rng = cls(0, 0, ())
-        rng.keys = keys
+        rng = cls.__new__(cls)
+        rng._begin(keys)
         return rng
 
     def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:

@@ -34,16 +34,14 @@ from showtell.cuda_graphs import is_static, run_eagerly
 from showtell.decoding.beam import beam
 from showtell.decoding.ranking import stable_topk
 from showtell.decoding.rollout import Captions, collect, forced_outputs, outputs_in_place, trimmed
-from showtell.decoding.rules import NO_RULES, LogitsProcessor
+from showtell.decoding.rules import NEVER_GENERATED, NO_RULES, LogitsProcessor
 from showtell.decoding.sampling import greedy, inverse_cdf, walk
 from showtell.errors import UsageError
 from showtell.models.capabilities import Capability
-from showtell.models.contract import Decoder, Output
+from showtell.models.contract import Decoder, Output, eval_mode
 from showtell.models.kernels import gathered_gradients, log_likelihood
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors
-
-NEVER_GENERATED = (Vocabulary.pad, Vocabulary.begin)
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,8 @@ def sample_logprobs(
 
     def feed(first: int) -> Tensor:
         some = map_tensors(samples, lambda x: x[:, first : first + size])
-        logprobs = policy_logprobs(decoder, _fed_again(decoder, features, some), some)
+        with eval_mode(decoder):  # the second time too, when the loss is known
+            logprobs = policy_logprobs(decoder, _fed_again(decoder, features, some), some)
         return F.pad(logprobs, (0, steps - logprobs.shape[-1]))
 
     size = samples_per_pass or samples.words.shape[1]

@@ -25,6 +25,7 @@ class Rules:
 
 
 NO_RULES = Rules()
+NEVER_GENERATED = (Vocabulary.pad, Vocabulary.begin)
 
 
 class LogitsProcessor:
@@ -33,11 +34,14 @@ class LogitsProcessor:
     def __init__(self, rules: Rules, *, max_length: int, device: torch.device) -> None:
         self.rules = rules
         self.max_length = max_length
-        never = {Vocabulary.pad, Vocabulary.begin, *(phrase[0] for phrase in rules.forbidden if len(phrase) == 1)}
-        self._never = torch.tensor(sorted(never), device=device)
-        self._phrases = [torch.tensor(phrase, device=device) for phrase in rules.forbidden if len(phrase) > 1]
-        self._bad_endings = torch.tensor(rules.bad_endings, dtype=torch.long, device=device)
-        self._repeatable = torch.tensor(rules.repeatable or (), dtype=torch.long, device=device)
+        singles = sorted({phrase[0] for phrase in rules.forbidden if len(phrase) == 1})
+        lists = singles or None, rules.bad_endings or None, rules.repeatable
+        self._singles, self._bad_endings, self._repeatable = (
+            None if ids is None else torch.tensor(ids, dtype=torch.long, device=device) for ids in lists
+        )
+        self._phrases = [  # the words before the last, and the last
+            (torch.tensor(phrase[:-1], device=device), phrase[-1]) for phrase in rules.forbidden if len(phrase) > 1
+        ]
         # Without rules end is always allowed; with them all words can be forbidden.
         self.can_forbid_all = rules != NO_RULES
 
@@ -55,26 +59,28 @@ class LogitsProcessor:
             logprobs.fill_(minus_inf)
             logprobs[..., rules.prefix[length]] = prefix_word
             return
-        logprobs.index_fill_(-1, self._never, minus_inf)
+        for word in NEVER_GENERATED:
+            logprobs[..., word] = minus_inf
+        if self._singles is not None:
+            logprobs.index_fill_(-1, self._singles, minus_inf)
         if length < rules.min_length:
             logprobs[..., Vocabulary.end] = minus_inf
-        if rules.bad_endings and length:
+        if self._bad_endings is not None and length:
             logprobs[..., Vocabulary.end].masked_fill_(_is_one_of(words[..., -1], self._bad_endings), minus_inf)
-        if rules.bad_endings and length == self.max_length - 1:  # the next word is the last one
+        if self._bad_endings is not None and length == self.max_length - 1:  # the next word is the last one
             logprobs.index_fill_(-1, self._bad_endings, minus_inf)
         n = rules.no_repeat_ngram_size
         if 0 < n <= length:
             windows = words.unfold(-1, n, 1)  # (B, N, t - n + 1, n)
             is_repeated = (windows[..., :-1] == words[..., None, length - n + 1 :]).all(-1)
             logprobs.scatter_(-1, windows[..., -1].masked_fill(~is_repeated, Vocabulary.pad), minus_inf)
-        if rules.repeatable is not None and length:
+        if self._repeatable is not None and length:
             may_recur = _is_one_of(words, self._repeatable)
             logprobs.scatter_(-1, words.masked_fill(may_recur, Vocabulary.pad), minus_inf)
-        for phrase in self._phrases:
-            prefix_length = len(phrase) - 1
-            if prefix_length <= length:
-                is_next = (words[..., length - prefix_length :] == phrase[:-1]).all(-1)
-                logprobs[..., phrase[-1]].masked_fill_(is_next, minus_inf)
+        for before, word in self._phrases:
+            if len(before) <= length:
+                is_next = (words[..., length - len(before) :] == before).all(-1)
+                logprobs[..., word].masked_fill_(is_next, minus_inf)
 
 
 def mask_words(scores: Tensor, words: Iterable[int]) -> Tensor:

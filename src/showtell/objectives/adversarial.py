@@ -55,8 +55,7 @@ from showtell.config import Size
 from showtell.cuda_graphs import run_eagerly
 from showtell.decoding import TeacherForcedOutput, teacher_forced
 from showtell.decoding.continuation import continuations
-from showtell.decoding.policy import NEVER_GENERATED
-from showtell.decoding.rules import NO_RULES, LogitsProcessor, mask_words
+from showtell.decoding.rules import NEVER_GENERATED, NO_RULES, LogitsProcessor, mask_words
 from showtell.decoding.sampling import inverse_cdf, walk
 from showtell.models import Capability, Decoder
 from showtell.models.contract import eval_mode

@@ -173,8 +173,8 @@ class SelfCritical(Objective):
 
     @property
     def has_fixed_shapes(self) -> bool:  # type: ignore[override]
-        """Not those of a beam, whose captions are counted."""
-        return self.config.sampling == "multinomial"
+        """Not those of a beam, whose captions are counted, nor where samples are fed again behind the graph."""
+        return self.config.sampling == "multinomial" and self.config.samples_per_pass is None
 
     def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> Steps[tuple[Tensor, dict[str, Tensor]]]:
         """The policy-gradient term and its parts for the log."""
