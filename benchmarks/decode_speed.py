@@ -1,6 +1,6 @@
 """How fast captions are decoded from stored features: every model, greedy and with 5 beams, in images per second.
 
-    python benchmarks/decode_speed.py [--models sat_soft] [--images 10] [--repeats 5] [--threads 2] [--json]
+    python benchmarks/decode_speed.py [--models sat_soft] [--images 10] [--device cuda] [--repeats 5] [--json]
 
 196 x 2048 features, projected to 512 before attention, everything else 512, 9,488 words, float32. Weights are random,
 and captions are forced to 20 words (minimum and maximum), so that what the weights are does not matter.
@@ -44,7 +44,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def make(kind: str) -> Decoder:
+def make(kind: str, device: str = "cpu") -> Decoder:
     """A decoder of the benchmark's sizes with random weights."""
     torch.manual_seed(0)
     model = MODELS[KINDS[kind]["name"]][0]
@@ -52,13 +52,13 @@ def make(kind: str) -> Decoder:
     if "project_features" in model.model_fields:
         settings["project_features"] = SIZE
     config = model.model_validate({**settings, **KINDS[kind]})
-    return build_decoder(config, feature_size=CONTEXT, vocabulary_size=WORDS).eval()
+    return build_decoder(config, feature_size=CONTEXT, vocabulary_size=WORDS).eval().to(device)
 
 
-def make_features(images: int, dtype: torch.dtype = torch.float32) -> Features:
+def make_features(images: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Features:
     """What a ResNet-101 might say: not negative."""
     vectors = torch.randn(images, REGIONS, CONTEXT, generator=torch.Generator().manual_seed(1)).relu()
-    return Features(vectors.to(dtype), torch.ones(images, REGIONS, dtype=torch.bool))
+    return Features(vectors.to(device, dtype), torch.ones(images, REGIONS, dtype=torch.bool, device=device))
 
 
 def decode(decoder: Decoder, features: Features, beams: int) -> Tensor:
@@ -77,10 +77,11 @@ def compared(name: str, amount: int, unit: str, took: list[float], other: str) -
     return {"name": name, "value": amount / ours, "unit": unit, "against": against, "ratio": theirs / ours}
 
 
-def rows_of(name: str, images: int, repeats: int) -> list[dict[str, Any]]:
+def rows_of(name: str, images: int, repeats: int, device: str) -> list[dict[str, Any]]:
     """All rows of a model."""
-    features, decoder = make_features(images), make(name)
-    narrow, narrow_features = make(name).bfloat16(), make_features(images, torch.bfloat16)
+    features, decoder = make_features(images, device=device), make(name, device)
+    narrow, narrow_features = make(name, device).bfloat16(), make_features(images, torch.bfloat16, device)
+    timed = partial(seconds, repeats, device=device)
     rows = []
     for kind, beams in (("greedy", 1), (f"beam{BEAMS}", BEAMS)):
 
@@ -96,11 +97,11 @@ def rows_of(name: str, images: int, repeats: int) -> list[dict[str, Any]]:
             runs.append(theirs)
             same = (ours() == theirs()).double().mean().item()
             sys.stderr.write(f"{name}_{kind}: {same:.1%} of the words are the plain way's\n")
-        rows.append(compared(f"{name}_{kind}", images, "images/s", seconds(repeats, *runs), "the plain way"))
-        wide, bf16 = seconds(repeats, ours, partial(decode, narrow, narrow_features, beams))
+        rows.append(compared(f"{name}_{kind}", images, "images/s", timed(*runs), "the plain way"))
+        wide, bf16 = timed(ours, partial(decode, narrow, narrow_features, beams))
         rows.append(compared(f"{name}_{kind}_bf16", images, "images/s", [bf16, wide], "fp32"))
-    alone = make_features(1)
-    one, many = seconds(repeats, lambda: decode(decoder, alone, BEAMS), lambda: decode(decoder, features, BEAMS))
+    alone = make_features(1, device=device)
+    one, many = timed(lambda: decode(decoder, alone, BEAMS), lambda: decode(decoder, features, BEAMS))
     rows.append(compared(f"{name}_beam{BEAMS}_of_{images}", images, "images/s", [many, images * one], "one by one"))
     return rows
 
@@ -110,13 +111,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=sorted(KINDS), default=sorted(KINDS))
     parser.add_argument("--images", type=int, default=10)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    rows = [row for name in arguments.models for row in rows_of(name, arguments.images, arguments.repeats)]
-    show(rows, arguments.json)
+    show(
+        [
+            row
+            for name in arguments.models
+            for row in rows_of(name, arguments.images, arguments.repeats, arguments.device)
+        ],
+        arguments.json,
+    )
 
 
 if __name__ == "__main__":

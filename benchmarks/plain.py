@@ -159,9 +159,9 @@ def _forced(logprobs: Tensor) -> Tensor:
 def greedy(plain: Plain, features: Features, length: int) -> Tensor:
     """Words (B, length)."""
     encoded, state = plain.start(features, 1)
-    words = torch.full((len(features.vectors),), Vocabulary.begin)
+    words = torch.full((len(features.vectors),), Vocabulary.begin, device=features.vectors.device)
     generated = []
-    is_living = torch.ones(len(words), dtype=torch.bool)
+    is_living = torch.ones_like(words, dtype=torch.bool)
     for _ in range(length):
         inner, state = plain.step(words, encoded, state)
         _, words = _forced(plain.logprobs(inner)).max(1)
@@ -175,15 +175,15 @@ def greedy(plain: Plain, features: Features, length: int) -> Tensor:
 @torch.no_grad()
 def beam(plain: Plain, features: Features, length: int, beams: int) -> Tensor:
     """The best caption of each image, (B, length)."""
-    images = len(features.vectors)
+    images, device = len(features.vectors), features.vectors.device
     encoded, state = plain.start(features, beams)
-    inner, state = plain.step(torch.full((images * beams,), Vocabulary.begin), encoded, state)
+    inner, state = plain.step(torch.full((images * beams,), Vocabulary.begin, device=device), encoded, state)
     logprobs = _forced(plain.logprobs(inner))
     size = logprobs.shape[-1]
-    totals = torch.zeros(images, beams)
+    totals = torch.zeros(images, beams, device=device)
     totals[:, 1:] = float("-inf")
-    words = torch.zeros(images, beams, 0, dtype=torch.long)
-    history = torch.zeros(images, beams, 0, size)
+    words = torch.zeros(images, beams, 0, dtype=torch.long, device=device)
+    history = torch.zeros(images, beams, 0, size, device=device)
     done: list[list[tuple[float, Tensor]]] = [[] for _ in range(images)]
     for step in range(length):
         candidates = (totals.unsqueeze(-1) + logprobs.view(images, beams, size)).view(images, -1)
@@ -193,7 +193,7 @@ def beam(plain: Plain, features: Features, length: int, beams: int) -> Tensor:
         history = history.gather(1, parents[..., None, None].expand_as(history))
         chosen = logprobs.view(images, beams, size).gather(1, parents.unsqueeze(-1).expand(-1, -1, size))
         history = torch.cat([history, chosen.unsqueeze(2)], 2)
-        flat = (parents + beams * torch.arange(images).unsqueeze(1)).view(-1)
+        flat = (parents + beams * torch.arange(images, device=device).unsqueeze(1)).view(-1)
         state = tuple(x[flat] for x in state)
         for image in range(images):
             is_end = words[image, :, step] == Vocabulary.end
@@ -226,10 +226,10 @@ def teacher_forced(plain: Plain, features: Features, words: Tensor) -> Tensor:
 def sample(plain: Plain, features: Features, rows: int, length: int) -> tuple[Tensor, Tensor]:
     """Drawn words (B, N, length), and the log-probabilities of all words at all steps, with gradients."""
     encoded, state = plain.start(features, rows)
-    words = torch.full((rows * len(features.vectors),), Vocabulary.begin)
-    sampled = torch.zeros(len(words), length, dtype=torch.long)
+    words = torch.full((rows * len(features.vectors),), Vocabulary.begin, device=features.vectors.device)
+    sampled = words.new_zeros(len(words), length)
     every: Tensor | None = None
-    is_living = torch.ones(len(words), dtype=torch.bool)
+    is_living = torch.ones_like(words, dtype=torch.bool)
     for time in range(length):
         inner, state = plain.step(words, encoded, state)
         logprobs = plain.logprobs(inner)
@@ -259,7 +259,11 @@ def self_critical(plain: Plain, features: Features, rows: int, length: int, rewa
     captions = [[word for word in own if word] for own in [*words.flatten(0, 1).tolist(), *best.tolist()]]
     scores = reward(captions, [*(image for image in range(images) for _ in range(rows)), *range(images)])
     advantage = torch.tensor(
-        [[scores[image * rows + row] - scores[images * rows + image] for row in range(rows)] for image in range(images)]
+        [
+            [scores[image * rows + row] - scores[images * rows + image] for row in range(rows)]
+            for image in range(images)
+        ],
+        device=words.device,
     )
     is_word = words > 0
     chosen = logprobs.gather(3, words.unsqueeze(3)).squeeze(3)

@@ -6,16 +6,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 
-def seconds(repeats: int, *runs: Callable[[], Any]) -> list[float]:
-    """The median time of each run, measured in turn after one unmeasured round."""
+
+def seconds(repeats: int, *runs: Callable[[], Any], device: str = "cpu") -> list[float]:
+    """The median time of each run, measured in turn after unmeasured rounds, in which a GPU captures its graphs."""
+
+    def wait() -> None:
+        if device != "cpu":
+            torch.cuda.synchronize()
+
     for run in runs:
-        run()
+        for _ in range(1 if device == "cpu" else 3):
+            run()
+    wait()
     took: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats):
         for times, run in zip(took, runs, strict=True):
             began = time.perf_counter()
             run()
+            wait()
             times.append(time.perf_counter() - began)
     return [statistics.median(times) for times in took]
 

@@ -1,14 +1,14 @@
 """How fast decoders train on stored features: steps with Adam, in captions or, self-critical, images per second.
 
-    python benchmarks/train_speed.py [--models sat_soft] [--steps self_critical] [--repeats 5] [--threads 2] [--json]
+    python benchmarks/train_speed.py [--models sat_soft] [--steps self_critical] [--images 10] [--device cuda] [--json]
 
-10 images x 5 captions x 17 words, 196 x 2048 features projected to 512 before attention, everything else 512, 9,488
+Images (10) x 5 captions x 17 words, 196 x 2048 features projected to 512 before attention, everything else 512, 9,488
 words, float32, dropout as the model has it. A step is the forward pass, the loss, the backward pass and Adam.
 
 The ratio is against the plain step (`plain.py`), where it is written for the model: both measured in turn, medians
 compared. Without dropout the gradients of both are compared first.
 
-A self-critical step draws 5 captions of at most 20 words for each of 10 images (with random weights nearly all have
+A self-critical step draws 5 captions of at most 20 words for each image (with random weights nearly all have
 20), takes the greedy one, rewards them with CIDEr-D against 5 references of each of 1,000 images, and goes the way
 back. The plain one draws in train mode with the log-probabilities of all words kept, walks again for the greedy
 captions, and scores them by coco-caption's CIDEr-D, in Python (`pip install pycocoevalcap`). The second row is the
@@ -20,98 +20,104 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import plain
-from decode_speed import KINDS, REGIONS, WORDS, compared, make, make_features
+from decode_speed import CONTEXT, KINDS, REGIONS, WORDS, compared, make, make_features
 from rows import seconds, show
-from showtell import counter_rng
+from showtell.counter_rng import CounterRNG
 from showtell.decoding.policy import rollouts
+from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.models import Decoder
+from showtell.objectives import Objective
+from showtell.objectives.contract import counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
 from showtell.text.vocabulary import SPECIAL, Vocabulary
+from showtell.training.model import TrainingModel
+from showtell.training.step import TrainingStep
 from showtell.types import Batch
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor
 from torch.nn import functional as F
 
-IMAGES, CAPTIONS, LENGTH = 10, 5, 17
+CAPTIONS, LENGTH = 5, 17
 SAMPLES, LIMIT, REWARDED = 5, 20, 1000  # self-critical: of each image, words at most, images with references
 
-FEATURES = make_features(IMAGES)
+
+class Work:
+    """So many images with their features and captions, on a device."""
+
+    def __init__(self, images: int, device: str) -> None:
+        generator = torch.Generator().manual_seed(2)
+        words = torch.randint(len(SPECIAL), WORDS, (images, CAPTIONS, LENGTH + 1), generator=generator)
+        words[..., 0], words[..., -1] = Vocabulary.begin, Vocabulary.end
+        self.images, self.device, self.features = images, device, make_features(images, device=device)
+        is_caption = torch.ones(images, CAPTIONS, dtype=torch.bool)
+        batch = Batch(tuple(map(str, range(images))), None, words, is_caption, self.features).to(torch.device(device))
+        self.batch = replace(batch, counts=counts_of(batch))
 
 
-def make_batch() -> Batch:
-    """Captions of words by chance, all of the same length."""
-    generator = torch.Generator().manual_seed(2)
-    words = torch.randint(len(SPECIAL), WORDS, (IMAGES, CAPTIONS, LENGTH + 1), generator=generator)
-    words[..., 0], words[..., -1] = Vocabulary.begin, Vocabulary.end
-    pictures = torch.zeros(IMAGES, 3, 1, 1, dtype=torch.uint8)
-    return Batch(tuple(map(str, range(IMAGES))), pictures, words, torch.ones(IMAGES, CAPTIONS, dtype=torch.bool))
+def our_step(decoder: Decoder, objective: Objective, work: Work) -> Callable[[], None]:
+    """A step of the training loop: forward and backward pass, on a GPU as a graph, and the optimiser."""
+    features = PrecomputedConfig(feature_size=CONTEXT, source="random numbers")
+    model = TrainingModel(Precomputed(features), decoder, objective.to(work.device))
+    step = TrainingStep(model, Accelerator(cpu=work.device == "cpu"), rounds_products=False)
+    adam = torch.optim.Adam(decoder.parameters(), lr=5e-4, fused=True)
+    numbers = count()
+
+    def run() -> None:
+        step(work.batch, CounterRNG(0, next(numbers), work.batch.image_ids))
+        adam.step()
+        adam.zero_grad()
+
+    return run
 
 
-BATCH = make_batch()
+def plain_step(decoder: Decoder, loss: Callable[[], Tensor]) -> Callable[[], None]:
+    """A step as everybody writes it."""
+    adam = torch.optim.Adam(decoder.parameters(), lr=5e-4)
 
-
-def our_loss(decoder: Decoder) -> Tensor:
-    """The cross-entropy of the batch."""
-    objective = CrossEntropy(CrossEntropyConfig(), feature_size=FEATURES.vectors.shape[-1], vocabulary_size=WORDS)
-    with counter_rng.use(counter_rng.CounterRNG(0, 0, BATCH.image_ids)):  # as the training loop does
-        return objective(BATCH, FEATURES, decoder).total
-
-
-def plain_loss(name: str, decoder: Decoder) -> Tensor:
-    """The same by the plain step."""
-    logprobs = plain.teacher_forced(plain.PLAIN[name](decoder), FEATURES, BATCH.inputs)
-    return F.nll_loss(logprobs.flatten(0, 2), BATCH.targets.flatten())
-
-
-def step_of(decoder: Decoder, loss: Callable[[], Tensor], **settings: bool) -> Callable[[], None]:
-    """A step of training."""
-    adam = torch.optim.Adam(decoder.parameters(), lr=5e-4, **settings)
-
-    def step() -> None:
+    def run() -> None:
         adam.zero_grad()
         loss().backward()
         adam.step()
 
-    return step
-
-
-def gradients(decoder: Decoder, loss: Callable[[], Tensor]) -> list[Tensor]:
-    """The gradients of all weights that have one."""
-    grads = torch.autograd.grad(loss(), list(decoder.parameters()), allow_unused=True)
-    return [gradient for gradient in grads if gradient is not None]
+    return run
 
 
 def difference(decoder: Decoder, one: Callable[[], Tensor], other: Callable[[], Tensor]) -> float:
-    """The largest distance of two gradients of a weight, as a share of the weight's gradient."""
+    """The largest distance of two gradients of a weight, as a share of the weight's gradient; without dropout."""
     decoder.eval()
-    pairs = zip(gradients(decoder, one), gradients(decoder, other), strict=True)
-    worst = max(((a - b).norm() / b.norm()).item() for a, b in pairs if b.norm() > 1e-6)
+    every = [torch.autograd.grad(loss(), list(decoder.parameters()), allow_unused=True) for loss in (one, other)]
+    pairs = [(a, b) for a, b in zip(*every, strict=True) if a is not None and b is not None and b.norm() > 1e-6]
     decoder.train()
-    return worst
+    return max(((a - b).norm() / b.norm()).item() for a, b in pairs)
 
 
-def rows_of(name: str, repeats: int) -> list[dict[str, Any]]:
+def rows_of(name: str, repeats: int, work: Work) -> list[dict[str, Any]]:
     """The rate of training with cross-entropy, against the plain step."""
-    decoder = make(name).train()
-
-    def ours() -> Tensor:
-        return our_loss(decoder)
-
-    runs = [step_of(decoder, ours, fused=True)]
+    decoder = make(name, work.device).train()
+    objective = CrossEntropy(CrossEntropyConfig(), feature_size=CONTEXT, vocabulary_size=WORDS)
+    runs = [our_step(decoder, objective, work)]
     if name in plain.PLAIN:
 
+        def ours() -> Tensor:
+            return objective(work.batch, work.features, decoder).total
+
         def theirs() -> Tensor:
-            return plain_loss(name, decoder)
+            logprobs = plain.teacher_forced(plain.PLAIN[name](decoder), work.features, work.batch.inputs)
+            return F.nll_loss(logprobs.flatten(0, 2), work.batch.targets.flatten())
 
         worst = difference(decoder, ours, theirs)
         sys.stderr.write(f"{name}: gradients differ from those of the plain step by {worst:.1e} at most\n")
-        runs.append(step_of(decoder, theirs))
-    return [compared(name, IMAGES * CAPTIONS, "captions/s", seconds(repeats, *runs), "the plain step")]
+        runs.append(plain_step(decoder, theirs))
+    took = seconds(repeats, *runs, device=work.device)
+    return [compared(name, work.images * CAPTIONS, "captions/s", took, "the plain step")]
 
 
 # ---- self-critical
@@ -149,28 +155,29 @@ def python_reward(captions: dict[str, list[list[int]]]) -> plain.Rewarded:
     return reward
 
 
-def self_critical_rows(name: str, repeats: int) -> list[dict[str, Any]]:
+def self_critical_rows(name: str, repeats: int, work: Work) -> list[dict[str, Any]]:
     """The rate of self-critical training of a model that has a plain form, and the share of the reward in a step."""
-    decoder = make(name).train()
+    decoder = make(name, work.device).train()
     captions = references()
     objective = SelfCritical(SelfCriticalConfig(samples=SAMPLES), feature_size=REGIONS, vocabulary_size=WORDS)
     objective.prepare(captions, LIMIT)
     in_python = python_reward(captions)
-    drawn = rollouts(decoder.eval(), FEATURES, LIMIT, SAMPLES).captions
+    drawn = rollouts(decoder.eval(), work.features, LIMIT, SAMPLES).captions
     decoder.train()
 
     def plain_loss() -> Tensor:
-        return plain.self_critical(plain.PLAIN[name](decoder), FEATURES, SAMPLES, LIMIT, in_python)
+        return plain.self_critical(plain.PLAIN[name](decoder), work.features, SAMPLES, LIMIT, in_python)
 
     def reward() -> None:
         assert objective.reward is not None
-        objective.reward(drawn.words, drawn.is_word, BATCH.image_ids)
+        objective.reward(drawn.words, drawn.is_word, work.batch.image_ids)
 
-    step = step_of(decoder, lambda: objective(BATCH, FEATURES, decoder).total, fused=True)
-    ours, theirs, rewarding = seconds(repeats, step, step_of(decoder, plain_loss), reward)
+    runs = our_step(decoder, objective, work), plain_step(decoder, plain_loss), reward
+    ours, theirs, rewarding = seconds(repeats, *runs, device=work.device)
     kind = f"{name}_self_critical"
     share = {"name": f"{kind}_reward", "value": 100 * rewarding / ours, "unit": "%", "against": "its step"}
-    return [compared(kind, IMAGES, "images/s", [ours, theirs], "the plain step"), share | {"ratio": rewarding / ours}]
+    took = [ours, theirs]
+    return [compared(kind, work.images, "images/s", took, "the plain step"), share | {"ratio": rewarding / ours}]
 
 
 STEPS = {"cross_entropy": rows_of, "self_critical": self_critical_rows}
@@ -181,17 +188,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=sorted(KINDS), default=sorted(KINDS))
     parser.add_argument("--steps", nargs="+", choices=sorted(STEPS), default=sorted(STEPS))
+    parser.add_argument("--images", type=int, default=10)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    work = Work(arguments.images, arguments.device)
     rows = [
         row
         for name in arguments.models
         for kind in arguments.steps
         if kind == "cross_entropy" or name in plain.PLAIN
-        for row in STEPS[kind](name, arguments.repeats)
+        for row in STEPS[kind](name, arguments.repeats, work)
     ]
     show(rows, arguments.json)
 

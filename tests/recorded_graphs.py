@@ -42,7 +42,8 @@ class _Recording(TorchDispatchMode):
     def replay(self) -> None:
         for func, args, kwargs, made in self.operations:
             again = func(*args, **kwargs)
-            for old, new in zip(made, tree_leaves(again), strict=True) if made else ():
+            results = [x for x in tree_leaves(again) if isinstance(x, torch.Tensor)]
+            for old, new in zip(made, results, strict=True) if made else ():
                 if old.data_ptr() != new.data_ptr():
                     old.copy_(new)
 

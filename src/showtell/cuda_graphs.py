@@ -159,11 +159,12 @@ class CudaRecorder:
 
     @contextlib.contextmanager
     def warming_up(self) -> Iterator[None]:
-        """Capturing needs a stream of its own."""
+        """Capturing needs a stream of its own, whose memory afterwards no other use could take."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             yield
-        torch.cuda.current_stream().wait_stream(self._stream)
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
 
     @contextlib.contextmanager
     def capture(self) -> Iterator[Callable[[], object]]:

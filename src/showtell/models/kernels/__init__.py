@@ -1,11 +1,11 @@
 """Operations of a decoder step, each in a fast form and in a plain one that defines it.
 
-| function          | plain form (`plain.py`)                   | fast form                                          |
-|-------------------|-------------------------------------------|----------------------------------------------------|
-| `linear`          | x W' + b with some columns of W           | packed weights, gradients over time (`linear.py`)  |
-| `embedding`       | rows of a table                           | gradients over time (`linear.py`)                  |
-| `additive_scores` | w . f(p + q)                              | C++ (`fused.py`, `compiled/`)                      |
-| `log_likelihood`  | s_y - log sum_v exp s_v                   | C++ (`fused.py`, `compiled/`)                      |
+| function          | plain form (`plain.py`)       | fast form                                                        |
+|-------------------|-------------------------------|------------------------------------------------------------------|
+| `linear`          | x W' + b with some columns    | packed weights, gradients over time (`linear.py`)                |
+| `embedding`       | rows of a table               | gradients over time (`linear.py`)                                |
+| `additive_scores` | w . f(p + q)                  | C++ (`fused.py`, `compiled/`), on a GPU Triton (`inductor.py`)   |
+| `log_likelihood`  | s_y - log sum_v exp s_v       | C++ (`fused.py`, `compiled/`)                                    |
 
 The fast forms call private operators of torch (`onednn.py`, `accumulation.py`): nothing outside of this package does.
 Inside `plain_kernels()`, or with SHOWTELL_KERNELS=plain in the environment, the plain forms run: a torch without those

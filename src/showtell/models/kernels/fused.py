@@ -1,7 +1,7 @@
 """Fused operations: a C++ loop each, with gradients, in place of several passes of torch over megabytes.
 
-The loops are in `compiled/` and compute with float32 on a CPU. Everything else runs the plain form: other precisions,
-GPUs, and machines without a compiler.
+The loops are in `compiled/` and compute with float32 on a CPU. On a GPU torch compiles scores of attention
+(`inductor.py`). Everything else runs the plain form: other precisions, and machines without a compiler.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from showtell.models.kernels import plain
+from showtell.models.kernels import inductor, plain
 from showtell.models.kernels.compiled import library
 from showtell.models.kernels.plain import Activation, is_plain
 
@@ -44,6 +44,8 @@ class _AdditiveScores(torch.autograd.Function):
 
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = "tanh") -> Tensor:
     """`plain.additive_scores`, without its tensor of (B, N, R, A)."""
+    if inductor.can_compile(projected):
+        return inductor.additive_scores(projected, query, weight, activation)
     if is_plain() or not library.fits(projected, query, weight):
         return plain.additive_scores(projected, query, weight, activation)
     return cast(Tensor, _AdditiveScores.apply(projected, query, weight, activation))
