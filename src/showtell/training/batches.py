@@ -17,17 +17,18 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
+from showtell.cores import usable_cores
 from showtell.counter_rng import key_of
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import ImageError
 from showtell.features.store import FeatureStore, ImageFeatures, collate_features
 from showtell.images.loading import PreparedPhotos, stack_images
-from showtell.images.prefetch import prefetch
+from showtell.images.prefetch import prefetch_map
 from showtell.text.vocabulary import Vocabulary
 from showtell.training.mentions import ImageMentions, collate_mentions, find_mentions
 from showtell.types import Batch, NamingWords
 
-AHEAD = 2  # batches that are read from a store before they are asked for
+STORE_READERS = 4  # threads that read a store for a GPU; a CPU needs one, which is a batch ahead and one more
 WORDS_MULTIPLE, REGIONS_MULTIPLE = 4, 16  # to which batches for a GPU are padded, regions where images differ
 STUCK = 600  # seconds without an answer, after which reading photos is an error
 
@@ -202,8 +203,13 @@ def epoch_batches(
     put_together = partial(collate, rows=data.rows if for_gpu else None)
     batches: Iterable[Batch]
     if isinstance(data.images, FeatureStore):
-        collated = (put_together([data[index] for index in share]) for share in shares)
-        batches = prefetch((batch.pin_memory() for batch in collated) if for_gpu else collated, ahead=AHEAD)
+
+        def read(share: list[tuple[int, int]]) -> Batch:
+            batch = put_together([data[index] for index in share])
+            return batch.pin_memory() if for_gpu else batch
+
+        workers = min(STORE_READERS, usable_cores()) if for_gpu else 1
+        batches = prefetch_map(read, shares, ahead=workers + 1, workers=workers)
     else:
         workers = 0 if data.images.in_memory else workers
         batches = DataLoader(

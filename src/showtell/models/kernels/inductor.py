@@ -28,7 +28,7 @@ def can_compile(projected: Tensor) -> bool:
 
 @functools.cache
 def _compiled() -> Callable[..., Any]:
-    return cast(Callable[..., Any], torch.compile(plain.additive_scores, dynamic=False))
+    return torch.compile(plain.additive_scores, dynamic=False)
 
 
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation) -> Tensor:
