@@ -13,7 +13,8 @@ from pathlib import Path
 from showtell.files import read_bytes
 from showtell.images.photo_files import is_image_file
 
-MAX_JSON_FILES = 50  # a folder with more JSON files than this holds one per image, not datasets
+MAX_FILES = 50  # a folder with more JSON files than this holds one per image, not datasets
+UNFINISHED = "unfinished.json"  # marks a folder of scenes that are not drawn to the end
 _START = 65536  # bytes that are enough to tell what a file is
 
 
@@ -31,6 +32,15 @@ def list_files(path: Path, suffixes: tuple[str, ...], subfolders: Sequence[str] 
         if name.lower().endswith(suffixes) and not name.startswith(".")
     ]
     return [file for file in files if file.is_file()]
+
+
+def subfolders(path: Path) -> list[Path]:
+    """The folders directly in a folder, by name, without those that systems keep for themselves."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(path / entry.name for entry in entries if entry.is_dir() and entry.name[0] not in ".@#$")
+    except OSError:
+        return []
 
 
 def names_in(folder: str) -> frozenset[str]:
@@ -57,9 +67,11 @@ def read_start(file: Path) -> str:
     return start.decode(encoding, errors="replace")
 
 
-def first_line(file: Path) -> str:
-    """The first line of a file that is not empty, up to 64 kB."""
-    return re.split(r"[\r\n]+", read_start(file).lstrip("\r\n"), maxsplit=1)[0]
+def first_line(file: Path, skipped: re.Pattern[str] | None = None) -> str:
+    """The first line of a file that is not empty, up to 64 kB, after what is skipped at its beginning."""
+    start = read_start(file)
+    match = skipped.match(start) if skipped else None
+    return re.split(r"[\r\n]+", start[match.end() if match else 0 :].lstrip("\r\n"), maxsplit=1)[0]
 
 
 def root_of(file: Path, subfolders: Sequence[str] = ("annotations",)) -> Path:
