@@ -30,23 +30,23 @@ def refusal(path: Path) -> str:
 FORMATS = f" The formats are {', '.join(READERS)}: docs/datasets.md."
 TABLE = table.EXAMPLE
 NO_CAPTIONS = f"but without captions: write {TABLE}, or each beside its photo, in dog.txt.{FORMATS}"
-COLUMNS = "lacks one for images or one for captions; call one column image and one caption."
+COLUMNS_ARE = "image, label, which lacks one for images or one for captions; call one column image and one caption."
 COCO_OR_KARPATHY = (
-    'COCO captions need lists "images" (id, file_name) and "annotations" (image_id, caption), Karpathy\'s a list "images" '
-    "(filename, split, sentences)."
+    'COCO captions need lists "images" (id, file_name) and "annotations" (image_id, caption), Karpathy\'s a list '
+    '"images" (filename, split, sentences).'
 )
 # Files, photos, what of them is read, and what the refusal says that it is: the nearest form, and what is missing.
 REFUSED: list[tuple[dict[str, str], str, str, str]] = [
     ({}, "", ".", f"a folder with 0 images and nothing else, but neither photos nor captions.{FORMATS}"),
-    ({"notes.txt": "", "more/x": ""}, "1.png 2.png", ".", f"a folder with 2 images and more/, notes.txt, {NO_CAPTIONS}"),
+    ({"notes.txt": "", "more/x": ""}, "1.png 2.png", ".", f"2 images and more/, notes.txt, {NO_CAPTIONS}"),
     ({}, "images/1.png", ".", f"a folder with 1 image and images/, {NO_CAPTIONS}"),
     ({"unfinished.json": "{}"}, "images/1.png", ".", "run the same showtell data scenes again."),
-    ({"a.csv": "image;label\na.jpg;dog\n"}, "", "a.csv", f"a table with the columns image, label, which {COLUMNS}"),
-    ({"a.csv": "image;label\na.jpg;dog\n"}, "", ".", f"a folder with a.csv, a table with the columns image, label, which {COLUMNS}"),
+    ({"a.csv": "image;label\na.jpg;dog\n"}, "", "a.csv", f"a table with the columns {COLUMNS_ARE}"),
+    ({"a.csv": "image;label\na.jpg;dog\n"}, "", ".", f"a folder with a.csv, a table with the columns {COLUMNS_ARE}"),
     ({"a.json": '{"images": [], "a": 2}'}, "", "a.json", f"JSON with the keys images, a; {COCO_OR_KARPATHY}"),
-    ({"a.json": '{"dog.jpg": ["A dog."]}'}, "", "a.json", "JSON with the keys dog.jpg; write captions.jsonl with the line"),
+    ({"a.json": '{"dog.jpg": ["A dog."]}'}, "", "a.json", "JSON with the keys dog.jpg; write captions.jsonl with"),
     ({"a.json": '[{"caption": ""}]'}, "", "a.json", "a list of objects with the keys caption; write captions.jsonl"),
-    ({"00000.tar": "", "00000_stats.json": "{}"}, "", ".", "0 images and 00000.tar, 00000_stats.json: unpack each tar"),
+    ({"00000.tar": "", "00000_stats.json": "{}"}, "", ".", "00000.tar, 00000_stats.json: unpack each tar"),
     ({"train.parquet": ""}, "", "train.parquet", "packed: write photos and captions.jsonl from it"),
     ({"a.txt": "A dog."}, "", "a.txt", f"a file of another kind; write {TABLE}"),
 ]  # fmt: skip

@@ -56,7 +56,7 @@ def make_records(
     issues.warning(empty, "image has|images have", f"empty captions in {shown}, left out")
     put = "put them into the folder and name them from there"
     issues.problem(files.outside, "image file|image files", f"named in {shown} outside its folder", put)
-    where = f"not where {shown} says and matched by the bare file name"
+    where = f"not where {shown} says and matched by the end of the name"
     issues.warning(files.guessed, "image is|images are", where, "check that they fit")
     return records
 

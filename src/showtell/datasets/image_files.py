@@ -94,20 +94,24 @@ class ImageFiles:
     def find(self, names: Sequence[str]) -> Path | None:
         """The path of the image with one of these names, or the path where it should be if there is none.
 
-        A name that does not exist as written, folders included, is searched by its last part alone, in any case and
-        with or without its suffix, in the folders and their direct subfolders. It matches if exactly one file fits.
+        An absolute name counts from the folder that it lies in. A name that does not exist as written, folders
+        included, is searched without its first folders, then by its last part alone, in any case and with or without
+        its suffix, in the folders and their direct subfolders; that matches if exactly one file fits.
 
         Returns:
             None if a name leads out of the folders: no dataset can make files elsewhere be opened.
         """
+        names = [self._relative(name) for name in names]
         if outside := next(filter(_is_outside, names), None):
             self.outside.append(outside)
             return None
-        for name in names:
+        shorter = [name[start:] for name in names for start in _inner(name)]
+        for is_shorter, name in [*((False, name) for name in names), *((True, name) for name in shorter)]:
             below, _, last = name.rpartition("/")
             for start in self._folders:
                 folder = f"{start}/{below}" if below else start
                 if last in self._listing(folder):
+                    self.guessed += [f"{names[0]} with {folder}/{last}"] if is_shorter else []
                     return Path(folder, last)
         for name in names:
             matches = self._by_bare_name.get(_bare(name.rpartition("/")[2]), [])
@@ -116,6 +120,12 @@ class ImageFiles:
                     self.guessed.append(f"{name} with {matches[0]}")
                 return matches[0]
         return Path(next(filter(self._listing, self._folders), self._folders[0]), names[0])
+
+    def _relative(self, name: str) -> str:
+        """An absolute name in one of the folders as it starts from there; any other as it is."""
+        above = (os.path.join(os.path.abspath(folder), "") for folder in self._folders)  # noqa: PTH100, PTH118
+        inside = (name.removeprefix(folder) for folder in above if name.startswith(folder))
+        return next(inside, name) if name.startswith("/") else name
 
     @cached_property
     def _by_bare_name(self) -> dict[str, list[Path]]:
@@ -135,6 +145,11 @@ def _is_outside(name: str) -> bool:
     """Whether a name is absolute, on POSIX or Windows, or climbs out of the folder that it starts from."""
     is_absolute = name.startswith("/") or name[1:2] == ":"
     return is_absolute or (".." in name and f"{posixpath.normpath(name)}/".startswith("../"))
+
+
+def _inner(name: str) -> list[int]:
+    """Where the folders of a name begin but the first, so that a folder remains before its last part."""
+    return [match.end() for match in re.finditer("/", name)][:-1]
 
 
 def _bare(name: str) -> str:

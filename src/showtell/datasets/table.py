@@ -19,7 +19,7 @@ from showtell.datasets.image_files import first_line, list_files
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import DataError, shorten, summarise
-from showtell.files import read_text
+from showtell.files import not_utf8, read_text
 from showtell.images.photo_files import is_image_file
 from showtell.text.caption_columns import Columns
 
@@ -39,6 +39,7 @@ FORM = 'dog.jpg,"A dog, running."'  # a row, for messages
 _QUOTES = (
     'a caption with quotation marks stands in quotation marks itself, with those inside doubled: "A ""stop"" sign."'
 )
+_ESCAPED = re.compile("[\udc80-\udcff]")  # a byte that is not UTF-8
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _EXCEL = re.compile(r"\s*sep=(.)\s*(?:[\r\n]+|\Z)")  # the line with which Excel tells the delimiter
 
@@ -85,9 +86,9 @@ def correction_lines(rows: Iterable[tuple[str, str, float | None, str]]) -> Iter
 
 def csv_line(*cells: str) -> str:
     """Cells as a line of CSV."""
-    stream = StringIO()
-    csv.writer(stream, lineterminator="\n").writerow(cells)
-    return stream.getvalue()
+    stream = StringIO(newline="")
+    csv.writer(stream, lineterminator="\r\n").writerow(cells)  # which quotes either character
+    return stream.getvalue().removesuffix("\r\n") + "\n"
 
 
 def columns_of(file: Path) -> list[str] | None:
@@ -146,7 +147,7 @@ class Table:
         Raises:
             DataError: it has no such columns, its quotation marks do not fit, or one encloses other rows.
         """
-        text = read_text(file, "CSV")
+        text = read_text(file, "CSV", escape=True)
         skipped = _EXCEL.match(text)
         first = 1 + len(_LINE_END.findall(skipped[0])) if skipped else 1
         text = text[skipped.end() :] if skipped else text
@@ -162,6 +163,11 @@ class Table:
             rows.append((number, [*map(from_text_cell, row), *[""] * (columns.count - len(row))]))
             if len(row) <= max(columns.image, columns.captions[0]):
                 short.append(number)
+        if _ESCAPED.search(text):  # which a name may be, but nothing else
+            others = (number for number, row in rows for at, cell in enumerate(row)
+                      if at != columns.image and _ESCAPED.search(cell))  # fmt: skip
+            if (line := next(others, None)) is not None:
+                raise not_utf8(file, line, "CSV")
         return cls(columns, rows, surplus, short)
 
 
@@ -209,7 +215,8 @@ def _holds_row(cell: str, row: Sequence[str], delimiter: str, columns: Columns) 
     def kind(name: str) -> str:
         return "file" if is_image_file(name) else re.sub(r"\d+", "0", name)
 
-    parts = [line.split(delimiter) for line in _LINE_END.split(cell)]
+    lines = _LINE_END.split(cell)
+    parts = [line.split(delimiter) for line in lines] if len(lines) > 1 else []
     names = [kind(part.strip()) for own in parts if len(own) > 1 for part in own]
     return "file" in names or any(
         len(own) == columns.count and kind(own[columns.image].strip()) == kind(row[columns.image].strip())

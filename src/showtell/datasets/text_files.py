@@ -67,7 +67,8 @@ def _read_folder(path: Path, issues: DatasetIssues) -> list[CaptionRecord]:
         for name in sorted(names_in(str(folder))):
             if name.lower().endswith(_SUFFIXES):
                 texts.setdefault(_stem(folder / name), []).append(folder / name)
-    entries, unreadable, shared, several, paragraphs, without = [], [], [], [], [], []
+    entries, unreadable, shared, several, paragraphs = [], [], [], [], []
+    without: list[str] = []
     for stem, own in photos.items():
         files = texts.get(stem, [])
         try:

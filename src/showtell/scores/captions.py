@@ -15,6 +15,7 @@ from showtell.text.caption_columns import CAPTION, ID, IMAGE, Columns, captions_
 
 Predictions = Mapping[Any, str] | Sequence[Mapping[str, Any]] | Sequence[str]
 References = Mapping[Any, Any] | Sequence[Sequence[str]] | Sequence[Mapping[str, Any]]
+MAX_CHARACTERS = 50_000  # of a caption; METEOR takes a minute of longer ones
 _MANY = 100  # an entry with so many keys is {id: text}
 
 
@@ -42,6 +43,12 @@ def match(
         raise DataError(
             f"Predictions and references must name the same images; {'; '.join(told)}; showtell score --common scores "
             "those that both name."
+        )
+    texts = ((image, text) for image in facts for text in (predicted[image], *facts[image].references))
+    if too_long := next(((image, len(text)) for image, text in texts if len(text) > MAX_CHARACTERS), None):
+        raise DataError(
+            f"A text of image {too_long[0]} has {too_long[1]:,} characters; captions and references have "
+            f"{MAX_CHARACTERS:,} at most."
         )
     bare = sorted(image for image, known in facts.items() if not known.references and known.objects is None)
     if bare:

@@ -138,13 +138,13 @@ def _predictions_in(path: Path) -> Any:
         content = table.Table.read(path, predicted=True)
         image, captions = content.columns.image, content.columns.captions
         unusable = [number for number, row in content.rows if not row[image].strip()]
-        rows = [(row[image].strip(), [row[at] for at in captions if row[at] or at == captions[0]])
+        rows = [(row[image], [row[at] for at in captions if row[at] or at == captions[0]])
                 for _, row in content.rows]  # fmt: skip
         form, unusable = table.FORM, sorted({*unusable, *content.surplus, *content.short})
     elif path.is_file() and flickr.recognises(path):
         lines = list(flickr.read_lines(path))
         form, unusable = "dog.jpg<TAB>A dog runs", [number for number, cells in lines if cells is None]
-        rows = [(cells[0].partition("#")[0], [cells[1]]) for _, cells in lines if cells]
+        rows = [(cells[0], [cells[1]]) for _, cells in lines if cells]
     else:
         values = [value for _, value in jsonl.read_values(path, str(path))]
         return values[0] if len(values) == 1 and isinstance(values[0], Mapping) else values
@@ -158,10 +158,11 @@ def _match(captions: Mapping[str, str], images: ScoredImages, path: Path) -> dic
     """The captions by image id."""
     if not captions:
         raise DataError(f"{path} has no captions.")
-    if captions.keys() <= images.facts.keys():
+    if captions.keys() <= images.facts.keys() or captions.keys() >= images.facts.keys():
         return dict(captions)
     known = images_by_name({image: [image, *filter(None, [images.files.get(image)])] for image in images.facts})
-    photos = {name: Path(name.replace("\\", "/") if name not in known else name) for name in captions}
+    is_known = {name: name in known or Path(name).name in known for name in captions}
+    photos = {name: Path(name if is_known[name] else name.strip().replace("\\", "/")) for name in captions}
     starts = [{name: start / photo for name, photo in photos.items()} for start in (Path(), path.parent)]
     tried = [(own, *match_photos(own.values(), known)) for own in starts]
     photos, image_ids, kind = max(tried, key=lambda own: len(own[1]))

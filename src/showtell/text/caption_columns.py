@@ -82,7 +82,7 @@ def captions_in(value: Any) -> list[str] | None:
             return [_unquoted(part) for part in _TEXT.findall(text)]
         return None if _LIKE_A_LIST.fullmatch(text) else [value]
     parts = [] if value is None else value if isinstance(value, list | tuple) else [value]
-    texts = [
+    texts: list[Any] = [
         next((part[key] for key in CAPTION if key in part), None) if isinstance(part, Mapping) else part
         for part in parts
     ]
