@@ -102,17 +102,20 @@ class ImageFiles:
             None if a name leads out of the folders: no dataset can make files elsewhere be opened.
         """
         names = [self._relative(name) for name in names]
-        if outside := next(filter(_is_outside, names), None):
-            self.outside.append(outside)
-            return None
-        shorter = [name[start:] for name in names for start in _inner(name)]
+        outside = next(filter(_is_outside, names), None)
+        shorter = [name[start:] for name in names for start in _inner(name)] if outside is None else []
         for is_shorter, name in [*((False, name) for name in names), *((True, name) for name in shorter)]:
+            if _is_outside(name):
+                continue
             below, _, last = name.rpartition("/")
             for start in self._folders:
                 folder = f"{start}/{below}" if below else start
                 if last in self._listing(folder):
                     self.guessed += [f"{names[0]} with {folder}/{last}"] if is_shorter else []
                     return Path(folder, last)
+        if outside is not None:
+            self.outside.append(outside)
+            return None
         for name in names:
             matches = self._by_bare_name.get(_bare(name.rpartition("/")[2]), [])
             if len(matches) == 1:
