@@ -45,6 +45,7 @@ LAYOUTS: list[tuple[dict[str, str], str, Records]] = [
      TRAIN_AND_TEST),
     ({f"data/{split}/metadata.jsonl": entry("1.jpg", text) for split, text in (("train", "A."), ("test", "B."))},
      "data/train/1.jpg data/test/1.jpg", TRAIN_AND_TEST),
+    ({"metadata.csv": metadata("train/1.jpg,A.", "test/1.jpg,B.")}, "train/1.jpg test/1.jpg", TRAIN_AND_TEST),
     # BLIP's files of COCO, and anybody's that differ in the split alone
     ({f"coco_karpathy_{split}.json": f"[{entry(f'{x}.jpg', f'{x.upper()}.', image_id=f'c_{x}')}]"
       for x, split in (("a", "train"), ("b", "test"), ("c", "val"))}, "a.jpg b.jpg c.jpg", KARPATHY),

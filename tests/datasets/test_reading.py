@@ -47,6 +47,8 @@ REFUSED: list[tuple[dict[str, str], str, str, str]] = [
     ({"a.json": '{"dog.jpg": ["A dog."]}'}, "", "a.json", "JSON with the keys dog.jpg; write captions.jsonl with"),
     ({"a.json": '[{"caption": ""}]'}, "", "a.json", "a list of objects with the keys caption; write captions.jsonl"),
     ({"00000.tar": "", "00000_stats.json": "{}"}, "", ".", "00000.tar, 00000_stats.json: unpack each tar"),
+    ({"a.json": '{"1.jpg": ["A."]}'}, "1.jpg", ".", "a.json, JSON with the keys 1.jpg; write captions"),
+    ({"data/train.parquet": ""}, "", ".", "0 images and data/: write photos and captions.jsonl from it"),
     ({"train.parquet": ""}, "", "train.parquet", "packed: write photos and captions.jsonl from it"),
     ({"a.txt": "A dog."}, "", "a.txt", f"a file of another kind; write {TABLE}"),
 ]  # fmt: skip
@@ -60,9 +62,14 @@ def test_a_refusal_names_the_nearest_form_and_what_is_missing(tmp_path: Path) ->
         assert len(message) <= 400 and message == one_line(message)
 
 
+KEYS = '{"' + '": 0, "'.join(letter * 300 for letter in string.ascii_letters) + '": 0}'
+
+
 @settings(deadline=None, max_examples=25)
 @given(
-    st.dictionaries(st.text(string.ascii_letters + ".-_ ", min_size=1, max_size=80), st.sampled_from(["", "[]", "{}"]))
+    st.dictionaries(
+        st.text(string.ascii_letters + ".-_ ", min_size=1, max_size=80), st.sampled_from(["", "[]", "{}", "a,b", KEYS])
+    )
 )
 def test_a_refusal_is_never_longer_than_can_be_read(files: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as folder:

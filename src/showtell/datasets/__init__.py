@@ -114,7 +114,8 @@ def _describe(path: Path) -> str:
     """What is at a path that no reader recognises, and what it lacks, to end a sentence; broken JSON is a DataError."""
     known = f"The formats are {', '.join(READERS)}: docs/datasets.md."
     if path.is_dir():
-        return f"a folder with {_describe_folder(path)} {known}"
+        held = _describe_folder(path)
+        return f"a folder with {held}" if known in held else f"a folder with {held} {known}"
     if not path.is_file():
         return "a device, a pipe or a socket; name a file or a folder."
     if (columns := table.columns_of(path)) is not None:
@@ -125,7 +126,7 @@ def _describe(path: Path) -> str:
         return f"a file of another kind; write {table.EXAMPLE} {known}"
     content = read_json(path)
     first = content[0] if isinstance(content, list) and content else content
-    keys = summarise((shorten(key, 30) for key in first), limit=10) if isinstance(first, dict) else ""
+    keys = summarise((shorten(key, 20) for key in first), limit=5) if isinstance(first, dict) else ""
     if isinstance(content, dict) and ("images" in content or "annotations" in content):
         return (
             f'JSON with the keys {keys}; COCO captions need lists "images" (id, file_name) and "annotations" '
@@ -146,9 +147,12 @@ def _describe_folder(path: Path) -> str:
     images = len(names) - len(others) or sum(map(is_image_file, names_in(str(path / "images"))))
     shown = summarise((shorten(name, 30) for name in others), limit=5) or "nothing else"
     held = f"{counted(images, 'image')} and {shown}"
-    packed = (advice for suffix, advice in _PACKED.items() for name in names if name.lower().endswith(suffix))
+    below = [name for *_, files in os.walk(path) for name in files]
+    packed = (advice for suffix, advice in _PACKED.items() for name in below if name.lower().endswith(suffix))
     if advice := next(packed, None):
         return f"{held}: {advice}."
-    if images or any(is_image_file(name) for *_, below in os.walk(path) for name in below):
+    if unread := next((name for name in others if name.lower().endswith(".json")), None):
+        return f"{unread}, {_describe(path / unread)}"
+    if images or any(map(is_image_file, below)):
         return f"{held}, but without captions: write {table.EXAMPLE}, or each beside its photo, in dog.txt."
     return f"{held}, but neither photos nor captions."

@@ -11,7 +11,14 @@ from typing import Any
 from showtell.datasets.image_files import MAX_FILES, ImageFiles, as_text, list_files, root_of, subfolders
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
-from showtell.datasets.splits import choose_splits, sort_by_split, split_name, split_of_file, split_of_folder
+from showtell.datasets.splits import (
+    choose_splits,
+    sort_by_split,
+    split_name,
+    split_of_file,
+    split_of_folder,
+    split_of_name,
+)
 from showtell.errors import summarise
 from showtell.text.caption_columns import Columns, captions_in
 
@@ -67,6 +74,11 @@ def _splits(file: Path, entries: Sequence[Entry], issues: DatasetIssues, remedy:
     if not any(entry.splits for entry in entries):
         if split := split_of_file(file, issues.root):
             return dict.fromkeys(range(len(entries)), split)
+        folders = [
+            split_of_name(entry.names[0].partition("/")[0]) if "/" in entry.names[0] else None for entry in entries
+        ]
+        if None not in folders and {"train"} < set(folders):  # train/1.jpg and test/1.jpg
+            return {index: split for index, split in enumerate(folders) if split}
         names = [list(map(as_text, (*entry.names, *entry.ids))) for entry in entries]
         return choose_splits(names, [root_of(file), file.parent, issues.folder], issues, shown, remedy)
     named = [list(dict.fromkeys(map(split_name, entry.splits))) for entry in entries]

@@ -173,9 +173,10 @@ class Table:
 
 def describe_columns(columns: Sequence[str]) -> str:
     """What a table with these columns is, which has none for images or none for captions, to end a sentence."""
+    named = summarise((shorten(column, 20) for column in columns), limit=5)
     return (
-        f"a table with the columns {summarise(map(shorten, columns), limit=10)}, which lacks one for images or one for "
-        "captions; call one column image and one caption."
+        f"a table with the columns {named}, which lacks one for images or one for captions; call one column image and "
+        "one caption."
     )
 
 

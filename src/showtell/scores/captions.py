@@ -44,8 +44,8 @@ def match(
             f"Predictions and references must name the same images; {'; '.join(told)}; showtell score --common scores "
             "those that both name."
         )
-    texts = ((image, text) for image in facts for text in (predicted[image], *facts[image].references))
-    if too_long := next(((image, len(text)) for image, text in texts if len(text) > MAX_CHARACTERS), None):
+    every = ((image, text) for image in facts for text in (predicted[image], *facts[image].references))
+    if too_long := next(((image, len(text)) for image, text in every if len(text) > MAX_CHARACTERS), None):
         raise DataError(
             f"A text of image {too_long[0]} has {too_long[1]:,} characters; captions and references have "
             f"{MAX_CHARACTERS:,} at most."
