@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from showtell.datasets import flickr, jsonl, open_dataset, read_dataset, table
+from showtell.datasets import flickr, jsonl, open_dataset, table
 from showtell.datasets.coco import read_instances
 from showtell.datasets.issues import counted
 from showtell.datasets.records import CaptionDataset
@@ -84,7 +84,7 @@ def read_document_frequency(path: Path) -> DocumentFrequency:
     if content is not None:
         texts = list(read_references(content, str(path)).values())
     else:
-        dataset = read_dataset(path)
+        dataset = open_dataset(path, with_photos=False)
         train = [record.captions for record in dataset.records if record.split == "train" and record.captions]
         texts = train or [record.captions for record in dataset.records if record.captions]
         source += "/train" if train else ""
