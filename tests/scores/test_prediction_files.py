@@ -224,6 +224,7 @@ MISTAKES = [  # a file's name and content, and what the message says behind the 
     ("a.csv", "image,caption,caption\n1.jpg,a,b\n", "a.csv: 1 image(s) are predicted more than once: 1.jpg;"),
     ("a.csv", "image,caption\n1.jpg,\"['a', 'b']\"\n", "a.csv: 1 image(s) are predicted more than once: 1.jpg;"),
     ("a.csv", 'image,caption\n1.jpg,"a\n2.jpg,b\n3.jpg,c"\n', "line 2: a quotation mark encloses the rows tha"),
+    ("a.csv", f"image,caption,{'x' * 200_000}\n1.jpg,a,\n", "a.csv cannot be read from line 1 on (field larger than"),
     ("none.csv", None, "There is no file "),
 ]  # fmt: skip
 
