@@ -156,6 +156,13 @@ def test_captions_that_are_likely_mistaken_are_told(tmp_path: Path, texts: dict[
     assert problems == [] and len(warnings) == 1 and warnings[0].startswith(warning)
 
 
-def test_a_photo_beside_folders_of_splits_has_none(tmp_path: Path) -> None:
-    write_files(tmp_path, {"train/a.txt": "A.", "more/x.txt": "B."}, "train/a.jpg more/x.jpg")
-    assert sentences(tmp_path)[0] == ["1 image has no split in *.txt, though others have: more/x.jpg."]
+def test_splits_of_photos_beside_folders_of_splits_are_drawn(tmp_path: Path) -> None:
+    write_files(tmp_path, {"val/a.txt": "A.", "more/x.txt": "B.", "y.txt": "C."}, "val/a.jpg more/x.jpg y.jpg")
+    assert records_of(tmp_path) == [
+        ("more/x.jpg", "train", ("B.",)),
+        ("val/a.jpg", "val", ("A.",)),
+        ("y.jpg", "train", ("C.",)),
+    ]
+    assert sentences(tmp_path)[1][0].startswith(
+        "*.txt has no splits, so they were drawn by the images' names: 2 train,"
+    )

@@ -96,7 +96,10 @@ def _read_folder(path: Path, issues: DatasetIssues) -> list[CaptionRecord]:
     issues.warning(paragraphs, "text has|texts have", "paragraphs or lines parted by empty ones", one_line)
     issues.warning(without, "image has|images have", "no captions, unlike others in the folder, left out")
     lists = "folders train, val and test, or lists train.txt, val.txt and test.txt,"
-    return make_records(path / "*.txt", entries, issues, [path], lists) if entries else []
+    groups = [[entry for entry in entries if bool(entry.splits) is has_split] for has_split in (False, True)]
+    return [
+        record for own in groups if own for record in make_records(path / "*.txt", own, issues, [path], lists)
+    ]  # splits are drawn of those in no folder of a split
 
 
 def _stem(path: Path) -> Path:
