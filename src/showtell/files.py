@@ -68,10 +68,13 @@ def read_bytes(path: Path, limit: int = -1, max_bytes: int | None = None) -> byt
             raise unreadable(path, error) from error
 
 
-def read_text(path: Path, form: str = "text") -> str:
+def read_text(path: Path, form: str = "text", *, escape: bool = False) -> str:
     """The text of a UTF-8 file, without the byte order mark that tools of Windows write.
 
-    `form` is what it should be saved as, for the message: "CSV".
+    Args:
+        path: the file.
+        form: what it should be saved as, for the message: "CSV".
+        escape: keep bytes that are not UTF-8 as Python has them in file names.
 
     Raises:
         DataError: see `open_file`; or it is not UTF-8, or has null bytes.
@@ -80,13 +83,17 @@ def read_text(path: Path, form: str = "text") -> str:
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path} is in UTF-16; save it as {form} in UTF-8.")
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig", "surrogateescape" if escape else "strict")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path} is not in UTF-8: line {line} cannot be read; save it as {form} in UTF-8.") from error
+        raise not_utf8(path, content.count(b"\n", 0, error.start) + 1, form) from error
     if "\0" in text:
         raise DataError(f"{path} has null bytes; save it as {form} in UTF-8.")
     return text
+
+
+def not_utf8(path: Path, line: int, form: str) -> DataError:
+    """The error of a text file with a line that is not UTF-8; see `read_text`."""
+    return DataError(f"{path} is not in UTF-8: line {line} cannot be read; save it as {form} in UTF-8.")
 
 
 def read_json(path: Path, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:

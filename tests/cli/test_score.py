@@ -178,10 +178,8 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     ((), "Missing argument 'PREDICTIONS...'"),
     (("predictions.json",), "--references: showtell score predictions.json --references REFERENCES; or, for CHAIR"),
     (("a.json", "b.json", "references.json"), "showtell score a.json b.json --references references.json; or"),
-    (("partial.json", "--references", "results.json"), "results.json is a list of predictions; references are JSON of"),
     (("predictions.json", "--references", "none.json"), "There is no file or folder none.json."),
     ((*ONE, "--per-image", "."), ". is a folder; --per-image needs the name of a"),
-    ((*ONE, "--document-frequency", "results.json"), "results.json is a list of predictions; references are JSON of"),
     (("predictions.json", *ONE), "A file of predictions is named twice; each system is a file of its own."),
     ((*ONE, "--pairs", "--bootstrap", "0"), "give --bootstrap at least 1 draw"),
     (("partial.json", *ONE[1:]), "partial.json against references.json: Predictions and references must name the same"),
@@ -196,7 +194,6 @@ def test_mistakes_are_sentences(capsys):
     Path("partial.json").write_text(json.dumps({"1": "a dog"}))
     Path("bare.json").write_text(json.dumps({"1": ["a dog"], "2": []}))
     Path("surrogate.json").write_text('{"1": "a \\ud800", "2": "b"}')
-    Path("results.json").write_text('[{"image_id": 1, "caption": "a dog"}]')
     for arguments, sentence in MISTAKES:
         status, out, err = run(capsys, "score", *arguments)
         assert (status, out) == (2, ""), arguments

@@ -54,7 +54,7 @@ def test_a_file_for_each_split(tmp_path: Path) -> None:
         write(tmp_path, {"image": f"{name}.jpg", "caption": "A."}, name=f"{name}.jsonl", photos=f"{name}.jpg")
     assert read_dataset(tmp_path).splits == {"train": 1, "val": 1}
     assert sentences(tmp_path)[0] == []
-    write(tmp_path, A, name="more.jsonl", photos="")
+    write(tmp_path, {"image": "a.jpg", "caption": "A."}, name="more.jsonl", photos="")
     assert sentences(tmp_path)[0] == [
         "… holds 3 files of captions, and more.jsonl says nothing about splits; join them to one, or name them train, "
         "val and test; a table may have a column split."

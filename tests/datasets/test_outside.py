@@ -28,9 +28,9 @@ def test_names_that_lead_outside(tmp_path: Path) -> None:
         ),
     ):
         write_photo(folder / "secret.jpg")
+        name = name.replace("{absolute}", str(folder / "secret.jpg"))
         folder = folder / "data"
         write_photo(folder / "a" / "secret.jpg")  # by its bare name it would be found
-        name = name.replace("{absolute}", str(folder / "secret.jpg"))
         file, form = FILES[reader]
         (folder / file).write_text(form.format(json.dumps(name), name))
         dataset = read_dataset(folder)

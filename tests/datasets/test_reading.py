@@ -1,15 +1,16 @@
 import os
 import re
+import string
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from showtell.datasets import READERS, open_dataset, read_dataset
-from showtell.errors import DataError
-from tests.datasets.makers import captioned, in_folders, listed, sentences, write_coco, write_photo, write_table
-
-KNOWN_FORMATS = f" Known formats are {'; '.join(f'{name}: {reader.EXAMPLE}' for name, reader in READERS.items())}"
-
+from showtell.datasets import READERS, open_dataset, read_dataset, table
+from showtell.errors import DataError, one_line
+from tests.datasets.makers import captioned, in_folders, listed, sentences, write_coco, write_files, write_photo
 
 EXAMPLE_FILES = [
     *(("karpathy", "dataset_mine.json"), ("coco", "annotations/captions_train.json"), ("table", "captions.csv")),
@@ -26,40 +27,69 @@ def refusal(path: Path) -> str:
 # --- what is no dataset ---
 
 
-def test_what_is_not_there_and_folders_without_captions(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "none") == "There is no file or folder …."
-    assert refusal(tmp_path) == "… is not a dataset: it is a folder with 0 images and nothing else." + KNOWN_FORMATS
-    for number in range(3):
-        write_photo(tmp_path / f"{number}.png")
-    (tmp_path / "notes.txt").touch()
-    (tmp_path / "more").mkdir()
-    expected = "… is not a dataset: it is a folder with 3 images and more/, notes.txt."
-    assert refusal(tmp_path) == expected + KNOWN_FORMATS
+FORMATS = f" The formats are {', '.join(READERS)}: docs/datasets.md."
+TABLE = table.EXAMPLE
+NO_CAPTIONS = f"but without captions: write {TABLE}, or each beside its photo, in dog.txt.{FORMATS}"
+COLUMNS_ARE = "image, label, which lacks one for images or one for captions; call one column image and one caption."
+COCO_OR_KARPATHY = (
+    'COCO captions need lists "images" (id, file_name) and "annotations" (image_id, caption), Karpathy\'s a list '
+    '"images" (filename, split, sentences).'
+)
+# Files, photos, what of them is read, and what the refusal says that it is: the nearest form, and what is missing.
+REFUSED: list[tuple[dict[str, str], str, str, str]] = [
+    ({}, "", ".", f"a folder with 0 images and nothing else, but neither photos nor captions.{FORMATS}"),
+    ({"notes.txt": "", "more/x": ""}, "1.png 2.png", ".", f"2 images and more/, notes.txt, {NO_CAPTIONS}"),
+    ({}, "images/1.png", ".", f"a folder with 1 image and images/, {NO_CAPTIONS}"),
+    ({"unfinished.json": "{}"}, "images/1.png", ".", "run the same showtell data scenes again."),
+    ({"a.csv": "image;label\na.jpg;dog\n"}, "", "a.csv", f"a table with the columns {COLUMNS_ARE}"),
+    ({"a.csv": "image;label\na.jpg;dog\n"}, "", ".", f"a folder with a.csv, a table with the columns {COLUMNS_ARE}"),
+    ({"a.json": '{"images": [], "a": 2}'}, "", "a.json", f"JSON with the keys images, a; {COCO_OR_KARPATHY}"),
+    ({"a.json": '{"dog.jpg": ["A dog."]}'}, "", "a.json", "JSON with the keys dog.jpg; write captions.jsonl with"),
+    ({"a.json": '[{"caption": ""}]'}, "", "a.json", "a list of objects with the keys caption; write captions.jsonl"),
+    ({"00000.tar": "", "00000_stats.json": "{}"}, "", ".", "00000.tar, 00000_stats.json: unpack each tar"),
+    ({"a.json": '{"1.jpg": ["A."]}'}, "1.jpg", ".", "a.json, JSON with the keys 1.jpg; write captions"),
+    ({"data/train.parquet": ""}, "", ".", "0 images and data/: write photos and captions.jsonl from it"),
+    ({"train.parquet": ""}, "", "train.parquet", "packed: write photos and captions.jsonl from it"),
+    ({"a.txt": "A dog."}, "", "a.txt", f"a file of another kind; write {TABLE}"),
+]  # fmt: skip
 
 
-def test_a_table_of_something_else(tmp_path: Path) -> None:
-    file = write_table(tmp_path, "image;label\na.jpg;dog\n")
-    expected = (
-        "a table with the columns image, label, which lacks one for images or one for captions; "
-        "call one column image and one caption."
+def test_a_refusal_names_the_nearest_form_and_what_is_missing(tmp_path: Path) -> None:
+    for folder, (files, photos, read, expected) in in_folders(tmp_path, REFUSED):
+        write_files(folder, files, photos)
+        message = refusal(folder / read)
+        assert message.startswith("… is not a dataset: it is ") and expected in message
+        assert len(message) <= 400 and message == one_line(message)
+
+
+KEYS = '{"' + '": 0, "'.join(letter * 300 for letter in string.ascii_letters) + '": 0}'
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.dictionaries(
+        st.text(string.ascii_letters + ".-_ ", min_size=1, max_size=80), st.sampled_from(["", "[]", "{}", "a,b", KEYS])
     )
-    assert refusal(file) == f"… is not a dataset: it is {expected}"
-    assert refusal(tmp_path) == f"… is not a dataset: it is a folder whose captions.csv is {expected}"
+)
+def test_a_refusal_is_never_longer_than_can_be_read(files: dict[str, str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            if name.strip(". ") and not Path(folder, name.lower()).exists():
+                Path(folder, name.lower()).write_text(content)
+        assert len(refusal(Path(folder))) <= 400
 
 
-FILES_THAT_ARE_NO_DATASETS = [
-    ("a.json", "", "… is empty; it should hold JSON."),
-    ("a.json", "{]", "… is not valid JSON: Expecting property name enclosed in double quotes at line 1, column 2."),
-    ("a.json", '{"a": 1, "b": 2}', "… is not a dataset: it is JSON with the keys a, b." + KNOWN_FORMATS),
-    ("a.json", '[{"caption": ""}]', "… is not a dataset: it is JSON without keys." + KNOWN_FORMATS),
-    ("a.txt", "A dog.", "… is not a dataset: it is a file of another kind." + KNOWN_FORMATS),
+BROKEN = [
+    ("", "… is empty; it should hold JSON."),
+    ("{]", "… is not valid JSON: Expecting property name enclosed in double quotes at line 1, column 2."),
 ]
 
 
-def test_files_that_are_no_datasets(tmp_path: Path) -> None:
-    for folder, (name, content, expected) in in_folders(tmp_path, FILES_THAT_ARE_NO_DATASETS):
-        (folder / name).write_text(content)
-        assert refusal(folder / name) == expected
+def test_broken_json_is_no_dataset(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "none") == "There is no file or folder …."
+    for folder, (content, expected) in in_folders(tmp_path, BROKEN):
+        (folder / "a.json").write_text(content)
+        assert refusal(folder / "a.json") == expected
 
 
 LATIN = {

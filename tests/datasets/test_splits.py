@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from showtell.datasets import read_dataset
 from showtell.datasets.records import CaptionDataset, CaptionRecord, Grounding
-from showtell.datasets.splits import draw_splits, split_name, split_of_file
+from showtell.datasets.splits import draw_splits, split_name, split_of_name
 from tests.datasets.makers import captioned, listed, sentences, write_coco, write_table
 
 TABLE = "image,caption\na.jpg,A.\nsea/b.jpg,B.\nland/b.jpg,B.\nc.jpg,C.\n"
@@ -24,17 +24,24 @@ def splits_of(path: Path) -> dict[str, str]:
 
 SPLIT_NAMES = [
     *[(" Train ", "train"), ("TRAINING", "train"), ("dev", "val"), ("valid", "val"), ("Validation", "val")],
-    *[("testing", "test"), ("restval", "restval"), ("Test_A", "Test_A"), ("", "")],
+    *[("testing", "test"), ("restval", "train"), ("Test_A", "Test_A"), ("", "")],
 ]
 STEMS = [
     *[("train", "train"), ("captions_train2014", "train"), ("Val-Captions", "val"), ("test set", "test")],
-    *[("train_stations", None), ("train_test", None), ("captions", None), ("", None)],
+    *[
+        ("coco_karpathy_train", "train"),
+        ("flickr30k_val", "val"),
+        ("train_stations", None),
+        ("train_test", None),
+        ("captions", None),
+        ("", None),
+    ],
 ]
 
 
 def test_names() -> None:
     assert [(written, split_name(written)) for written, _ in SPLIT_NAMES] == SPLIT_NAMES
-    assert [(stem, split_of_file(stem)) for stem, _ in STEMS] == STEMS
+    assert [(stem, split_of_name(stem)) for stem, _ in STEMS] == STEMS
 
 
 # --- draws ---

@@ -98,7 +98,7 @@ MISTAKES = [
         "2 images have no caption: b.jpg, c.jpg; write captions or take the images out, for nothing can be learned or "
         "scored from them.",
     ], []),
-    (SPLIT + "a.jpg,A.,train\na.jpg,A.,test\nb.jpg,B.,dev\nb.jpg,B.,val\nc.jpg,C.,train\n",
+    (SPLIT + "a.jpg,A.,train\na.jpg,One.,test\nb.jpg,B.,dev\nb.jpg,Two.,val\nc.jpg,C.,train\n",
      ["1 image is in more than one split in captions.csv: a.jpg (train, test)."], []),
     ("image,caption,split,id\na.jpg,A.,train,1\nb.jpg,B.,val,1\nc.jpg,C.,val,\n", [
         "1 image has no id in captions.csv, though others have: c.jpg.",
@@ -146,6 +146,7 @@ def test_what_the_csv_module_writes_is_read_back(
 ) -> None:
     # the module itself leaves "\r" without quotation marks where lines end in "\n"
     assume(quoting == csv.QUOTE_ALL or end == "\r\n" or not any("\r" in caption for _, caption in rows))
+    assume(delimiter != "\t" or not any(end in caption for _, caption in rows for end in "\r\n"))  # which ends its row
     stream = StringIO(newline="")
     writer = csv.writer(stream, delimiter=delimiter, lineterminator=end, quoting=quoting)
     writer.writerows([("image", "caption"), *rows])

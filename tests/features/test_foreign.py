@@ -52,8 +52,15 @@ def detectron_folder(path: Path) -> Path:
     return path
 
 
+def coco_folder(path: Path) -> Path:
+    path.mkdir()
+    for name, photo in (("9", "COCO_val2014_000000000009"), ("10", "000000000010")):
+        np.savez(path / photo, x=VECTORS[name], bbox=BOXES[name], image_w=640, image_h=480)
+    return path
+
+
 def test_every_layout_becomes_the_same_store(tmp_path):
-    for make in (bottom_up, bottom_up_in_parts, att_folder, detectron_folder):
+    for make in (bottom_up, bottom_up_in_parts, att_folder, detectron_folder, coco_folder):
         path, out = make(tmp_path / make.__name__), tmp_path / f"store of {make.__name__}"
         assert convert(path, out, source="x", dtype="fp32") == 2
         store = FeatureStore(out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from showtell.errors import DataError
-from showtell.scores import diagnose
+from showtell.scores import diagnose, score
 from showtell.scores.diagnostics import rate_warnings, repeats_itself
 
 
@@ -42,3 +42,13 @@ NOT_REPEATED = ["one two three four five one two three four five", "a man and a 
 
 def test_repetition() -> None:
     assert [caption for caption in [*REPEATED, *NOT_REPEATED] if repeats_itself(caption.split())] == REPEATED
+
+
+def test_captions_without_spaces_are_told():
+    """Chinese whose words are parted is scored without a word."""
+    for own, reference, is_told in (
+        ("一个人在骑自行车", "一个男人在骑自行车", True),
+        ("一个 人 在 骑车", "一个 男人 在 骑车", False),
+    ):
+        warnings = score({"1": own}, {"1": [reference]}, ["bleu"]).warnings
+        assert any("without spaces between words" in warning for warning in warnings) is is_told

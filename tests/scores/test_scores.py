@@ -118,7 +118,7 @@ UNFITTING = [
     ({"1": None}, {"1": ["a"]}, "Predictions: the caption of image 1 is None, not a text."),
     ("a dog", {"1": ["a"]}, "Predictions: 'a dog' is not {id: text}, COCO results or a list of texts."),
     ({"1": "a"}, {"1": "a"}, "References: those of image 1 are 'a', not a list of texts."),
-    ({"1": "a"}, {"1": [3]}, "References: a reference of image 1 is 3, not a text."),
+    ({"1": "a"}, {"1": [3]}, "References: a reference of image 1 is [3], not a text."),
     ({"1": "a"}, {"annotations": [{"image_id": 1}]}, "one lacks 'caption'"),
     (["a dog"], 3, "References: 3 is not {id: [texts]}, a COCO"),
     ({"1": "a", "2": "a"}, {"1": ImageFacts(), "2": ["a"]}, "References: those of image 1 are ImageFacts("),

@@ -94,6 +94,8 @@ def score(
 
     Of several systems it says who is the best at what, and whether by more than chance.
     """
+    from itertools import chain
+
     from showtell.files import refuse_overwriting, write_json
     from showtell.progress import counting
     from showtell.scores import score as score_captions
@@ -113,7 +115,6 @@ def score(
     images = ScoredImages({}) if references is None else read_scored_images(references, split)
     if objects is not None:
         images = replace(images, facts=with_objects(images.facts, objects))
-    facts = images.facts
     captions: dict[str, dict[str, str]] = {}
     has_own_name = len({file.name for file in predictions}) == len(predictions)
     for file in predictions:
@@ -121,6 +122,8 @@ def score(
         captions[name] = read_prediction_file(file, images, keep_first=keep_first, strip_tokens=strip_tokens)
     if len(captions) < len(predictions):
         raise UsageError("A file of predictions is named twice; each system is a file of its own.")
+    images = images.chosen_by(chain.from_iterable(captions.values()), str(references))
+    facts = images.facts
     if references is None:  # objects are of all images of a dataset, captions of some
         facts = {image: known for image, known in facts.items() if any(image in own for own in captions.values())}
     if common:

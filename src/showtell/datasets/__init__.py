@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from showtell.datasets import coco, corrections, flickr, jsonl, karpathy, table, text_files, xmp
+from showtell.datasets.image_files import UNFINISHED, names_in
 from showtell.datasets.issues import DatasetIssues, counted, examine
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
 from showtell.errors import DataError, one_line, shorten, summarise
@@ -50,6 +52,13 @@ READERS: Registry[Reader] = Registry(
     expects="a module or object with EXAMPLE, recognises and read",
     accepts=lambda name, reader: all(hasattr(reader, part) for part in ("EXAMPLE", "recognises", "read")),
 )
+
+# Advice on files in which photos and captions are packed.
+_UNPACK = "unpack each tar into a folder of its own (tar xf 00000.tar -C 00000), whose photos lie beside their texts"
+_PACKED = {
+    **dict.fromkeys((".tar", ".tar.gz", ".tgz", ".zip"), _UNPACK),
+    **dict.fromkeys((".parquet", ".arrow"), "write photos and captions.jsonl from it, as docs/datasets.md shows"),
+}
 
 
 def read_dataset(path: Path | str, *, with_photos: bool = True) -> CaptionDataset:
@@ -102,25 +111,48 @@ def open_dataset(path: Path | str, *, with_photos: bool = True) -> CaptionDatase
 
 
 def _describe(path: Path) -> str:
-    """What is at a path that no reader recognises, and advice, to end a sentence; a DataError if it is broken JSON."""
-    examples = "; ".join(f"{name}: {reader.EXAMPLE}" for name, reader in READERS.items())
-    formats = f". Known formats are {examples.rstrip('.')}."
+    """What is at a path that no reader recognises, and what it lacks, to end a sentence; broken JSON is a DataError."""
+    known = f"The formats are {', '.join(READERS)}: docs/datasets.md."
     if path.is_dir():
-        names = sorted(file.name + "/" * file.is_dir() for file in path.iterdir())
-        others = [name for name in names if not is_image_file(name)]
-        if broken := next((name for name in others if table.columns_of(path / name)), None):
-            return f"a folder whose {broken} is {_describe(path / broken)}"
-        images, shown = counted(len(names) - len(others), "image"), summarise(map(shorten, others), limit=10)
-        return f"a folder with {images} and {shown or 'nothing else'}{formats}"
+        held = _describe_folder(path)
+        return f"a folder with {held}" if known in held else f"a folder with {held} {known}"
     if not path.is_file():
         return "a device, a pipe or a socket; name a file or a folder."
-    if columns := table.columns_of(path):
-        return (
-            f"a table with the columns {summarise(map(shorten, columns), limit=10)}, which lacks one for images or "
-            "one for captions; call one column image and one caption."
-        )
+    if (columns := table.columns_of(path)) is not None:
+        return table.describe_columns(columns)
+    if advice := next((advice for suffix, advice in _PACKED.items() if path.name.lower().endswith(suffix)), None):
+        return f"packed: {advice}. {known}"
     if path.suffix.lower() != ".json":
-        return f"a file of another kind{formats}"
-    parsed = read_json(path)
-    keys = summarise(map(shorten, parsed), limit=10) if isinstance(parsed, dict) else ""
-    return f"JSON {f'with the keys {keys}' if keys else 'without keys'}{formats}"
+        return f"a file of another kind; write {table.EXAMPLE} {known}"
+    content = read_json(path)
+    first = content[0] if isinstance(content, list) and content else content
+    keys = summarise((shorten(key, 20) for key in first), limit=5) if isinstance(first, dict) else ""
+    if isinstance(content, dict) and ("images" in content or "annotations" in content):
+        return (
+            f'JSON with the keys {keys}; COCO captions need lists "images" (id, file_name) and "annotations" '
+            '(image_id, caption), Karpathy\'s a list "images" (filename, split, sentences).'
+        )
+    where = "a list of objects with" if isinstance(content, list) else "JSON with"
+    return f"{where} {f'the keys {keys}' if keys else 'no keys'}; write {jsonl.EXAMPLE}. {known}"
+
+
+def _describe_folder(path: Path) -> str:
+    """What a folder holds that no reader recognises, and what it lacks."""
+    if (path / UNFINISHED).is_file():
+        return "scenes that are not drawn to the end: run the same showtell data scenes again."
+    names = sorted(file.name + "/" * file.is_dir() for file in path.iterdir())
+    others = [name for name in names if not is_image_file(name)]
+    if broken := next((name for name in others if table.columns_of(path / name)), None):
+        return f"{broken}, {_describe(path / broken)}"
+    images = len(names) - len(others) or sum(map(is_image_file, names_in(str(path / "images"))))
+    shown = summarise((shorten(name, 30) for name in others), limit=5) or "nothing else"
+    held = f"{counted(images, 'image')} and {shown}"
+    below = [name for *_, files in os.walk(path) for name in files]
+    packed = (advice for suffix, advice in _PACKED.items() for name in below if name.lower().endswith(suffix))
+    if advice := next(packed, None):
+        return f"{held}: {advice}."
+    if unread := next((name for name in others if name.lower().endswith(".json")), None):
+        return f"{unread}, {_describe(path / unread)}"
+    if images or any(map(is_image_file, below)):
+        return f"{held}, but without captions: write {table.EXAMPLE}, or each beside its photo, in dog.txt."
+    return f"{held}, but neither photos nor captions."

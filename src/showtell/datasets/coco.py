@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from showtell.datasets.entries import Entry, make_records
-from showtell.datasets.image_files import MAX_JSON_FILES, list_files, root_of
+from showtell.datasets.image_files import MAX_FILES, list_files, root_of
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
 from showtell.datasets.splits import split_name, split_of_file, split_rank
 from showtell.errors import DataError
 from showtell.files import read_bytes, read_json
+from showtell.text.caption_columns import FLAGS, is_left_out
 
 EXAMPLE = (
     'annotations/captions_train.json with {"images": [{"id": 1, "file_name": "dog.jpg"}], '
@@ -62,14 +63,14 @@ def _caption_files(path: Path) -> list[Path]:
     """The captions files of a dataset: by the name that COCO gives them, else by what is in them."""
     files = list_files(path, (".json",), ("annotations", ""))
     named = [file for file in files if _CAPTIONS.fullmatch(file.stem)]
-    if not named and len(files) <= MAX_JSON_FILES:
+    if not named and len(files) <= MAX_FILES:
         named = [file for file in files if _holds_captions(file)]
     return sorted(named, key=lambda file: split_rank(_split_of(file) or ""))
 
 
 def _split_of(file: Path) -> str | None:
     match = _CAPTIONS.fullmatch(file.stem)
-    return split_name(match["split"]) if match else split_of_file(file.stem)
+    return split_name(match["split"]) if match else split_of_file(file)
 
 
 def _holds_captions(file: Path) -> bool:
@@ -102,13 +103,18 @@ def _read_captions(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
     issues.problem(ambiguous, "id stands|ids stand", f"for different images in {shown}", own_id)
     needs = 'each needs an "id" and a "file_name"'
     issues.problem(unusable, 'entry of "images"|entries of "images"', f"in {shown} cannot be used", needs)
-    unusable, invalid = [], []
+    unusable, invalid, flagged = [], [], []
+    skipped: dict[str, None] = {}
     for number, annotation in enumerate(content["annotations"], start=1):
         image_id = _id_of(annotation, "image_id")
         if image_id not in images or not isinstance(annotation.get("caption"), str):
             unusable.append(number)
             continue
         entry = images[image_id]
+        if is_left_out(annotation):
+            flagged.append(number)
+            skipped[image_id] = None
+            continue
         entry.captions.append(annotation["caption"])
         if entry.groundings is not None:
             groundings = _groundings(annotation, entry.boxes or ())
@@ -116,10 +122,15 @@ def _read_captions(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
             entry.groundings = (*entry.groundings, groundings or ())
     needs = 'each needs the "image_id" of a listed image and a text as "caption"'
     issues.problem(unusable, 'entry of "annotations"|entries of "annotations"', f"in {shown} cannot be used", needs)
+    remarks = f"of {shown} that its authors marked ({', '.join(FLAGS)}), left out as in their evaluation"
+    issues.warning(flagged, "caption|captions", remarks)
+    without = {image_id for image_id in skipped if not images[image_id].captions}
+    issues.warning(sorted(without), "image of|images of", f"{shown} without other captions than these, left out")
+    entries = [entry for image_id, entry in images.items() if image_id not in without]
     left_out = f'in {shown} with a "grounding" that does not fit, left out, of image'
     issues.warning(invalid, "caption|captions", left_out)
     names_lists = "files called captions_train.json, captions_val.json and captions_test.json"
-    return make_records(file, list(images.values()), issues, _image_folders(file), names_lists)
+    return make_records(file, entries, issues, _image_folders(file), names_lists)
 
 
 def _sections(file: Path, content: Any, names: Iterable[str]) -> dict[str, list[Any]]:

@@ -1,30 +1,26 @@
-"""Entries: what the files of a dataset say of each image, gathered from rows and made to records."""
+"""Entries: what files of captions say of each image, gathered from rows and made to records."""
 
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from showtell.datasets.image_files import ImageFiles, as_text, root_of
+from showtell.datasets.image_files import MAX_FILES, ImageFiles, as_text, list_files, root_of, subfolders
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
-from showtell.datasets.splits import choose_splits, split_name, split_of_file
-from showtell.errors import summarise
-
-# Names of columns for images, captions, splits and ids, the most likely first; case, spaces and hyphens are ignored.
-# image_id is the file only where no other column is.
-IMAGE = (
-    *("image", "image_file", "image_filename", "image_file_name", "image_path", "image_name"),
-    *("file_name", "filename", "file_path", "filepath", "file", "path", "img", "photo", "picture", "image_id"),
+from showtell.datasets.splits import (
+    choose_splits,
+    sort_by_split,
+    split_name,
+    split_of_file,
+    split_of_folder,
+    split_of_name,
 )
-CAPTION = ("caption", "sentence", "text", "description", "comment")
-SPLIT = ("split", "subset", "partition")
-ID = ("image_id", "imageid", "img_id", "id")
+from showtell.errors import summarise
+from showtell.text.caption_columns import Columns, captions_in
 
 
 @dataclass
@@ -48,6 +44,7 @@ def make_records(
     about those that were drawn.
     """
     splits, files, empty, records = _splits(file, entries, issues, remedy), ImageFiles(folders), [], []
+    prefix = f"{file.parent.name}/" if split_of_folder(file, issues.root) else ""
     for index, entry in enumerate(entries):
         path = files.find(entry.names)
         if path is None:
@@ -55,18 +52,18 @@ def make_records(
         issues.used.setdefault(str(path.parent), set()).add(path.name)
         if index not in splits:
             continue
-        image_id, groundings = next(iter(entry.ids), None) or as_text(entry.names[0]), entry.groundings
+        image_id, groundings = next(iter(entry.ids), None) or prefix + as_text(entry.names[0]), entry.groundings
         kept = [number for number, caption in enumerate(entry.captions) if caption.strip()]
-        captions = tuple(entry.captions[number] for number in kept)
-        if len(kept) < len(entry.captions):
+        captions, without_text = tuple(entry.captions[number] for number in kept), len(entry.captions) - len(kept)
+        if without_text:
             groundings = groundings and tuple(groundings[number] for number in kept)
             empty += [image_id] if kept else []
-        records.append(CaptionRecord(image_id, path, splits[index], captions, entry.boxes, groundings))
+        records.append(CaptionRecord(image_id, path, splits[index], captions, entry.boxes, groundings, without_text))
     shown = issues.display(file)
     issues.warning(empty, "image has|images have", f"empty captions in {shown}, left out")
     put = "put them into the folder and name them from there"
     issues.problem(files.outside, "image file|image files", f"named in {shown} outside its folder", put)
-    where = f"not where {shown} says and matched by the bare file name"
+    where = f"not where {shown} says and matched by the end of the name"
     issues.warning(files.guessed, "image is|images are", where, "check that they fit")
     return records
 
@@ -75,8 +72,13 @@ def _splits(file: Path, entries: Sequence[Entry], issues: DatasetIssues, remedy:
     """The split of each entry: its own, else that in the file's name, else that of lists beside it, else drawn."""
     shown = issues.display(file)
     if not any(entry.splits for entry in entries):
-        if split := split_of_file(file.stem):
+        if split := split_of_file(file, issues.root):
             return dict.fromkeys(range(len(entries)), split)
+        folders = [
+            split_of_name(entry.names[0].partition("/")[0]) if "/" in entry.names[0] else None for entry in entries
+        ]
+        if None not in folders and {"train"} < set(folders):  # train/1.jpg and test/1.jpg
+            return {index: split for index, split in enumerate(folders) if split}
         names = [list(map(as_text, (*entry.names, *entry.ids))) for entry in entries]
         return choose_splits(names, [root_of(file), file.parent, issues.folder], issues, shown, remedy)
     named = [list(dict.fromkeys(map(split_name, entry.splits))) for entry in entries]
@@ -86,33 +88,6 @@ def _splits(file: Path, entries: Sequence[Entry], issues: DatasetIssues, remedy:
     without = [entry.names[0] for entry, own in pairs if not own]
     issues.problem(without, "image has|images have", f"no split in {shown}, though others have")
     return {index: own[0] if own else "" for index, own in enumerate(named)}
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The columns of a table, or keys of an object, by what they hold; indices from 0."""
-
-    count: int
-    image: int
-    captions: tuple[int, ...]
-    split: int | None = None
-    id: int | None = None
-
-    @staticmethod
-    @cache
-    def of(names: tuple[str, ...]) -> Columns | None:
-        """Recognise columns by their names; None if none is for images or none for captions."""
-        names = tuple(re.sub(r"[\s.-]+", "_", name.strip().lower()) for name in names)
-        image, split, image_id = (_first(names, wanted) for wanted in (IMAGE, SPLIT, ID))
-        for word in CAPTION:  # caption, captions, caption_1, caption2 and so on, of the first such word that occurs
-            captions = tuple(index for index, name in enumerate(names) if re.fullmatch(rf"{word}s?_?[0-9]*", name))
-            if captions and image is not None:
-                return Columns(len(names), image, captions, split, image_id)
-        return None
-
-
-def _first(names: Sequence[str], wanted: Sequence[str]) -> int | None:
-    return next((names.index(name) for name in wanted if name in names), None)
 
 
 class CaptionRows:
@@ -129,17 +104,18 @@ class CaptionRows:
 
         Values are texts; those of JSON may be integers, lists of captions, or None for nothing.
         """
-        cells = [values[at] for at in columns.captions if values[at] is not None]
-        captions = [text for cell in cells for text in (cell if isinstance(cell, list) else [cell])]
+        cells = [captions_in(values[at]) for at in columns.captions]
+        captions = [text for own in cells for text in own or ()]
         named = (columns.image, columns.split, columns.id)
         texts = ["" if at is None or values[at] is None else values[at] for at in named]
         name, split, image_id = (str(text).strip() for text in texts)
         are_texts = all(isinstance(text, str) or type(text) is int for text in texts)
-        if not name or not are_texts or not all(isinstance(caption, str) for caption in captions):
+        if not name or not are_texts or None in cells:
             self.unusable.append(number)
             return
-        name = posixpath.normpath(name.replace("\\", "/"))
-        entry = self._entries.setdefault(name, Entry((name,)))
+        written, name = texts[0], posixpath.normpath(name.replace("\\", "/"))
+        names = (name,) if written == name or not isinstance(written, str) else (name, written)
+        entry = self._entries.setdefault(name, Entry(names))
         entry.captions.extend(caption for caption in captions if caption.strip())
         if split:
             entry.splits[split] = None
@@ -162,20 +138,57 @@ class CaptionRows:
         return make_records(self._file, entries, self._issues, folders, remedy)
 
 
+def list_below(path: Path, suffixes: tuple[str, ...], holds_captions: Callable[[Path], object]) -> list[Path]:
+    """The files of captions at a path, by their splits: in a folder itself, else in its folders and `data/*`.
+
+    A folder with more than `MAX_FILES` of them, but tables, has one for each image and is passed over.
+    """
+    deeper = [path, *subfolders(path), *subfolders(path / "data")] if path.is_dir() else [path]
+    for folders in (deeper[:1], deeper[1:]):
+        listed = [list_files(folder, suffixes) for folder in folders]
+        kept = [own for own in listed if len(own) <= MAX_FILES or ".tsv" in suffixes]
+        if files := [file for own in kept for file in own if holds_captions(file)]:
+            return sort_by_split(files, path)
+    return []
+
+
 def read_files(
     form: str,
     files: Sequence[Path],
     issues: DatasetIssues,
     read_file: Callable[[Path, DatasetIssues], Iterable[CaptionRecord]],
-    unsplit: Sequence[Path],
+    split: Sequence[Path] = (),
 ) -> CaptionDataset:
-    """The dataset of files of captions: none, and a problem, where of several some (`unsplit`) give no splits."""
+    """The dataset of files of captions: none, and a problem, where of several some give no splits.
+
+    Those do that are named after one (`split_of_file`), and those listed as `split`.
+    """
+    unsplit = [file for file in files if file not in split and not split_of_file(file, issues.root)]
     if len(files) > 1 and unsplit:
         issues.problems.append(
             f"{issues.root} holds {len(files)} files of captions, and {summarise(map(issues.display, unsplit))} says "
             "nothing about splits; join them to one, or name them train, val and test; a table may have a column split."
         )
         files = []
-    records = issues.collect(files, read_file)
+    records = _without_row_numbers(issues.collect(files, read_file), files, issues)
     issues.unused()
     return issues.dataset(form, records)
+
+
+def _without_row_numbers(
+    records: list[CaptionRecord], files: Sequence[Path], issues: DatasetIssues
+) -> list[CaptionRecord]:
+    """The records by the names of their files, if their ids number the rows of each of several files anew."""
+    by_split: dict[str, list[CaptionRecord]] = {}
+    for record in records:
+        by_split.setdefault(record.split, []).append(record)
+    for own in by_split.values():
+        first = own[0].image_id
+        if first not in ("0", "1") or [one.image_id for one in own] != [str(n + int(first)) for n in range(len(own))]:
+            return records
+    paths = {record.image_id: record.path for record in records}
+    if len(by_split) < 2 or all(paths[record.image_id] == record.path for record in records):
+        return records
+    shown = summarise(map(issues.display, files))
+    issues.warnings.append(f"The ids in {shown} number rows rather than images, so the images go by their file names.")
+    return [replace(record, image_id=as_text(issues.display(record.path))) for record in records]

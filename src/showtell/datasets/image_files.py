@@ -13,7 +13,8 @@ from pathlib import Path
 from showtell.files import read_bytes
 from showtell.images.photo_files import is_image_file
 
-MAX_JSON_FILES = 50  # a folder with more JSON files than this holds one per image, not datasets
+MAX_FILES = 50  # a folder with more JSON files than this holds one per image, not datasets
+UNFINISHED = "unfinished.json"  # marks a folder of scenes that are not drawn to the end
 _START = 65536  # bytes that are enough to tell what a file is
 
 
@@ -31,6 +32,15 @@ def list_files(path: Path, suffixes: tuple[str, ...], subfolders: Sequence[str] 
         if name.lower().endswith(suffixes) and not name.startswith(".")
     ]
     return [file for file in files if file.is_file()]
+
+
+def subfolders(path: Path) -> list[Path]:
+    """The folders directly in a folder, by name, without those that systems keep for themselves."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(path / entry.name for entry in entries if entry.is_dir() and entry.name[0] not in ".@#$")
+    except OSError:
+        return []
 
 
 def names_in(folder: str) -> frozenset[str]:
@@ -57,9 +67,11 @@ def read_start(file: Path) -> str:
     return start.decode(encoding, errors="replace")
 
 
-def first_line(file: Path) -> str:
-    """The first line of a file that is not empty, up to 64 kB."""
-    return re.split(r"[\r\n]+", read_start(file).lstrip("\r\n"), maxsplit=1)[0]
+def first_line(file: Path, skipped: re.Pattern[str] | None = None) -> str:
+    """The first line of a file that is not empty, up to 64 kB, after what is skipped at its beginning."""
+    start = read_start(file)
+    match = skipped.match(start) if skipped else None
+    return re.split(r"[\r\n]+", start[match.end() if match else 0 :].lstrip("\r\n"), maxsplit=1)[0]
 
 
 def root_of(file: Path, subfolders: Sequence[str] = ("annotations",)) -> Path:
@@ -82,21 +94,28 @@ class ImageFiles:
     def find(self, names: Sequence[str]) -> Path | None:
         """The path of the image with one of these names, or the path where it should be if there is none.
 
-        A name that does not exist as written, folders included, is searched by its last part alone, in any case and
-        with or without its suffix, in the folders and their direct subfolders. It matches if exactly one file fits.
+        An absolute name counts from the folder that it lies in. A name that does not exist as written, folders
+        included, is searched without its first folders, then by its last part alone, in any case and with or without
+        its suffix, in the folders and their direct subfolders; that matches if exactly one file fits.
 
         Returns:
             None if a name leads out of the folders: no dataset can make files elsewhere be opened.
         """
-        if outside := next(filter(_is_outside, names), None):
-            self.outside.append(outside)
-            return None
-        for name in names:
+        names = [self._relative(name) for name in names]
+        outside = next(filter(_is_outside, names), None)
+        shorter = [name[start:] for name in names for start in _inner(name)] if outside is None else []
+        for is_shorter, name in [*((False, name) for name in names), *((True, name) for name in shorter)]:
+            if _is_outside(name):
+                continue
             below, _, last = name.rpartition("/")
             for start in self._folders:
                 folder = f"{start}/{below}" if below else start
                 if last in self._listing(folder):
+                    self.guessed += [f"{names[0]} with {folder}/{last}"] if is_shorter else []
                     return Path(folder, last)
+        if outside is not None:
+            self.outside.append(outside)
+            return None
         for name in names:
             matches = self._by_bare_name.get(_bare(name.rpartition("/")[2]), [])
             if len(matches) == 1:
@@ -104,6 +123,12 @@ class ImageFiles:
                     self.guessed.append(f"{name} with {matches[0]}")
                 return matches[0]
         return Path(next(filter(self._listing, self._folders), self._folders[0]), names[0])
+
+    def _relative(self, name: str) -> str:
+        """An absolute name in one of the folders as it starts from there; any other as it is."""
+        above = (os.path.join(os.path.abspath(folder), "") for folder in self._folders)  # noqa: PTH100, PTH118
+        inside = (name.removeprefix(folder) for folder in above if name.startswith(folder))
+        return next(inside, name) if name.startswith("/") else name
 
     @cached_property
     def _by_bare_name(self) -> dict[str, list[Path]]:
@@ -123,6 +148,11 @@ def _is_outside(name: str) -> bool:
     """Whether a name is absolute, on POSIX or Windows, or climbs out of the folder that it starts from."""
     is_absolute = name.startswith("/") or name[1:2] == ":"
     return is_absolute or (".." in name and f"{posixpath.normpath(name)}/".startswith("../"))
+
+
+def _inner(name: str) -> list[int]:
+    """Where the folders of a name begin but the first, so that a folder remains before its last part."""
+    return [match.end() for match in re.finditer("/", name)][:-1]
 
 
 def _bare(name: str) -> str:

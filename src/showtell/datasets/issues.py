@@ -12,6 +12,9 @@ from showtell.datasets.image_files import names_in
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import DataError, summarise
 from showtell.images.photo_files import is_image_file
+from showtell.text.tokenizer import UNSPACED, is_unspaced
+
+MANY = 1000  # images that tell how the captions of all are written
 
 
 @dataclass
@@ -21,6 +24,7 @@ class DatasetIssues:
     root: Path  # what the user named; paths in sentences start from there
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    has_drawn_splits: bool = False
     used: dict[str, set[str]] = field(default_factory=dict)  # names of image files that have a row, by their folder
 
     @property
@@ -62,7 +66,7 @@ class DatasetIssues:
     def dataset(self, form: str, records: Iterable[CaptionRecord], name: str = "") -> CaptionDataset:
         """The dataset of a format, with its records, problems and warnings."""
         problems, warnings = tuple(self.problems), tuple(self.warnings)
-        return CaptionDataset(self.root, form, tuple(records), problems, warnings, name)
+        return CaptionDataset(self.root, form, tuple(records), problems, warnings, name, self.has_drawn_splits)
 
     def collect(
         self, files: Iterable[Path], read_file: Callable[[Path, DatasetIssues], Iterable[CaptionRecord]]
@@ -107,6 +111,10 @@ def examine(records: Sequence[CaptionRecord], issues: DatasetIssues, *, with_pho
     useless = "write captions or take the images out, for nothing can be learned or scored from them"
     without = [record.image_id for record in records if not record.captions]
     issues.problem(without, "image has|images have", "no caption", useless)
+    equal = (one.image_id for one in records if 1 < len(one.captions) >= 2 * len(set(map(str.strip, one.captions))))
+    issues.warning(equal, "image has|images have", "the same caption again and again", "each counts as one of its own")
+    if is_unspaced(caption for record in records[:MANY] for caption in record.captions):
+        issues.warnings.append(UNSPACED)
     missing = map(issues.display, missing_files(records) if with_photos else ())
     put = "put the files there or take their captions out"
     issues.problem(missing, "image file is|image files are", "missing", put)

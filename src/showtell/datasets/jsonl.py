@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from showtell.datasets.entries import CaptionRows, Columns, read_files
-from showtell.datasets.image_files import MAX_JSON_FILES, list_files, read_start
+from showtell.datasets.entries import CaptionRows, list_below, read_files
+from showtell.datasets.image_files import read_start
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
-from showtell.datasets.splits import sort_by_split, split_of_file
-from showtell.files import parse_json, read_json, read_text
+from showtell.files import parse_json, read_text
+from showtell.text.caption_columns import Columns
 
 EXAMPLE = 'captions.jsonl with the line {"image": "dog.jpg", "captions": ["A dog runs."]} beside dog.jpg'
 
 _FORM = '{"image": "dog.jpg", "captions": ["A dog runs."], "split": "train"}'
+_NO_SPACE = re.compile(r"\S")
 _KEY = re.compile(r'"([^"\\]+)"\s*:')
 
 
@@ -30,27 +31,26 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read a file, or the files of a folder if each gives the split of its images.
+    """Read a file, or the files of a folder, or else of its subfolders, if each gives the splits of its images.
 
     Images are searched in the folder of the file and in `images/`.
     """
-    files = _files(path)
-    unsplit = [file for file in files if not split_of_file(file.stem)]
-    return read_files("jsonl", files, DatasetIssues(path), _read_file, unsplit)
+    files, issues = _files(path), DatasetIssues(path)
+    split = [file for file in files if len(files) > 1 and _gives_splits(file)]
+    return read_files("jsonl", files, issues, _read_file, split)
 
 
 def _files(path: Path) -> list[Path]:
-    files = [file for file in list_files(path, (".jsonl", ".ndjson")) if _holds_captions(file)]
-    if not files:
-        lists = list_files(path, (".json",))
-        files = [file for file in lists if _holds_captions(file)] if len(lists) <= MAX_JSON_FILES else []
-    return sort_by_split(files)
+    def holds_captions(file: Path) -> bool:
+        return _holds_captions(file, is_named=file == path)
+
+    return list_below(path, (".jsonl", ".ndjson"), holds_captions) or list_below(path, (".json",), holds_captions)
 
 
-def _holds_captions(file: Path) -> bool:
+def _holds_captions(file: Path, *, is_named: bool) -> bool:
     """Whether the first object of a file has a key for an image's file and one for captions.
 
-    A number is no file name: `[{"image_id": 1, "caption": ...}]` are results, not a dataset.
+    A number is no file name, unless the file is named outright: `[{"image_id": 1, "caption": ...}]` may be results.
     """
     start = read_start(file).lstrip()
     if file.suffix.lower() == ".json":
@@ -59,25 +59,61 @@ def _holds_captions(file: Path) -> bool:
         start = start[1:].lstrip()
     try:
         first, _ = json.JSONDecoder().raw_decode(start)
-    except (ValueError, RecursionError):  # a whole line that is broken: its keys tell what it should be
-        return "\n" in start and Columns.of(tuple(_KEY.findall(start))) is not None
+    except (ValueError, RecursionError):  # a whole line that is broken, or longer: its keys tell what it should be
+        end = start.find("\n")
+        return Columns.of(tuple(_KEY.findall(start[:end] if end >= 0 else start))) is not None
+    if isinstance(first, dict) and first.keys() == {"image", "error"}:  # of `showtell caption`
+        return True
     columns = Columns.of(tuple(first)) if isinstance(first, dict) else None
-    return columns is not None and isinstance(list(first.values())[columns.image], str)
+    return columns is not None and (is_named or isinstance(list(first.values())[columns.image], str))
+
+
+def _gives_splits(file: Path) -> bool:
+    """Whether the first object of a file has a key for its split."""
+    entries = (Columns.of(tuple(entry)) for _, entry in read_values(file, file.name) if isinstance(entry, dict))
+    return getattr(next(entries, None), "split", None) is not None
+
+
+def read_values(file: Path, name: str) -> Iterator[tuple[int, Any]]:
+    """The entries of a file with their numbers: those of one JSON list, or values one after another, by their lines.
+
+    A single value is one entry. `name` is what messages call the file.
+
+    Raises:
+        DataError: see `read_text` and `parse_json`.
+    """
+    form = "JSON" if file.suffix.lower() == ".json" else "JSON lines"
+    text, decoder = read_text(file, form), json.JSONDecoder()
+    line = end = 0
+    is_first = True
+    while following := _NO_SPACE.search(text, end):
+        start = following.start()
+        line += text.count("\n", end, start)
+        try:
+            end = decoder.raw_decode(text, start)[1]
+        except (ValueError, RecursionError):
+            end = len(text)  # `parse_json` says what is wrong
+        is_whole = is_first and not text[end:].strip()
+        value = parse_json(text[start:end], name if is_whole else f"{name}, line {line + 1},")
+        if is_whole and isinstance(value, list):
+            yield from enumerate(value, start=1)
+        else:
+            yield line + 1, value
+        line += text.count("\n", start, end)
+        is_first = False
 
 
 def _read_file(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
-    is_list = file.suffix.lower() == ".json"
-    rows = CaptionRows(file, issues, _FORM, "entry|entries" if is_list else "line|lines")
-    entries: Iterable[tuple[int, Any]]
-    if is_list:
-        entries = enumerate(read_json(file), start=1)
-    else:
-        lines, shown = enumerate(read_text(file, "JSON lines").split("\n"), start=1), issues.display(file)
-        entries = ((number, parse_json(line, f"{shown}, line {number},")) for number, line in lines if line.strip())
-    for number, entry in entries:
+    rows = CaptionRows(file, issues, _FORM, "entry|entries" if file.suffix.lower() == ".json" else "line|lines")
+    failed = []
+    for number, entry in read_values(file, issues.display(file)):
         columns = Columns.of(tuple(entry)) if isinstance(entry, dict) else None
-        if columns is None:
-            rows.unusable.append(number)
-        else:
+        if columns is not None:
             rows.add(number, columns, list(entry.values()))
+        elif isinstance(entry, dict) and isinstance(entry.get("error"), str):  # of `showtell caption`
+            failed.append(entry["error"])
+        else:
+            rows.unusable.append(number)
+    without = f"of {issues.display(file)} without captions, left out"
+    issues.warning(failed, "entry|entries", without)
     return rows.records([file.parent, file.parent / "images"], 'a key "split"')

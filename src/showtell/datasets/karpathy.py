@@ -12,7 +12,7 @@ from typing import Any
 
 from showtell.datasets.coco import read_boxes
 from showtell.datasets.entries import Entry, make_records
-from showtell.datasets.image_files import MAX_JSON_FILES, as_text, list_files, root_of
+from showtell.datasets.image_files import MAX_FILES, as_text, list_files, root_of
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import Box, CaptionDataset
 from showtell.errors import DataError
@@ -61,7 +61,7 @@ def _files(path: Path) -> list[Path]:
     files = list_files(path, (".json",), ("", "annotations"))
     if path.is_dir():
         files = [file for file in files if not file.name.startswith(_COCO)]
-    starts = {file: read_bytes(file, _START) for file in files} if len(files) <= MAX_JSON_FILES else {}
+    starts = {file: read_bytes(file, _START) for file in files} if len(files) <= MAX_FILES else {}
     return [file for file, start in starts.items() if all(key in start for key in _KEYS)]
 
 
@@ -86,7 +86,7 @@ def _entries(file: Path, images: list[Any], issues: DatasetIssues) -> list[Entry
             unusable.append(number)
             continue
         own = None if boxes is None else tuple(boxes.get(image_id, ()))
-        splits = {"train" if split == "restval" else split: None} if split.strip() else {}
+        splits = {split: None} if split.strip() else {}
         entries.append(Entry(names, captions, splits, {image_id: None}, own))
     needs = 'each needs a "filename", a "split" and a list "sentences" with texts "raw" or lists of texts "tokens"'
     sentence = f"in {issues.display(file)} cannot be used"

@@ -41,6 +41,7 @@ class CaptionRecord:
     captions: tuple[str, ...]  # as written, none to any number
     boxes: tuple[Box, ...] | None = None  # None where the dataset has no boxes at all
     groundings: tuple[tuple[Grounding, ...], ...] | None = None  # one tuple per caption
+    empty: int = 0  # captions without text, left out of `captions`: nothing to learn, but references of a score
 
     def limited(self, captions: int) -> CaptionRecord:
         """The same image with at most this many of its captions, the first ones."""
@@ -58,6 +59,7 @@ class CaptionDataset:
     problems: tuple[str, ...] = ()  # sentences; a dataset with any is unusable
     warnings: tuple[str, ...] = ()  # sentences; a dataset with these can be used
     name: str = ""  # from its file, as Karpathy's have one: coco, flickr8k, flickr30k
+    has_drawn_splits: bool = False  # for it gives none
 
     def __repr__(self) -> str:
         captions = sum(len(record.captions) for record in self.records)

@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 
 NAMES = ("train", "val", "test")
 _SYNONYMS = {
-    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("train", "training", "restval"), "train"),  # Karpathy's rest of COCO's validation set
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-_NEUTRAL_WORDS = {"", "annotations", "caption", "captions", "data", "dataset", "set", "split"}
+_NEUTRAL_WORDS = {
+    *("", "annotations", "caption", "captions", "data", "dataset", "set", "split", "metadata", "gt"),
+    *("coco", "mscoco", "flickr", "k", "karpathy", "nocaps", "textcaps", "vizwiz"),
+}
 
 UNCHECKED = "unchecked"  # of captions that nobody has looked at yet, and so no split to train on
 VAL_SHARE, TEST_SHARE = 0.1, 0.1  # of the images; the rest is for training
@@ -55,19 +58,46 @@ def split_rank(name: str) -> tuple[int, str]:
     return (NAMES.index(name) if name in NAMES else len(NAMES), name)
 
 
-def split_of_file(stem: str) -> str | None:
-    """The split of a file that is named after one and nothing else; otherwise None.
+def split_of_name(name: str) -> str | None:
+    """The split of a name that says one and nothing else; otherwise None.
 
-    >>> split_of_file("captions-train2014"), split_of_file("train"), split_of_file("train_stations")
-    ('train', 'train', None)
+    >>> split_of_name("captions-train2014"), split_of_name("coco_karpathy_val"), split_of_name("train_stations")
+    ('train', 'val', None)
     """
-    words = set(re.split(r"[^a-z]+", stem.lower())) - _NEUTRAL_WORDS
+    words = set(re.split(r"[^a-z]+", name.lower())) - _NEUTRAL_WORDS
     return _SYNONYMS.get(words.pop()) if len(words) == 1 else None
 
 
-def sort_by_split(files: Iterable[Path]) -> list[Path]:
-    """Files in the order of the splits that they are named after."""
-    return sorted(files, key=lambda file: split_rank(split_of_file(file.stem) or ""))
+def split_of_file(file: Path, root: Path | None = None) -> str | None:
+    """The split that a file is named after: its own name, or that of its folder (`train/metadata.csv`).
+
+    Further words are ignored where the same file of another split lies beside it (`birds_train.csv`, `birds_val.csv`),
+    and the folder counts below a root or beside another.
+    """
+    return split_of_name(file.stem) or _split_beside(file) or split_of_folder(file, root)
+
+
+def split_of_folder(file: Path, root: Path | None) -> str | None:
+    """The split that the folder of a file is named after; see `split_of_file`."""
+    is_below = root is not None and root in file.parent.parents
+    return (split_of_name(file.parent.name) if is_below else None) or _split_beside(file.parent, file.name)
+
+
+def _split_beside(path: Path, below: str = "") -> str | None:
+    """The split that a name holds of a file or folder, if another split has the same in its place."""
+    words = re.split(r"([^a-z]+)", path.name.partition(".")[0].lower())
+    named = [index for index, word in enumerate(words) if word in _SYNONYMS]
+    if len(named) != 1:
+        return None
+    start = sum(map(len, words[: named[0]]))
+    end, split = start + len(words[named[0]]), _SYNONYMS[words[named[0]]]
+    others = (path.name[:start] + word + path.name[end:] for word, own in _SYNONYMS.items() if own != split)
+    return split if any((path.with_name(other) / below).exists() for other in others) else None
+
+
+def sort_by_split(files: Iterable[Path], root: Path | None = None) -> list[Path]:
+    """Files in the order of the splits that they are named after; see `split_of_file`."""
+    return sorted(files, key=lambda file: split_rank(split_of_file(file, root) or ""))
 
 
 def draw_splits(names: Iterable[str], val: float = VAL_SHARE, test: float = TEST_SHARE) -> dict[str, str]:
@@ -111,6 +141,7 @@ def choose_splits(
     drawn = draw_splits(names[0] for names in images)
     splits = {index: drawn[names[0]] for index, names in enumerate(images)}
     if splits:
+        issues.has_drawn_splits = True
         counts = Counter(splits.values())
         numbers = ", ".join(f"{counts[name]:,} {name}" for name in NAMES)
         issues.warnings.append(

@@ -1,72 +1,106 @@
-"""A text file for each image: dog.jpg with its captions in dog.txt, one per line; folders may be splits."""
+"""A text file for each image: dog.jpg with its captions in dog.txt, one per line, in all subfolders.
+
+So write `showtell caption --format sidecar`, trainers of image generators (folders such as `10_dog`) and img2dataset
+(folders such as `00000`). Folders may be splits.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from showtell.datasets.entries import Entry, make_records
-from showtell.datasets.image_files import as_text, names_in
+from showtell.datasets.image_files import names_in
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
-from showtell.datasets.splits import split_of_file
+from showtell.datasets.splits import split_of_name
 from showtell.errors import DataError
 from showtell.files import read_text
-from showtell.images.photo_files import is_image_file
+from showtell.images.photo_files import find_photos, is_image_file
 
 EXAMPLE = "dog.jpg beside dog.txt with the line A dog runs."
 
+_SUFFIXES = (".txt", ".caption")
+_PARAGRAPHS = re.compile(r"\S[^\S\n]*\n\s*\n\s*\S")  # lines parted by an empty one
+_LONG = 60  # words of a line that is rather a paragraph than a caption
+
 
 def recognises(path: Path) -> bool:
-    """Whether a photo and a text file have the same name, in the folder or in one named after a split."""
-    return path.is_dir() and any(map(_pairs, _folders(path)))
+    """Whether a photo and a text file have the same name, in the folder or below it.
+
+    Below it, folders that are named after no split count only where no photo library keeps XMP sidecars.
+    """
+    if not path.is_dir():
+        return False
+    has_pairs = False
+    for folder, folders, names in os.walk(path):
+        folders[:] = [name for name in folders if name[0] != "."]
+        parts = Path(folder).relative_to(path).parts
+        if _has_pair(names):
+            if not parts or split_of_name(parts[0]):
+                return True
+            has_pairs = True
+    return has_pairs and not any(name.lower().endswith(".xmp") for *_, names in os.walk(path) for name in names)
+
+
+def _has_pair(names: list[str]) -> bool:
+    texts = {name.rpartition(".")[0] for name in names if name.lower().endswith(_SUFFIXES)}
+    return any(name.rpartition(".")[0] in texts for name in names if is_image_file(name))
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read the photos of a folder that have a text file, or those of its folders train, val and test.
+    """Read the photos of a folder and its subfolders that have a text file; folders train, val and test are splits.
 
-    An image's id is its file name, after that of its folder where splits are folders.
+    An image's id is its path from the folder.
     """
     issues = DatasetIssues(path)
-    records = issues.collect(_folders(path), _read_folder)
-    issues.unused()
-    return issues.dataset("text_files", records)
+    return issues.dataset("text_files", issues.collect([path], _read_folder))
 
 
-def _folders(path: Path) -> list[Path]:
-    """The folder itself, and its subfolders that are named after a split."""
-    with os.scandir(path) as entries:
-        names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
-    return [path, *(path / name for name in names if split_of_file(name))]
-
-
-def _pairs(folder: Path) -> dict[str, list[str]]:
-    """The photos of each text file that has any, by its name."""
-    names = sorted(names_in(str(folder)))
-    pairs: dict[str, list[str]] = {name: [] for name in names if name.lower().endswith(".txt")}
-    texts = {name.rpartition(".")[0]: name for name in pairs}
-    for name in filter(is_image_file, names):
-        if text := texts.get(name.rpartition(".")[0]):
-            pairs[text].append(name)
-    return {text: photos for text, photos in pairs.items() if photos}
-
-
-def _read_folder(folder: Path, issues: DatasetIssues) -> list[CaptionRecord]:
-    pairs, split = _pairs(folder), None if folder == issues.root else split_of_file(folder.name)
-    several = [" and ".join(photos) for photos in pairs.values() if len(photos) > 1]
-    unique = "give each photo a name of its own"
-    issues.problem(several, "text file belongs|text files belong", "to more than one photo", unique)
-    entries, unreadable = [], []
-    for text, photos in pairs.items():
+def _read_folder(path: Path, issues: DatasetIssues) -> list[CaptionRecord]:
+    photos: dict[Path, list[Path]] = {}  # by their path without suffix, as the texts
+    texts: dict[Path, list[Path]] = {}
+    for photo in find_photos([str(path)]):
+        photos.setdefault(_stem(photo), []).append(photo)
+    for folder in dict.fromkeys(stem.parent for stem in photos):
+        for name in sorted(names_in(str(folder))):
+            if name.lower().endswith(_SUFFIXES):
+                texts.setdefault(_stem(folder / name), []).append(folder / name)
+    entries, unreadable, shared, several, paragraphs = [], [], [], [], []
+    without: list[str] = []
+    for stem, own in photos.items():
+        files = texts.get(stem, [])
         try:
-            lines = read_text(folder / text).splitlines()
+            contents = [read_text(file) for file in files]
         except DataError as error:
             unreadable.append(str(error).rstrip("."))
             continue
-        entry = Entry(photos[:1], [line.strip() for line in lines if line.strip()])
-        if split:
-            entry.splits[split], entry.ids[as_text(f"{folder.name}/{photos[0]}")] = None, None
-        entries.append(entry)
+        captions = [line.strip() for content in contents for line in content.splitlines() if line.strip()]
+        if not captions:
+            without += map(issues.display, own)
+            continue
+        shared += [" and ".join(photo.name for photo in own)] if len(own) > 1 else []
+        several += [" and ".join(map(issues.display, files))] if len(files) > 1 else []
+        is_long = len(captions) > 1 and max(len(caption.split()) for caption in captions) > _LONG
+        paragraphs += [issues.display(files[0])] if is_long or any(map(_PARAGRAPHS.search, contents)) else []
+        name = own[0].relative_to(path).as_posix()
+        split = split_of_name(name.partition("/")[0]) if "/" in name else None
+        entries.append(Entry((name,), captions, {split: None} if split else {}))
+    issues.problem(
+        shared, "text file belongs|text files belong", "to more than one photo", "give each photo a name of its own"
+    )
     issues.problem(unreadable, "text file|text files", "cannot be read")
+    issues.warning(several, "photo has|photos have", "more than one text, whose captions are joined")
+    one_line = "each line is read as a caption of its own, so write a caption on one line"
+    issues.warning(paragraphs, "text has|texts have", "paragraphs or lines parted by empty ones", one_line)
+    issues.warning(without, "image has|images have", "no captions, unlike others in the folder, left out")
     lists = "folders train, val and test, or lists train.txt, val.txt and test.txt,"
-    return make_records(folder / "*.txt", entries, issues, [folder], lists) if entries else []
+    groups = [[entry for entry in entries if bool(entry.splits) is has_split] for has_split in (False, True)]
+    return [
+        record for own in groups if own for record in make_records(path / "*.txt", own, issues, [path], lists)
+    ]  # splits are drawn of those in no folder of a split
+
+
+def _stem(path: Path) -> Path:
+    return path.parent / path.name.rpartition(".")[0]

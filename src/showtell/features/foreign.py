@@ -6,6 +6,8 @@ They are converted, not read in place: one reader serves training, and a TSV has
 - ImageCaptioning.pytorch: a folder of `{id}.npz` with `feat`, or of `{id}.npy`; boxes in a folder beside it, `x_box`
   beside `x_att` or `x_fc`.
 - bottom-up-attention.pytorch: a folder of `{id}.npz` with `x`, `bbox`, `image_w`, `image_h`.
+
+Files that are called as COCO's photos (`COCO_val2014_000000000042.npz`) are of the image with that number.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import numpy as np
 from showtell.errors import DataError, first_line
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import ImageFeatures, Precision, StoreInfo, StoreWriter
+from showtell.images.photo_files import coco_number
 
 _IMAGES_AT_ONCE = 64  # of a transaction
 _COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")  # of bottom-up-attention
@@ -131,7 +134,7 @@ def _from_array(file: Path) -> tuple[str, ImageFeatures]:
         raise DataError(f"{file} cannot be read as an array of numbers: {reason}.") from error
     if vectors is None:
         raise DataError(f"{file} has no vectors: none of {', '.join(_VECTORS)} is in it.")
-    return file.stem, _image(vectors, str(file), size, boxes)
+    return coco_number(file.stem) or file.stem, _image(vectors, str(file), size, boxes)
 
 
 def _image(vectors: np.ndarray, where: str, size: tuple[int, int], boxes: np.ndarray | None) -> ImageFeatures:

@@ -6,7 +6,7 @@ import glob
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -76,27 +76,55 @@ def photo_names(photo: Path) -> dict[str, str]:
     """The names under which an image may be listed whose photo this is, by their kind, the most specific first.
 
     >>> list(photo_names(Path("/photos/000012.jpg")).values())
-    ['/photos/000012.jpg', '/photos/000012.jpg', '000012.jpg', '000012', '12']
+    ['/photos/000012.jpg', '/photos/000012.jpg', 'photos/000012.jpg', '000012.jpg', '000012', '12']
     """
-    number = re.search(r"[0-9]+$", photo.stem)
-    return {
-        "full path": os.path.abspath(photo),  # noqa: PTH100 (resolve() would follow links)
-        "path": str(photo),
-        "file name": photo.name,
-        "file name without suffix": photo.stem,
-        **({"number at the end of the file name": str(int(number.group()))} if number else {}),
-    }
+    return {kind: name for kind, name_of in _NAMES.items() if (name := name_of(photo))}
+
+
+def _number_of(photo: Path) -> str:
+    number = re.search(r"[0-9]{1,50}$", photo.stem)
+    return str(int(number.group())) if number else ""
+
+
+_NAMES: dict[str, Callable[[Path], str]] = {
+    "full path": os.path.abspath,  # resolve() would follow links
+    "path": str,
+    "folder and file name": lambda photo: f"{photo.parent.name}/{photo.name}",
+    "file name": lambda photo: photo.name,
+    "file name without suffix": lambda photo: photo.stem,
+    "number at the end of the file name": _number_of,
+}
+_ENOUGH = 10_000  # photos, spread over all, that tell the kind of their names
 
 
 def images_by_name(images: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Image id by each name that means one image alone: the names of each, and those without folders."""
+    """Image id by each name that means one image alone: the names of each, and those without folders.
+
+    Where no image has them as a name, these without the suffix of a photo, and the numbers of COCO's photos.
+    """
     by_name: defaultdict[str, set[str]] = defaultdict(set)
+    by_stem: defaultdict[str, set[str]] = defaultdict(set)
     for image, names in images.items():
         for name in names:
-            by_name[name].add(image)
-            by_name[os.path.abspath(name)].add(image)  # noqa: PTH100
-            by_name[Path(name).name].add(image)
-    return {name: next(iter(meant)) for name, meant in by_name.items() if len(meant) == 1}
+            path = Path(name)
+            for alias in (name, os.path.abspath(name), f"{path.parent.name}/{path.name}", path.name):  # noqa: PTH100
+                by_name[alias].add(image)
+            if is_image_file(path.name):
+                number = coco_number(path.stem)
+                for alias in (str(path.with_suffix("")), path.stem, *([number] if number else [])):
+                    by_stem[alias].add(image)
+    every = {**by_stem, **by_name}
+    return {name: next(iter(meant)) for name, meant in every.items() if len(meant) == 1}
+
+
+def coco_number(stem: str) -> str | None:
+    """The id of an image of COCO whose photo has this name without suffix.
+
+    >>> coco_number("COCO_val2014_000000000042"), coco_number("000000000042"), coco_number("IMG_0042")
+    ('42', '42', None)
+    """
+    match = re.fullmatch(r"(?:COCO_\w+_)?([0-9]{12})", stem)
+    return str(int(match[1])) if match else None
 
 
 def match_photos(photos: Iterable[Path], images: Mapping[str, str]) -> tuple[dict[Path, str], str | None]:
@@ -109,12 +137,14 @@ def match_photos(photos: Iterable[Path], images: Mapping[str, str]) -> tuple[dic
     Returns:
         {photo: image id}, and the kind, of equal ones the most specific; None where no photo has an image.
     """
-    names = {photo: photo_names(photo) for photo in photos}
-    kinds = Counter(kind for of_photo in names.values() for kind, name in of_photo.items() if name in images)
+    photos = list(photos)
+    some = photos[:: len(photos) // _ENOUGH + 1]
+    kinds = Counter(kind for photo in some for kind, name in photo_names(photo).items() if name in images)
     if not kinds:
         return {}, None
-    kind = max(photo_names(Path("0")), key=lambda kind: kinds[kind])
-    return {photo: images[own[kind]] for photo, own in names.items() if own.get(kind) in images}, kind
+    kind = max(_NAMES, key=lambda kind: kinds[kind])
+    names = ((photo, _NAMES[kind](photo)) for photo in photos)
+    return {photo: images[name] for photo, name in names if name in images}, kind
 
 
 def is_image_file(name: str) -> bool:

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from showtell.cores import usable_cores
+from showtell.datasets.image_files import UNFINISHED
 from showtell.errors import DataError, UsageError
 from showtell.files import read_json, recover_folder, write_folder, write_json
 from showtell.processes import lock_folder, worker_pool
@@ -31,7 +32,6 @@ CHUNK = 100  # images per task of a worker process
 MIN_FOR_WORKERS = 400  # fewer images are drawn sooner than a worker process has started
 MAX_IMAGES = 999_999  # as many as six digits number
 MIN_SIZE, MAX_SIZE = 48, 4096  # pixels; below, patterns cannot be seen
-UNFINISHED = "unfinished.json"
 
 
 def split_sizes(images: int) -> dict[str, int]:

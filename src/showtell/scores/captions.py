@@ -11,13 +11,12 @@ from showtell.scores.base import Corpus
 from showtell.scores.facts import ImageFacts
 from showtell.scores.model_settings import ScoreModels
 from showtell.scores.ngrams import DocumentFrequency
-
-# The keys and columns by which files name images and captions, the surest first.
-IMAGE_KEYS = ("image_id", "image", "id", "img_id", "file_name", "filename")
-CAPTION_KEYS = ("caption", "captions", "text", "answer", "pred", "prediction")
+from showtell.text.caption_columns import CAPTION, ID, IMAGE, Columns, captions_in, is_left_out
 
 Predictions = Mapping[Any, str] | Sequence[Mapping[str, Any]] | Sequence[str]
-References = Mapping[Any, Any] | Sequence[Sequence[str]]
+References = Mapping[Any, Any] | Sequence[Sequence[str]] | Sequence[Mapping[str, Any]]
+MAX_CHARACTERS = 50_000  # of a caption; METEOR takes a minute of longer ones
+_MANY = 100  # an entry with so many keys is {id: text}
 
 
 def match(
@@ -44,6 +43,12 @@ def match(
         raise DataError(
             f"Predictions and references must name the same images; {'; '.join(told)}; showtell score --common scores "
             "those that both name."
+        )
+    every = ((image, text) for image in facts for text in (predicted[image], *facts[image].references))
+    if too_long := next(((image, len(text)) for image, text in every if len(text) > MAX_CHARACTERS), None):
+        raise DataError(
+            f"A text of image {too_long[0]} has {too_long[1]:,} characters; captions and references have "
+            f"{MAX_CHARACTERS:,} at most."
         )
     bare = sorted(image for image, known in facts.items() if not known.references and known.objects is None)
     if bare:
@@ -77,10 +82,12 @@ def read_predictions(
     captions: dict[str, str] = {}
     repeated = set()
     for key, given in _entries(content, source, bare_texts):
-        image, text = _checked(key, given, f"{source}: the caption")
-        if image in captions:
+        if isinstance(given, list) and given and isinstance(given[0], Mapping):
+            given = given[0]  # the likeliest of what `showtell caption` writes
+        image, texts = _checked(key, given, f"{source}: the caption")
+        if image in captions or len(texts) > 1:
             repeated.add(image)
-        captions.setdefault(image, text)
+        captions.setdefault(image, texts[0])
     if repeated and not keep_first:
         raise DataError(
             f"{source}: {len(repeated)} image(s) are predicted more than once: {summarise(sorted(repeated))}; "
@@ -101,35 +108,42 @@ def _entries(content: object, source: str, bare_texts: bool) -> Iterator[tuple[A
     if not isinstance(content, Sequence) or isinstance(content, str):
         raise DataError(f"{source}: {content!r:.60} is not {{id: text}}, COCO results or a list of texts.")
     for number, entry in enumerate(content):
-        if not isinstance(entry, Mapping):
-            if not bare_texts:
-                raise DataError(
-                    f"{source}: entry {number} is {entry!r:.60}, which does not say of which image it is; give {{id: "
-                    'text}, or entries such as {"image_id": 42, "caption": "a dog"}.'
-                )
+        if isinstance(entry, Mapping):
+            yield from _entry(number, entry, source)
+        elif bare_texts:
             yield number, entry
-            continue
-        image = next((key for key in IMAGE_KEYS if key in entry), None)
-        text = next((key for key in CAPTION_KEYS if key in entry), None)
-        if image is not None and text is not None:
-            yield entry[image], _first(entry[text])
-        elif image is None and text is None:
-            yield from ((key, _first(text)) for key, text in entry.items())
-        elif "error" not in entry:
-            known = IMAGE_KEYS if image is None else CAPTION_KEYS
-            raise DataError(f"{source}: entry {number} has no {' or '.join(known)}: {dict(entry)!r:.80}.")
+        else:
+            raise DataError(
+                f"{source}: entry {number} is {entry!r:.60}, which does not say of which image it is; give {{id: "
+                'text}, or entries such as {"image_id": 42, "caption": "a dog"}.'
+            )
 
 
-def _first(caption: Any) -> Any:
-    """The text of a caption that stands alone in a list, or first among those of `showtell caption`."""
-    if not isinstance(caption, list) or not caption:
-        return caption
-    first = caption[0]
-    return first.get("text", caption) if isinstance(first, Mapping) else first if len(caption) == 1 else caption
+def _entry(number: int, entry: Mapping[Any, Any], source: str) -> Iterator[tuple[Any, Any]]:
+    """Image and captions of one entry, of each image of an entry of {id: text}, or nothing of one with an error."""
+    keys = tuple(map(str, entry)) if len(entry) < _MANY else ()
+    columns, values = Columns.of(keys, predicted=True), list(entry.values())
+    if columns is not None:
+        captions = [values[at] for at in columns.captions if values[at] is not None or len(columns.captions) == 1]
+        yield values[columns.image], captions[0] if len(captions) == 1 else captions
+        return
+    has_image, has_caption = (Columns.of((*keys, key), predicted=True) for key in ("caption", "image"))
+    if not has_image and not has_caption:
+        yield from entry.items()
+    elif "error" not in entry:
+        missing, known = ("caption", CAPTION) if has_image else ("image", (*ID, *IMAGE))
+        raise DataError(f"{source}: entry {number} has no {missing} ({', '.join(known)}): {dict(entry)!r:.80}.")
 
 
 def read_references(content: References, source: str = "References") -> dict[str, tuple[str, ...]]:
     """Image id to its captions; images of a COCO dictionary that have no caption are kept, with none.
+
+    Captions that VizWiz marks as rejected or ready-made are left out, and images without any other.
+
+    Args:
+        content: {id: [texts]}, COCO's captions, entries of an image and a caption or several, grouped by image, or a
+            list of lists of texts, whose ids are 0, 1, 2, ...
+        source: how messages name it.
 
     Raises:
         DataError: an entry has the wrong form; the message names it.
@@ -139,31 +153,39 @@ def read_references(content: References, source: str = "References") -> dict[str
             f"{source}: {content!r:.60} is not {{id: [texts]}}, a COCO captions dictionary or a list of lists of texts."
         )
     references: dict[str, list[str]] = {}
+    skipped = set()
     if isinstance(content, Mapping) and isinstance(content.get("annotations"), list):
         try:
             references = {str(image["id"]): [] for image in content.get("images", [])}
             for annotation in content["annotations"]:
-                image, text = _checked(annotation["image_id"], annotation["caption"], f"{source}: an annotation")
-                references.setdefault(image, []).append(text)
+                image, texts = _checked(annotation["image_id"], annotation["caption"], f"{source}: an annotation")
+                if is_left_out(annotation):
+                    skipped.add(image)
+                else:
+                    references.setdefault(image, []).extend(texts)
         except (KeyError, TypeError) as error:
             raise DataError(
                 f'{source}: in a COCO captions dictionary each image has an "id" and each annotation an "image_id" and '
                 f'a "caption"; one lacks {error}.'
             ) from error
-    else:
-        for key, texts in content.items() if isinstance(content, Mapping) else enumerate(content):
-            if isinstance(texts, str) or not isinstance(texts, Sequence):
-                raise DataError(f"{source}: those of image {key} are {texts!r:.60}, not a list of texts.")
-            if odd := [text for text in texts if not isinstance(text, str)]:
-                raise DataError(f"{source}: a reference of image {key} is {odd[0]!r:.60}, not a text.")
-            references[str(key)] = list(texts)
+        return {image: tuple(texts) for image, texts in references.items() if texts or image not in skipped}
+    if isinstance(content, Sequence) and any(isinstance(entry, Mapping) for entry in content):
+        for key, given in _entries(content, source, bare_texts=False):
+            image, texts = _checked(key, given, f"{source}: a reference")
+            references.setdefault(image, []).extend(texts)
+        return {image: tuple(texts) for image, texts in references.items()}
+    for key, given in content.items() if isinstance(content, Mapping) else enumerate(content):
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise DataError(f"{source}: those of image {key} are {given!r:.60}, not a list of texts.")
+        references[str(key)] = _checked(str(key), list(given), f"{source}: a reference")[1] if given else []
     return {image: tuple(texts) for image, texts in references.items()}
 
 
-def _checked(image: object, text: object, what: str) -> tuple[str, str]:
-    """An image id as text, and a caption."""
+def _checked(image: object, given: object, what: str) -> tuple[str, list[str]]:
+    """An image id as text, and at least one caption."""
     if not isinstance(image, str | Integral):
         raise DataError(f"{what} is of image {image!r:.60}; an image id is a text or a whole number.")
-    if not isinstance(text, str):
-        raise DataError(f"{what} of image {image} is {text!r:.60}, not a text.")
-    return str(image), text
+    texts = captions_in(given)
+    if not texts:
+        raise DataError(f"{what} of image {image} is {given!r:.60}, not a text.")
+    return str(image), texts

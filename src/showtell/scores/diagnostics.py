@@ -16,7 +16,7 @@ from showtell.scores.base import Corpus
 from showtell.scores.cider import length_penalty
 from showtell.scores.ngrams import ORDERS, ngrams
 from showtell.text.endings import BAD_ENDINGS
-from showtell.text.tokenizer import tokenize
+from showtell.text.tokenizer import UNSPACED, is_unspaced, tokenize
 
 UNKNOWN_WORDS = frozenset(["<unk>", "unk", "<unknown>"])
 # What belongs to a model, not to its captions.
@@ -109,6 +109,8 @@ def form_warnings(corpus: Corpus, *, by_ngrams: bool = True) -> list[str]:
         )
     if not by_ngrams or not all(corpus.references):
         return warnings
+    texts = [*corpus.predictions[:1000], *(text for references in corpus.references[:1000] for text in references)]
+    warnings += [UNSPACED] if is_unspaced(texts) else []
     lengths = [len(words) for words in corpus.predicted_words]
     own, theirs = fmean(lengths), fmean(sum(map(len, texts)) / len(texts) for texts in corpus.reference_words)
     if lengths.count(0) >= max(1, len(lengths) / 20):

@@ -49,7 +49,7 @@ def image_facts(dataset: CaptionDataset, records: Sequence[CaptionRecord] | None
     categories = frozenset() if scenes is not None else _categories(boxes)
     return {
         record.image_id: ImageFacts(
-            references=record.captions,
+            references=record.captions + ("",) * record.empty,
             objects=None if scenes is not None or record.boxes is None else _categories(record.boxes),
             scene=None if scenes is None else scenes.get(record.image_id),
             path=record.path,

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from showtell.datasets import read_dataset
+from showtell.datasets import flickr, jsonl, open_dataset, table
 from showtell.datasets.coco import read_instances
+from showtell.datasets.issues import counted
 from showtell.datasets.records import CaptionDataset
 from showtell.errors import DataError, notify, summarise
-from showtell.files import parse_json, read_json, read_text
+from showtell.files import read_json
 from showtell.images.photo_files import images_by_name, match_photos
 from showtell.scores.base import tokenize
-from showtell.scores.captions import CAPTION_KEYS, IMAGE_KEYS, read_predictions, read_references
+from showtell.scores.captions import read_predictions, read_references
 from showtell.scores.diagnostics import without_special_tokens
 from showtell.scores.facts import ImageFacts, image_facts
 from showtell.scores.ngrams import DocumentFrequency
-
-_RESULT = {"image_id", "caption"}  # the keys of an entry of COCO results
-_NO_SPACE = re.compile(r"\S")
+from showtell.text.caption_columns import is_left_out
 
 
 @dataclass(frozen=True)
@@ -34,19 +29,39 @@ class ScoredImages:
     facts: dict[str, ImageFacts]  # by image id
     training: tuple[str, ...] | None = None  # captions of the train split; None without one
     files: Mapping[str, str] = field(default_factory=dict)  # path or name of the photo by image id, where it is known
+    drawn: frozenset[str] | None = None  # where the references give no splits, those of the split that is drawn
+
+    def chosen_by(self, predicted: Iterable[str], source: str) -> ScoredImages:
+        """The images of the drawn split if predictions are of them alone, else all of them, which is told."""
+        if self.drawn is None:
+            return self
+        if self.drawn.issuperset(predicted):
+            return replace(self, facts={image: self.facts[image] for image in self.drawn}, drawn=None)
+        notify(f"{source} has no splits, so all of its {len(self.facts)} images are scored.")
+        return replace(self, training=None, drawn=None)
 
 
 def read_scored_images(path: Path, split: str) -> ScoredImages:
-    """References as COCO captions, JSON of {id: [texts]}, or a split with what its dataset knows; or a DataError."""
+    """References: COCO captions, JSON of {id: [texts]}, entries of images, or a split with what its dataset knows.
+
+    Raises:
+        DataError: they cannot be read, or are a dataset with problems; its image files may be missing, as scoring needs
+            none.
+    """
     content = _read_captions(path)
     if content is None:
-        dataset = read_dataset(path)  # whose image files may be missing: scoring needs none
-        facts = image_facts(dataset, dataset.split(split))
-        return ScoredImages(
-            facts, training_captions(dataset), {image: str(known.path) for image, known in facts.items()}
-        )
+        dataset = open_dataset(path, with_photos=False)
+        drawn = None
+        if dataset.has_drawn_splits:
+            drawn = frozenset(record.image_id for record in dataset.records if record.split == split)
+        facts = image_facts(dataset, dataset.split(split) if drawn is None else dataset.records)
+        files = {image: str(known.path) for image, known in facts.items()}
+        return ScoredImages(facts, training_captions(dataset), files, drawn)
     facts = {image: ImageFacts(texts) for image, texts in read_references(content, str(path)).items()}
-    images = content.get("images", []) if isinstance(content.get("annotations"), list) else []
+    is_coco = isinstance(content.get("annotations"), list)
+    if is_coco and (flagged := sum(map(is_left_out, content["annotations"]))):
+        notify(f"{path} has {flagged} captions that its authors rejected or wrote beforehand, left out as they do.")
+    images = content.get("images", []) if is_coco else []
     return ScoredImages(facts, files={str(image["id"]): image["file_name"] for image in images if "file_name" in image})
 
 
@@ -69,7 +84,7 @@ def read_document_frequency(path: Path) -> DocumentFrequency:
     if content is not None:
         texts = list(read_references(content, str(path)).values())
     else:
-        dataset = read_dataset(path)
+        dataset = open_dataset(path, with_photos=False)
         train = [record.captions for record in dataset.records if record.split == "train" and record.captions]
         texts = train or [record.captions for record in dataset.records if record.captions]
         source += "/train" if train else ""
@@ -81,10 +96,6 @@ def read_document_frequency(path: Path) -> DocumentFrequency:
 def _read_captions(path: Path) -> dict[str, Any] | None:
     """The content of a JSON file that holds references and nothing else; None for a dataset."""
     content = read_json(path) if path.suffix == ".json" and path.is_file() else None
-    if isinstance(content, list) and any(isinstance(one, dict) and one.keys() == _RESULT for one in content[:1]):
-        raise DataError(
-            f"{path} is a list of predictions; references are JSON of {{id: [texts]}}, COCO captions JSON or a dataset."
-        )
     if not isinstance(content, dict):
         return None
     is_dataset = isinstance(content.get("images"), list) and not isinstance(content.get("annotations"), list)
@@ -109,7 +120,7 @@ def read_prediction_file(
     Raises:
         DataError: the file cannot be read or has another form, no name matches, or two match one image.
     """
-    content = _read_table(path) if path.suffix.lower() in (".csv", ".tsv") else _read_values(path)
+    content = _predictions_in(path)
     captions = read_predictions(content, str(path), keep_first=keep_first, bare_texts=False)
     failed = [str(entry.get("image")) for entry in content if isinstance(entry, Mapping) and "error" in entry]
     if failed:
@@ -118,45 +129,43 @@ def read_prediction_file(
     return {image: without_special_tokens(text) for image, text in matched.items()} if strip_tokens else matched
 
 
-def _read_values(path: Path) -> Any:
-    """The content of a JSON file, or a list of its values where several stand one after another, as in JSON lines."""
-    text, decoder = read_text(path, "JSON"), json.JSONDecoder()
-    values: list[Any] = []
-    end = 0
-    while following := _NO_SPACE.search(text, end):
-        start = following.start()
-        try:
-            end = decoder.raw_decode(text, start)[1]
-        except (ValueError, RecursionError):
-            end = len(text)  # `parse_json` says what is wrong
-        values.append(parse_json(text[start:end], f"Entry {len(values)} of {path}" if values else str(path)))
-    return values[0] if len(values) == 1 else values
-
-
-def _read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of a table, by the names of its columns."""
-    text = read_text(path, "CSV")
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
-    reader = csv.DictReader(StringIO(text, newline=""), restval="", strict=True, delimiter=delimiter)
-    try:
-        columns = reader.fieldnames or ()
-        rows = list(reader)
-    except csv.Error as error:
-        raise DataError(f"{path} cannot be read as CSV: {error} at line {reader.line_num}.") from error
-    for keys in (IMAGE_KEYS, CAPTION_KEYS):
-        if set(keys).isdisjoint(columns):
-            raise DataError(f"{path} has no column {' or '.join(keys)}, but {', '.join(columns) or 'none'}.")
-    return rows
+def _predictions_in(path: Path) -> Any:
+    """What `read_predictions` takes, from a table, lines of names and captions, JSON, or the folder of a dataset."""
+    if path.is_dir():
+        records = open_dataset(path, with_photos=False).records
+        return [{"image": str(record.path), "captions": list(record.captions)} for record in records]
+    if path.suffix.lower() in table.SUFFIXES:
+        content = table.Table.read(path, predicted=True)
+        image, captions = content.columns.image, content.columns.captions
+        unusable = [number for number, row in content.rows if not row[image].strip()]
+        rows = [(row[image], [row[at] for at in captions if row[at] or at == captions[0]])
+                for _, row in content.rows]  # fmt: skip
+        form, unusable = table.FORM, sorted({*unusable, *content.surplus, *content.short})
+    elif path.is_file() and flickr.recognises(path):
+        lines = list(flickr.read_lines(path))
+        form, unusable = "dog.jpg<TAB>A dog runs", [number for number, cells in lines if cells is None]
+        rows = [(cells[0], [cells[1]]) for _, cells in lines if cells]
+    else:
+        values = [value for _, value in jsonl.read_values(path, str(path))]
+        return values[0] if len(values) == 1 and isinstance(values[0], Mapping) else values
+    if unusable:
+        count = counted(len(unusable), "line")
+        raise DataError(f"{count} of {path} cannot be used: {summarise(unusable)}; each is like {form}.")
+    return [{"image": image, "caption": texts[0] if len(texts) == 1 else texts} for image, texts in rows]
 
 
 def _match(captions: Mapping[str, str], images: ScoredImages, path: Path) -> dict[str, str]:
     """The captions by image id."""
     if not captions:
         raise DataError(f"{path} has no captions.")
-    if captions.keys() <= images.facts.keys():
+    if captions.keys() <= images.facts.keys() or captions.keys() >= images.facts.keys():
         return dict(captions)
-    names = {image: [image, *filter(None, [images.files.get(image)])] for image in images.facts}
-    image_ids, kind = match_photos(map(Path, captions), images_by_name(names))
+    known = images_by_name({image: [image, *filter(None, [images.files.get(image)])] for image in images.facts})
+    is_known = {name: name in known or Path(name).name in known for name in captions}
+    photos = {name: Path(name if is_known[name] else name.strip().replace("\\", "/")) for name in captions}
+    starts = [{name: start / photo for name, photo in photos.items()} for start in (Path(), path.parent)]
+    tried = [(own, *match_photos(own.values(), known)) for own in starts]
+    photos, image_ids, kind = max(tried, key=lambda own: len(own[1]))
     if kind is None:
         raise DataError(
             f"{path} has captions of {summarise(captions, 3)}, and none of them is one of the images to score "
@@ -165,11 +174,11 @@ def _match(captions: Mapping[str, str], images: ScoredImages, path: Path) -> dic
         )
     matched: dict[str, str] = {}
     for name, text in captions.items():
-        image = image_ids.get(Path(name), name)
+        image = image_ids.get(photos[name], name)
         if image in matched:
-            photos = [name for name in captions if image_ids.get(Path(name), name) == image]
+            several = [name for name in captions if image_ids.get(photos[name], name) == image]
             raise DataError(
-                f"By {kind}, {path} has captions of more than one photo for image {image} ({summarise(photos, 2)})."
+                f"By {kind}, {path} has captions of more than one photo for image {image} ({summarise(several, 2)})."
             )
         matched[image] = text
     if matched.keys() != captions.keys():

@@ -16,7 +16,7 @@ space (the reference shifts all later captions by one); and no token is longer t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from itertools import chain
 from typing import NamedTuple
@@ -30,6 +30,25 @@ TOKENIZER_VERSION = "ptb-1"
 # Dropped from every caption. Brackets stay and count as words (-lrb- and friends): the reference's list has
 # them in capitals, and it compares after lower-casing.
 PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
+
+
+# Scripts that part words by no spaces: Thai, Lao, Burmese, Khmer, Japanese and Chinese.
+_UNSPACED = regex.compile(r"[\p{Thai}\p{Lao}\p{Myanmar}\p{Khmer}\p{Hiragana}\p{Katakana}\p{Han}ー]+")
+UNSPACED = (
+    "Captions are written without spaces between words, as in Chinese, Japanese or Thai, so that each counts as a "
+    "word: part the words of captions and references by spaces with a segmenter of the language."
+)
+
+
+def is_unspaced(captions: Iterable[str]) -> bool:
+    """Whether captions are in a script without spaces, more than four characters in a row as a rule.
+
+    >>> is_unspaced(["一个男人在骑自行车"]), is_unspaced(["一个 男人 在 骑 自行车"]), is_unspaced(["A 狗."])
+    (True, False, False)
+    """
+    pieces = [piece for caption in captions for piece in caption.split()]
+    rows = [row for piece in pieces for row in _UNSPACED.findall(piece)]
+    return len(rows) * 2 > len(pieces) and sum(map(len, rows)) > 4 * len(rows)
 
 
 def tokenize(caption: str, following: str = "") -> list[str]:

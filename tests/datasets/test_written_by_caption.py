@@ -1,0 +1,95 @@
+"""What `showtell caption` writes in any form is a dataset, and a file of predictions: all of it comes back."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from showtell.captions import Caption, caption_result
+from showtell.cli.caption_formats import WRITERS, FormatOptions, escaped
+from showtell.cli.caption_sidecars import TextSidecars, XmpSidecars
+from showtell.datasets import read_dataset
+from showtell.errors import ImageError
+from showtell.scores.facts import ImageFacts
+from showtell.scores.files import ScoredImages, read_prediction_file
+
+# Names that spreadsheets, shells and tables take for something else, in folders of trainers, splits and people.
+NAMES = st.tuples(
+    st.sampled_from(["", "sub/", "10_dog/", "a b/c,d/", "photos/", "ünï/"]),
+    st.sampled_from(["a", "b.c", "=1+1", "@x", "'y", "-z", 'q"q', "com,ma", " s p ", "#7", "0012", "[d]", "|;", "\\s"]),
+    st.sampled_from([".jpg", ".JPEG", ".png"]),
+).map("".join)  # fmt: skip
+TEXTS = st.one_of(
+    st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "Zs", "S"]), min_size=1, max_size=20),
+    st.sampled_from(["a dog, running", '"the best', "=1+1", "'quoted'", "a\nb", "a\r\nb", "a\tb", "[la]", "x|;", "-"]),
+).filter(lambda text: text.strip() and text.strip() not in ("[]", "()"))  # fmt: skip
+PHOTOS = st.dictionaries(NAMES, TEXTS, min_size=1, max_size=5)
+
+
+def unique_stems(names: list[str]) -> bool:
+    """Whether each photo can have a sidecar of its own, and a name that no other differs from by spaces or case."""
+    return len({Path(name.strip().casefold()).with_suffix("") for name in names}) == len(names)
+
+
+def captions_in(folder: Path, path: Path) -> dict[str, str]:
+    dataset = read_dataset(path)
+    assert dataset.problems == ()
+    return {record.path.relative_to(folder).as_posix(): record.captions[0] for record in dataset.records}
+
+
+def predictions_in(folder: Path, names: list[str], path: Path) -> dict[str, str]:
+    images = ScoredImages(
+        dict.fromkeys(names, ImageFacts(("a dog",))), files={name: str(folder / name) for name in names}
+    )
+    return read_prediction_file(path, images)
+
+
+@pytest.mark.parametrize("style", ["csv", "json", "jsonl", "corrections", "text", "alt-text"])
+@settings(deadline=None, max_examples=25)
+@given(photos=PHOTOS)
+def test_files(style: str, photos: dict[str, str]) -> None:
+    assume(unique_stems(list(photos)))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for name in photos:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+        results = [caption_result("broken.jpg", ImageError("broken.jpg cannot be read."))]
+        for name, text in photos.items():
+            results.append(caption_result(str(folder / name), [Caption(text, -1.0, True, ())]))
+        out = folder / ("out.txt" if style == "text" else f"out.{style}" if style.startswith("json") else "out.csv")
+        out.write_text("".join(WRITERS[style](results, FormatOptions(out))), "utf-8", newline="")
+        if style == "alt-text":
+            expected = {name: read for name in photos if (read := captions_in(folder, out)[name])}
+            assert expected.keys() == photos.keys()
+        else:
+            in_one_line = {name: escaped(text) for name, text in photos.items()}
+            expected = in_one_line if style == "text" else photos
+            stripped = {name: text.strip() for name, text in expected.items()}
+            assert {name: text.strip() for name, text in captions_in(folder, out).items()} == stripped
+        predicted = predictions_in(folder, list(photos), out)
+        assert {name: text.strip() for name, text in predicted.items()} == {n: t.strip() for n, t in expected.items()}
+
+
+@pytest.mark.parametrize(
+    "kind", [TextSidecars(".txt"), TextSidecars(".caption", "p, ", "."), XmpSidecars("small", "dog.xmp")]
+)
+@settings(deadline=None, max_examples=15)
+@given(photos=PHOTOS)
+def test_sidecars(kind: TextSidecars | XmpSidecars, photos: dict[str, str]) -> None:
+    assume(unique_stems(list(photos)))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        expected = {}
+        for name, text in photos.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+            kind.write(kind.file_of(folder / name), Caption(text, -1.0, True, ()))
+            line = " ".join(text.split())
+            expected[name] = f"{kind.prefix}{line}{kind.end}" if isinstance(kind, TextSidecars) else line
+        assert captions_in(folder, folder) == expected
+        assert predictions_in(folder, list(photos), folder) == expected
