@@ -49,7 +49,7 @@ def open_journal(out: Path, made_with: dict[str, Any]) -> Iterator[Journal]:
             full disk; what was kept before is still there.
     """
     part = out.with_name(out.name + ".part")
-    head = {"kind": "showtell captions", **made_with}
+    head = json.loads(json.dumps({"kind": "showtell captions", **made_with}))  # as it is read back: tuples are lists
     results: dict[str, bytes] = {}
     try:  # not buffered, so that a write that failed is not tried again on closing
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def open_journal(out: Path, made_with: dict[str, Any]) -> Iterator[Journal]:
             try:
                 yield results, add
             finally:
-                if not results:
+                if stream.tell() == len(json.dumps(head)) + 1:  # nothing but the settings
                     part.unlink(missing_ok=True)
     except BlockingIOError as error:
         raise DataError(f"Another program is writing {out}; wait for it, or choose another --out.") from error
