@@ -28,6 +28,7 @@ _FORMATS = {
 
 MAX_PIXELS = 110_000_000  # with what Pillow needs to decode, convert and turn it, about 1 GB; phones have up to 108
 MAX_JPEG2000_PIXELS = 20_000_000  # Pillow decodes these slowly, holding the interpreter's lock, in 30 bytes a pixel
+MAX_SIDE = (
 MAX_FILE_BYTES = 512 * 2**20
 IN_MEMORY = "The image in memory"  # what messages call a photo that has no name
 _LARGE = 30_000_000  # pixels from which on photos are decoded one at a time, whatever the number of threads
@@ -167,6 +168,8 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
     limit = MAX_JPEG2000_PIXELS if image.format == "JPEG2000" else MAX_PIXELS
     if width * height > limit:
         raise _too_large(name, limit)
+    if max(width, height) > MAX_SIDE:
+        raise ImageError(f"{name} is {width} x {height} pixels; a side may have {MAX_SIDE:,}: save it smaller.")
     if not width * height:
         raise ImageError(f"{name} is {width} x {height} pixels; it should hold an image.")
     is_turned = _orientation(image) in _ON_ITS_SIDE
