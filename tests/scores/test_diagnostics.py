@@ -6,7 +6,8 @@ import pytest
 
 from showtell.errors import DataError
 from showtell.scores import diagnose
-from showtell.scores.diagnostics import rate_warnings, repeats_itself
+from showtell.scores.diagnostics import rate_warnings
+from showtell.text.endings import repeats_itself
 
 
 def test_rates_by_hand() -> None:
