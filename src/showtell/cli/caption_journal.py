@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from showtell.config import differences, flat
 from showtell.errors import DataError, summarise
-from showtell.files import locked, write_whole
+from showtell.files import locked, remove_leftovers, write_whole
 
 if TYPE_CHECKING:
     from showtell.captioners import Captioner
@@ -53,6 +53,9 @@ def open_journal(out: Path, made_with: dict[str, Any]) -> Iterator[Journal]:
     results: dict[str, bytes] = {}
     try:  # not buffered, so that a write that failed is not tried again on closing
         out.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers([out.parent])
+        if part.is_symlink() or (part.exists() and not part.is_file()):
+            raise _in_the_way(part)
         with locked(out.with_name(f".{out.name}.lock")), part.open("ab", buffering=0) as stream:
 
             def append(lines: Iterable[dict[str, Any]]) -> None:
@@ -100,7 +103,11 @@ def _name_in(line: bytes) -> str | None:
 def _require_ours(part: Path, begun: bytes) -> None:
     """Make sure that what is there begins as a journal does, as far as it goes."""
     if begun[: len(_OPENING)] != _OPENING[: len(begun)]:
-        raise DataError(f"{part} is in the way: it is not of showtell; move it, or choose another --out.")
+        raise _in_the_way(part)
+
+
+def _in_the_way(part: Path) -> DataError:
+    return DataError(f"{part} is in the way: it is not of showtell; move it, or choose another --out.")
 
 
 def _require_same(part: Path, begun: bytes, head: dict[str, Any]) -> None:
