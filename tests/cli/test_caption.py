@@ -151,5 +151,12 @@ def test_alternative_texts_as_a_table_and_to_paste(capsys, tiny_checkpoint, phot
     assert lines == [f'<img src="{p.name}" alt="{text}">{"" if text else by_hand}' for p, text in texts.items()]
 
 
+@pytest.mark.parametrize("option", ["--prompt", "--bad-word", "--caption-prefix", "--out"])
+def test_a_value_longer_than_a_file_name_is_taken_or_refused_for_what_it_is(capsys, tiny_checkpoint, photos, option):
+    status, _, err = run(capsys, "caption", tiny_checkpoint, photos[0], option, "x" * 300)
+    reason = {"--prompt": "takes no prompt", "--out": "Cannot write xxx"}.get(option, "")
+    assert status == (2 if reason else 0) and reason in err
+
+
 def test_every_format_of_the_command_line_has_a_writer():
     assert {*get_args(Format), "alt-text"} == {*WRITERS, "sidecar"}

@@ -223,7 +223,7 @@ def test_photos_of_too_many_pixels_or_none(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("size", [(1, 100_000_000), (100_000_000, 1), (3, 100_001)])
 def test_a_side_that_is_too_long_is_refused_by_the_header(size: tuple[int, int]) -> None:
     """Nothing of such a photo is read but its header: here there is no more."""
-    assert refusal(png_of(*size, 0, 8, b"")) == (
+    assert refusal(png_of(*size, 1, 8, b"")) == (
         f"photo is {size[0]} x {size[1]} pixels; a side may have 100,000: save it smaller."
     )
 
