@@ -34,10 +34,9 @@ def is_named_pipe(path: Path) -> bool:
 
     The pipes of a shell, such as /dev/stdout or /dev/fd/63, have a process at their other end.
     """
-    with suppress(OSError, ValueError):  # what is no name, such as a long text, is no pipe
-        return (
-            stat.S_ISFIFO(path.stat().st_mode) and not path.is_relative_to("/dev") and not path.is_relative_to("/proc")
-        )
+    is_of_shell = path.is_relative_to("/dev") or path.is_relative_to("/proc")
+    with suppress(OSError, ValueError):  # a text that can be no name is no pipe
+        return not is_of_shell and stat.S_ISFIFO(path.stat().st_mode)
     return False
 
 
@@ -154,8 +153,9 @@ _TEMPORARY = ".showtell-"  # how the names of files begin that are not whole yet
 
 def remove_leftovers(folders: Iterable[Path]) -> None:
     """Remove what `writing` left in folders when it was killed; whoever is writing holds a lock on his."""
-    for file in (file for folder in set(folders) for file in folder.glob(f"{_TEMPORARY}*.tmp")):
-        with suppress(OSError), file.open("r+b") as stream:
+    existing = (folder for folder in set(folders) if os.path.isdir(folder))  # noqa: PTH112 (its name may be too long)
+    for file in (file for folder in existing for file in folder.glob(f"{_TEMPORARY}*.tmp")):
+        with suppress(OSError), file.open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             file.unlink()
 
@@ -180,8 +180,8 @@ def writing(path: Path) -> Iterator[BinaryIO]:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as stream:
-            with suppress(OSError):  # not every disk has locks
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # for `remove_leftovers`
+            with suppress(OSError):  # not every disk has locks, which are for `remove_leftovers`
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with suppress(OSError):  # nothing is there, or the disk has no permissions
                 os.fchmod(stream.fileno(), stat.S_IMODE(path.stat().st_mode))
             yield stream

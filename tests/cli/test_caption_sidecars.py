@@ -150,8 +150,10 @@ def test_permissions_stay(capsys, tiny_checkpoint, album, style, mode):
     assert run(capsys, *given)[0] == 0
     before = file.read_bytes()
     file.chmod(mode)
-    assert run(capsys, *given, "--overwrite", "--search", "sample", "--seed", 3)[0] == 0
-    assert file.read_bytes() != before and stat.S_IMODE(file.stat().st_mode) == mode
+    is_writable = os.access(file, os.W_OK)
+    status, _, _ = run(capsys, *given, "--overwrite", "--search", "sample", "--seed", 3)
+    assert status == (0 if is_writable else 2)
+    assert (file.read_bytes() != before) == is_writable and stat.S_IMODE(file.stat().st_mode) == mode
 
 
 WRITE_AND_WAIT = """
@@ -192,7 +194,7 @@ def test_a_caption_that_repeats_itself_is_listed_and_not_written(capsys, tiny_ch
     assert 0 < len(bad) < 12
     more = ("--no-repeat-ngram-size", 0)
     status, _, err = run(capsys, "caption", tiny_checkpoint, album, *STYLES[style], *more)
-    assert status == 0 and f"{len(bad)} captions repeat themselves or have no word, and are not written: " in err
+    assert status == 0 and f"{len(bad)} captions that repeat themselves are not written: " in err
     assert {photo for photo in texts if not sidecar_of(photo, style).exists()} == set(bad)
     status, out, err = run(capsys, "caption", tiny_checkpoint, bad[0], "--alt-text", *more)
     assert status == 0 and out.endswith(",\n") and "1 photos have a blank" in err

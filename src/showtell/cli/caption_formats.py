@@ -86,8 +86,9 @@ def _alt_texts(results: Iterable[CaptionResult], options: FormatOptions) -> Iter
             else:
                 yield csv_line(as_text_cell(image), as_text_cell(text))
     if blank:
-        why = "because their captions are doubtful, empty or repeat themselves"
-        notify(f"{len(blank)} photos have a blank, {why}: {summarise(blank)}.")
+        notify(
+            f"{len(blank)} photos have a blank, for their captions are doubtful or repeat words: {summarise(blank)}."
+        )
 
 
 def is_sure(caption: Caption, options: FormatOptions) -> bool:

@@ -55,7 +55,7 @@ def open_journal(out: Path, made_with: dict[str, Any]) -> Iterator[Journal]:
         out.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers([out.parent])
         if part.is_symlink() or (part.exists() and not part.is_file()):
-            raise _in_the_way(part)
+            _require_ours(part, b"a link, a folder or a pipe")
         with locked(out.with_name(f".{out.name}.lock")), part.open("ab", buffering=0) as stream:
 
             def append(lines: Iterable[dict[str, Any]]) -> None:
@@ -83,7 +83,7 @@ def open_journal(out: Path, made_with: dict[str, Any]) -> Iterator[Journal]:
             try:
                 yield results, add
             finally:
-                if stream.tell() == len(json.dumps(head)) + 1:  # nothing but the settings
+                if os.fstat(stream.fileno()).st_size == len(json.dumps(head)) + 1:  # nothing but the settings
                     part.unlink(missing_ok=True)
     except BlockingIOError as error:
         raise DataError(f"Another program is writing {out}; wait for it, or choose another --out.") from error
@@ -103,11 +103,7 @@ def _name_in(line: bytes) -> str | None:
 def _require_ours(part: Path, begun: bytes) -> None:
     """Make sure that what is there begins as a journal does, as far as it goes."""
     if begun[: len(_OPENING)] != _OPENING[: len(begun)]:
-        raise _in_the_way(part)
-
-
-def _in_the_way(part: Path) -> DataError:
-    return DataError(f"{part} is in the way: it is not of showtell; move it, or choose another --out.")
+        raise DataError(f"{part} is in the way: it is not of showtell; move it, or choose another --out.")
 
 
 def _require_same(part: Path, begun: bytes, head: dict[str, Any]) -> None:

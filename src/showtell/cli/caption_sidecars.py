@@ -79,7 +79,7 @@ class XmpSidecars:
 
     def write(self, file: Path, caption: Caption) -> None:
         """Merge a caption into the file; an alternative text that a person wrote stays."""
-        sidecar, text = xmp.Sidecar(file), escaped(" ".join(caption.text.split()))
+        sidecar, text = xmp.Sidecar(file), " ".join(caption.text.split())
         is_ours = sidecar[xmp.ALT_TEXT] in ("", alt_text(sidecar[xmp.CAPTION]))
         sidecar.update(
             {
@@ -158,8 +158,7 @@ def write_sidecars(
     if without:
         notify(f"{len(without)} photos have no caption of confidence {least or 0:g} or more: {summarise(without)}.")
     if degenerate:
-        what = "captions repeat themselves or have no word, and are not written"
-        notify(f"{len(degenerate)} {what}: {summarise(degenerate)}.")
+        notify(f"{len(degenerate)} captions that repeat themselves are not written: {summarise(degenerate)}.")
     tell_guesses(guesses)
     notify(f"{written} files are written beside their photos.")
     return failures

@@ -41,40 +41,37 @@ _EMPTY = (
     f'\n <rdf:RDF xmlns:rdf="{_RDF[1:-1]}">\n  <rdf:Description rdf:about=""/>\n </rdf:RDF>\n</x:xmpmeta>'
     '\n<?xpacket end="w"?>'
 ).encode()
-
+_BEGINNING, _END = b"<x:xmpmeta", b"</x:xmpmeta>"  # of a packet in a photo
 
 # Words of what cameras, phones and programs put where a description belongs. Those of the second set are theirs beside
 # others of the two and numbers alone: by themselves they may be a person's.
 _OF_CAMERAS = frozenset([
-    "benq", "canon", "casio", "dcim", "digimax", "dji", "fuji", "fujifilm", "gopro", "hewlett", "packard", "htc",
-    "huawei", "jenoptik", "jvc", "kenox", "kodak", "konica", "kyocera", "leica", "medion", "minolta", "motorola",
-    "nikon", "nokia", "olympus", "panasonic", "pentax", "polaroid", "ricoh", "rollei", "samsung", "sanyo", "sony",
-    "toshiba", "vivitar", "xiaomi", "yashica", "default", "dsc", "dslr", "exif", "finepix", "img", "mvi", "pxl",
-    "screenshot", "untitled",
-    "bty", "cbrf", "cof", "dav", "edf", "fef", "hdr", "hdrpl", "mde", "oznor", "oznorw", "oznorwo", "ozedf", "ptr",
-    "rbt", "rhdr", "rpt", "rptpl", "sdr",
+    "bty", "canon", "casio", "cbrf", "cof", "dav", "dcim", "default", "digimax", "dji", "dsc", "edf", "exif", "fef",
+    "finepix", "fujifilm", "gopro", "hdr", "hdrpl", "hewlett", "huawei", "img", "kenox", "kodak", "konica", "leica",
+    "mde", "minolta", "motorola", "nikon", "nokia", "olympus", "ozedf", "oznor", "oznorw", "oznorwo", "packard",
+    "panasonic", "pentax", "polaroid", "ptr", "rbt", "rhdr", "ricoh", "rpt", "rptpl", "samsung", "sanyo",
+    "screenshot", "sdr", "sony", "toshiba", "untitled", "vivitar", "xiaomi",
 ])  # fmt: skip
 _ABOUT_CAMERAS = frozenset([
-    "camera", "cameras", "co", "company", "corp", "corporation", "digital", "electronics", "ge", "google", "honor",
-    "hp", "image", "imaging", "inc", "jpeg", "jpg", "lg", "ltd", "optical", "photo", "photos", "picture", "pictures",
-    "sigma", "soft", "still",
+    "camera", "co", "company", "corp", "corporation", "digital", "image", "inc", "jpeg", "jpg", "ltd", "photo",
+    "photos", "picture", "pictures", "soft", "still",
 ])  # fmt: skip
-_NUMBER = re.compile(r"(?:img|dsc[fn]?|dji|mvi|sdc|gopr|pict|cimg|hpim|pxl)?[0-9]+(?:media)?|p[0-9]{7}")
+_NUMBER = re.compile(r"(?:img|dsc[fn]?|pict|cimg)?[0-9]+(?:media)?|p[0-9]{7}")
 _BY_PROGRAMS = re.compile(r"<.*>$|\{.*\}$|maker:0x|charset=|.*\bSteps: \d+, Sampler:", re.IGNORECASE)
-
-
-def sidecars_of(photo: Path, style: SidecarName = "dog.jpg.xmp") -> list[Path]:
-    """The sidecars of a photo that are there, of either name, those of this style first."""
-    full, short = photo.with_name(f"{photo.name}.xmp"), photo.with_suffix(".xmp")
-    names = (full, short) if style == "dog.jpg.xmp" else (short, full)
-    candidates = (name for path in names for name in (path, path.with_suffix(".XMP")))
-    return [path for path in candidates if os.path.isfile(path)]  # noqa: PTH113 (a name that is too long is no file)
 
 
 def sidecar_of(photo: Path, style: SidecarName = "dog.jpg.xmp") -> Path:
     """The sidecar of a photo that is there, of either name, else where one of this style will be."""
-    new = photo.with_name(f"{photo.name}.xmp") if style == "dog.jpg.xmp" else photo.with_suffix(".xmp")
-    return next(iter(sidecars_of(photo, style)), new)
+    *existing, new = _sidecars(photo, style)
+    return next(iter(existing), new)
+
+
+def _sidecars(photo: Path, style: SidecarName = "dog.jpg.xmp") -> list[Path]:
+    """The sidecars of a photo that are there, those of this style first, and in the end where a new one would be."""
+    full, short = photo.with_name(f"{photo.name}.xmp"), photo.with_suffix(".xmp")
+    names = (full, short) if style == "dog.jpg.xmp" else (short, full)
+    candidates = (name for path in names for name in (path, path.with_suffix(".XMP")))
+    return [*filter(os.path.isfile, candidates), names[0]]  # a name that is too long is no file here
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ def description_of(photo: Path) -> Description | None:
     Raises:
         DataError: a sidecar is damaged; see `Sidecar`.
     """
-    sidecars = list(map(Sidecar, sidecars_of(photo)))
+    sidecars = list(map(Sidecar, _sidecars(photo)[:-1]))
     descriptions = [description for sidecar in sidecars for description in _in_xmp(sidecar)]
     said = {sidecar[CAPTION] for sidecar in sidecars}
     if not any(description.is_of_person for description in descriptions):
@@ -117,25 +114,22 @@ def _in_photo(photo: Path) -> Iterator[Description]:
     """The descriptions in a photo itself; an ImageError if it cannot be read."""
     with identified(photo) as image:
         packets = [image.info["xmp"]] if image.info.get("xmp") else []
-        texts = [*_iptc_in(image), *_exif_in(image)]
-        is_scanned = image.format in ("GIF", "JPEG2000", "PNG")  # Pillow skips theirs, or those behind the pixels
-    packets += re.findall(rb"<x:xmpmeta.*?</x:xmpmeta>", read_photo(photo), re.DOTALL) if is_scanned else []
+        texts = list(_iptc_and_exif(image))
+    if image.format in ("GIF", "JPEG2000", "PNG"):  # Pillow skips theirs, or those behind the pixels
+        *begun, _ = read_photo(photo).split(_END)
+        packets += [part[part.index(_BEGINNING) :] + _END for part in begun if _BEGINNING in part]
     for packet in packets:
         with suppress(DataError):  # damaged
             yield from _in_xmp(Sidecar(photo, packet if isinstance(packet, bytes) else str(packet).encode()))
     yield from (Description(text, photo, is_of_person=True) for text in map(_unless_of_camera, texts) if text)
 
 
-def _iptc_in(image: ImageFile.ImageFile) -> Iterator[str]:
-    """The captions of IPTC."""
+def _iptc_and_exif(image: ImageFile.ImageFile) -> Iterator[str]:
+    """The captions of IPTC; the description of EXIF, its comment, and what Windows calls comment, title and subject."""
     with suppress(Exception):  # damaged metadata raises anything
         values = (IptcImagePlugin.getiptcinfo(image) or {}).get((2, 120), [])
         yield from map(_decoded, values if isinstance(values, list) else [values])
-
-
-def _exif_in(image: ImageFile.ImageFile) -> Iterator[str]:
-    """The description of EXIF, its comment, and what Windows calls comment, title and subject."""
-    with suppress(Exception):  # damaged metadata raises anything
+    with suppress(Exception):
         if image.format == "PNG" and "exif" not in image.info:
             return  # it would be decoded in search of it
         exif, base = image.getexif(), ExifTags.Base
