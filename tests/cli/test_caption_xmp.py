@@ -277,6 +277,11 @@ def test_what_a_camera_writes_is_no_description(tmp_path):
         for text in texts:
             photo = write_described(tmp_path, "EXIF, description, jpg", text)
             assert (xmp.description_of(photo) is not None) == are_of_persons, text
+            sidecar = xmp.sidecar_of(photo)
+            XmpSidecars("mine", "dog.jpg.xmp").write(sidecar, Caption(text.strip(" \0"), -1.0, True, ()))
+            if not are_of_persons and xmp.Sidecar(sidecar)[xmp.CAPTION]:  # the captioner says the same: a caption
+                assert xmp.description_of(photo) == xmp.Description(text.strip(), sidecar, is_of_person=False)
+            sidecar.unlink()
 
 
 def test_descriptions_in_photos_are_left_alone_and_learned(capsys, tiny_checkpoint, tmp_path):

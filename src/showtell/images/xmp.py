@@ -105,7 +105,7 @@ def description_of(photo: Path) -> Description | None:
 
 def _in_xmp(sidecar: Sidecar) -> Iterator[Description]:
     for name in (DESCRIPTION, *OTHER_DESCRIPTIONS):
-        if text := _unless_of_camera(sidecar[name]):
+        if text := sidecar[name] if sidecar[CAPTION] else _unless_of_camera(sidecar[name]):
             is_of_person = sidecar.is_of_person if name == DESCRIPTION else text != sidecar[CAPTION]
             yield Description(text, sidecar.file, is_of_person)
 

@@ -13,7 +13,7 @@ BAD_ENDINGS = frozenset(
 )
 
 ORDERS = 4  # words that `repeats_itself` looks for
-_LOOP = re.compile(r"([^\x00-\x7f]{2,20}?)\1\1|([^\W\d_]{1,20}?)\2{5}")  # without spaces, as in Chinese; or "aaaaaa"
+_LOOP = re.compile(r"([^\x00-\x7f]{2,20}?)\1\1|([^\s\d]{1,20}?)\2{5}")  # without spaces, as in Chinese; or "!!!!!!"
 
 
 def repeats_itself(words: Sequence[str], times: int = 2, longest: int = ORDERS) -> bool:
@@ -30,11 +30,10 @@ def repeats_itself(words: Sequence[str], times: int = 2, longest: int = ORDERS) 
 
 
 def is_degenerate(caption: str) -> bool:
-    """Whether a caption has no letter, or says up to a dozen words, or a piece of one, three times in a row or more.
+    """Whether a caption says up to a dozen words, or a piece of one, three times in a row or more.
 
     >>> is_degenerate("Topless, topless topless"), is_degenerate("a dog and a cat and a dog and a cat")
     (True, False)
     """
     words = [word for part in caption.casefold().split() if (word := re.sub(r"[\W_]+", "", part))]
-    has_letter = any(char.isalpha() for char in caption)
-    return not has_letter or repeats_itself(words, times=3, longest=12) or _LOOP.search(caption) is not None
+    return repeats_itself(words, times=3, longest=12) or _LOOP.search(caption) is not None
