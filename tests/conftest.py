@@ -152,7 +152,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path)
         encoder=SmallCnn(SmallCnnConfig(image_size=48, widths=(8, 16))),
         decoder=SatDecoder(config, feature_size=16, vocabulary_size=len(vocabulary)),
         vocabulary=vocabulary,
-        decoding=DecodingConfig(num_beams=2, max_length=8, no_unknown=True),
+        decoding=DecodingConfig(num_beams=2, max_length=8, no_unknown=True, no_repeat_ngram_size=2),
         origin={"data": "tiny scenes"},
     ).save_pretrained(folder)
     return folder

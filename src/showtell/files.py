@@ -34,7 +34,10 @@ def is_named_pipe(path: Path) -> bool:
 
     The pipes of a shell, such as /dev/stdout or /dev/fd/63, have a process at their other end.
     """
-    return path.is_fifo() and not path.is_relative_to("/dev") and not path.is_relative_to("/proc")
+    is_of_shell = path.is_relative_to("/dev") or path.is_relative_to("/proc")
+    with suppress(OSError, ValueError):  # a text that can be no name is no pipe
+        return not is_of_shell and stat.S_ISFIFO(path.stat().st_mode)
+    return False
 
 
 def open_file(path: Path, max_bytes: int | None = None) -> BinaryIO:
@@ -152,28 +155,46 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 # --- writing ---
 
+_TEMPORARY = ".showtell-"  # how the names of files begin that are not whole yet
+
+
+def remove_leftovers(folders: Iterable[Path]) -> None:
+    """Remove what `writing` left in folders when it was killed; whoever is writing holds a lock on his."""
+    existing = (folder for folder in set(folders) if os.path.isdir(folder))  # noqa: PTH112 (its name may be too long)
+    for file in (file for folder in existing for file in folder.glob(f"{_TEMPORARY}*.tmp")):
+        with suppress(OSError), file.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.unlink()
+
 
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
     """A stream to write a file with, which is there whole when the block ends, and not at all if that fails.
 
+    It takes the place and the permissions of a file that is there, and the place of a link, not of what that leads to.
     A device or a pipe of the shell, such as /dev/stdout, is written to as it is.
 
     Raises:
-        DataError: the folder cannot be written to, or the disk is full.
+        DataError: the folder cannot be written to, the disk is full, or the path is a named pipe.
     """
-    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.tmp")  # a name has 255 bytes at most
+    temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}.tmp")
     try:
+        if is_named_pipe(path):
+            raise DataError(f"Cannot write {path}: it is a named pipe.")
         if path.exists() and not path.is_file() and not path.is_dir():
             with path.open("wb") as stream:
                 yield stream
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as stream:
+            with suppress(OSError):  # not every disk has locks, which are for `remove_leftovers`
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(OSError):  # nothing is there, or the disk has no permissions
+                os.fchmod(stream.fileno(), stat.S_IMODE(path.stat().st_mode))
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.replace(path)
+            temporary.replace(path)
     except OSError as error:
         raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error
     finally:
@@ -211,7 +232,7 @@ def locked(file: Path, *, wait: bool = False) -> Iterator[None]:
         BlockingIOError: another process holds it, and `wait` is false.
     """
     while True:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             if not os.fstat(descriptor).st_nlink:
@@ -290,6 +311,11 @@ def require_writable(out: Path, option: str, kind: Literal["file", "folder", "ei
         UsageError: it is a folder instead of a file, or the other way round, the root of all files or a named pipe.
         DataError: the folder above it cannot be written to, or is a file.
     """
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            out.lstat()
+    except OSError as error:  # a name that is too long, a folder that nobody may look into
+        raise DataError(f"Cannot write {out}: {error.strerror}.") from error
     what = "a named pipe" if is_named_pipe(out) else "the root of all files" if out.anchor == str(out) else ""
     if what:
         raise UsageError(f"{option} {out} is {what}; choose another name.")

@@ -140,7 +140,7 @@ def test_alternative_texts_as_a_table_and_to_paste(capsys, tiny_checkpoint, phot
     status, out, err = run(capsys, *given)
     assert status == 0 and [row["alt_text"] for row in csv.DictReader(io.StringIO(out))] == list(texts.values())
     blank = ", ".join(str(photo) for photo, text in texts.items() if not text)
-    assert f"2 photos have a blank, because their captions are doubtful or empty: {blank}." in err
+    assert f"2 photos have a blank, for their captions are doubtful or repeat words: {blank}." in err
     page = photos[0].parent / "alt & more.html"
     try:
         assert run(capsys, *given, "--out", page)[0] == 0
@@ -149,6 +149,13 @@ def test_alternative_texts_as_a_table_and_to_paste(capsys, tiny_checkpoint, phot
         page.unlink(missing_ok=True)
     by_hand = " <!-- write this one by hand -->"
     assert lines == [f'<img src="{p.name}" alt="{text}">{"" if text else by_hand}' for p, text in texts.items()]
+
+
+@pytest.mark.parametrize("option", ["--prompt", "--bad-word", "--caption-prefix", "--out"])
+def test_a_value_longer_than_a_file_name_is_taken_or_refused_for_what_it_is(capsys, tiny_checkpoint, photos, option):
+    status, _, err = run(capsys, "caption", tiny_checkpoint, photos[0], option, "x" * 300)
+    reason = {"--prompt": "takes no prompt", "--out": "Cannot write xxx"}.get(option, "")
+    assert status == (2 if reason else 0) and reason in err
 
 
 def test_every_format_of_the_command_line_has_a_writer():

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import csv
+import filecmp
 import io
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from showtell.captioners import Captioner
 from showtell.captions import Caption
@@ -19,7 +26,10 @@ from showtell.cli.caption_formats import WRITERS, FormatOptions
 from showtell.cli.caption_journal import open_journal
 from showtell.datasets import open_dataset, read_dataset
 from showtell.errors import DataError
+from showtell.serving.engine import Engine
+from showtell.serving.settings import ServeSettings
 from tests.cli.test_caption import copied, run
+from tests.serving.servers import running_server
 from tests.toys import room_for
 
 
@@ -88,6 +98,55 @@ def test_a_full_disk_keeps_what_was_done(capsys, tiny_checkpoint, tiny_scenes, t
     assert not out.exists()
     assert run(capsys, "caption", *given)[0] == 0
     assert texts_in(out) == texts
+
+
+@pytest.fixture(params=["small", "of our own", "of transformers", "of a server"])
+def any_captioner(request, tiny_checkpoint) -> Iterator[object]:
+    """The captioner in the box, which is calibrated, and each other kind, as the command line names it."""
+    if request.param == "of a server":
+        pytest.importorskip("openai")
+        local = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
+        with running_server(Engine({"tiny": local}, ServeSettings())) as running:
+            yield f"openai:{running.url}#tiny"
+    elif request.param == "of transformers":
+        yield request.getfixturevalue("tiny_blip")
+    else:
+        yield tiny_checkpoint if request.param == "of our own" else request.param
+
+
+def test_interrupted_any_captioner_resumes(capsys, any_captioner, tiny_checkpoint, photos, tmp_path, monkeypatch):
+    """Interrupted when the disk has something of it, the same command ends with what an undisturbed run gives."""
+    given = ["caption", any_captioner, *photos[:4], "--batch-size", 2, "--format", "jsonl", "--out"]
+    assert run(capsys, *given, tmp_path / "whole")[0] == 0
+    # the settings, each batch, the file in the end; the captioners that open slowly are interrupted once
+    for number in (1, 2, 3, 4) if any_captioner == tiny_checkpoint else (2,):
+        out, writes = tmp_path / f"{number}", iter(range(1, 5))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", lambda _, at=number, of=writes: signal.raise_signal(2) if next(of) == at else 0)
+            status, _, err = run(capsys, *given, out)
+        assert status == 130 and err.endswith("the same command resumes.\n") and not out.exists()
+        status, _, err = run(capsys, *given, out)
+        assert status == 0 and (f".part: {2 * min(number - 1, 2)} photos are done." in err) == (number > 1)
+        is_equal = texts_in(out) == texts_in(tmp_path / "whole")  # a server's numbers depend on how it makes batches
+        assert is_equal if str(any_captioner).startswith("openai:") else filecmp.cmp(out, tmp_path / "whole", False)
+    assert not list(tmp_path.glob(".*")) and not list(tmp_path.glob("*.part"))
+
+
+JSON_LIKE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner).map(tuple) | st.lists(inner) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(made_with=st.dictionaries(st.text(max_size=5), JSON_LIKE, max_size=4))
+def test_equal_settings_resume_whatever_they_hold(made_with, tmp_path_factory):
+    out = tmp_path_factory.mktemp("journal") / "a"
+    for number in range(2):
+        with open_journal(out, copy.deepcopy(made_with)) as (kept, keep):
+            assert len(kept) == number
+            keep([{"image": str(number), "captions": []}])
 
 
 def test_other_settings_do_not_resume(tmp_path):

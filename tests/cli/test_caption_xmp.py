@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 import time
+import zlib
+from html import escape
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lxml import etree
-from PIL import Image
+from PIL import ExifTags, Image
 
 from showtell.captioners import Captioner
 from showtell.captions import Caption
@@ -168,13 +173,166 @@ def test_a_folder_goes_to_sidecars_and_edits_come_back_to_train_on(capsys, tiny_
     assert first < -10 and learned > -2
 
 
-def test_a_description_in_the_photo_itself_is_not_put_in_the_shade(capsys, tiny_checkpoint, album):
-    with Image.open(album / "2.png") as image:
-        image.convert("RGB").save(album / "told.jpg", xmp=SIDECARS["a short form"].encode())
-        image.convert("RGB").save(album / "bare.jpg")
-    status, _, err = run(capsys, "caption", tiny_checkpoint, album / "told.jpg", album / "bare.jpg", "--xmp")
-    assert status == 0 and f"1 photos have a description already and are skipped: {album}/told.jpg.xmp" in err
-    assert [path.name for path in album.glob("*.xmp")] == ["bare.jpg.xmp"]
+# --- descriptions in photos ---
+
+
+def packet(text: str) -> bytes:
+    return (
+        f"{HEAD}<rdf:Description {DC}><dc:description>{escape(text)}</dc:description></rdf:Description>{END}".encode()
+    )
+
+
+def exif(tag: int, value: object) -> dict[str, Image.Exif]:
+    made = Image.Exif()
+    (made.get_ifd(ExifTags.IFD.Exif) if tag == ExifTags.Base.UserComment else made)[tag] = value
+    return {"exif": made}
+
+
+def behind_the_pixels(content: bytes, text: str) -> bytes:
+    """As exiftool writes XMP into a PNG."""
+    chunk = b"iTXtXML:com.adobe.xmp" + bytes(5) + packet(text)
+    return (
+        content[:-12] + struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) + content[-12:]
+    )
+
+
+def in_iptc(content: bytes, text: bytes) -> bytes:
+    caption = b"\x1c\x02\x78" + struct.pack(">H", len(text)) + text
+    resource = b"8BIM\x04\x04\0\0" + struct.pack(">I", len(caption)) + caption + bytes(len(caption) % 2)
+    segment = b"Photoshop 3.0\0" + resource
+    return content[:2] + b"\xff\xed" + struct.pack(">H", len(segment) + 2) + segment + content[2:]
+
+
+ADOBE = bytes.fromhex("be7acfcb97a942e89c71999491e3afac")  # what a box of XMP in JPEG 2000 begins with
+# Where a description may stand in a photo: the suffix, what Pillow saves with it, and what is done to the file then.
+EMBEDDED = {
+    "XMP, JPEG": ("jpg", lambda text: {"xmp": packet(text)}, None),
+    "XMP, WebP": ("webp", lambda text: {"xmp": packet(text)}, None),
+    "XMP, TIFF": ("tif", lambda text: {"tiffinfo": {700: packet(text)}}, None),
+    "XMP, PNG, behind the pixels": ("png", None, behind_the_pixels),
+    "XMP, GIF": ("gif", None, lambda content, text: content[:-1] + b"!\xff\x0bXMP DataXMP" + packet(text) + b"\x01\0;"),
+    "XMP, JPEG 2000": (
+        "jp2", None, lambda content, text: content
+        + struct.pack(">I4s16s", 24 + len(packet(text)), b"uuid", ADOBE) + packet(text),
+    ),
+    "XMP, another property": (
+        "jpg", lambda text: {"xmp": packet(text).replace(b"dc:", b"tiff:").replace(b"dc=", b"tiff=").replace(
+            b"http://purl.org/dc/elements/1.1/", b"http://ns.adobe.com/tiff/1.0/"
+        ).replace(b"tiff:description", b"tiff:ImageDescription")}, None,
+    ),
+    "IPTC": ("jpg", None, lambda content, text: in_iptc(content, text.encode())),
+    "IPTC, Latin-1": ("jpg", None, lambda content, text: in_iptc(content, text.encode("latin-1", "ignore"))),
+    **{
+        f"EXIF, description, {kind}": (kind, lambda text: exif(ExifTags.Base.ImageDescription, text.encode()), None)
+        for kind in ("jpg", "png", "webp", "tif")
+    },
+    "EXIF, comment": ("jpg", lambda text: exif(ExifTags.Base.UserComment, b"ASCII\0\0\0" + text.encode()), None),
+    "EXIF, comment, UTF-16": (
+        "jpg", lambda text: exif(ExifTags.Base.UserComment, b"UNICODE\0" + text.encode("utf-16-le")), None,
+    ),
+    "EXIF, Windows": ("jpg", lambda text: exif(ExifTags.Base.XPComment, text.encode("utf-16-le") + b"\0\0"), None),
+}  # fmt: skip
+
+
+def write_described(folder: Path, place: str, text: str) -> Path:
+    """A photo that has a text at one of these places."""
+    suffix, options, change = EMBEDDED[place]
+    file = folder / f"{place}.{suffix}"
+    Image.new("RGB", (48, 48), "teal").save(file, **(options(text) if options else {}))
+    if change:
+        file.write_bytes(change(file.read_bytes(), text))
+    return file
+
+
+@pytest.mark.parametrize("place", EMBEDDED)
+@settings(max_examples=10, deadline=None)
+@given(text=st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), max_size=9))
+def test_what_a_person_wrote_into_a_photo_is_its_description(place, text, tmp_path_factory):
+    text = "Großmutter" + ("" if "Latin-1" in place else text)
+    photo = write_described(tmp_path_factory.mktemp("described"), place, text)
+    assert xmp.description_of(photo) == xmp.Description(text, photo, is_of_person=True)
+
+
+OF_CAMERAS = [
+    "OLYMPUS DIGITAL CAMERA         ", "SONY DSC", "DCIM\\100MEDIA\\DJI_0001.JPG", "Exif_JPEG_PICTURE", "cof_soft",
+    "SAMSUNG CAMERA PICTURES", "KODAK Digital Still Camera", "<Digimax S600 / Kenox S600 / Digimax Cyber 630>",
+    "hdrpl;", "???", "IMG_2041", "2041", "Maker:0x4c,Date:2017-10-3,Ver:4,Lens:Kan03,Act:Lar02,E-Y", "Screenshot",
+    '{"mode": 3}', "MINOLTA DIGITAL CAMERA", "\0\0 ", "dog, best quality Steps: 20, Sampler: Euler",
+]  # fmt: skip
+OF_PERSONS = [
+    "Camera",
+    "Picture",
+    "Oma",
+    "2 dogs",
+    "WM2006",
+    "My Canon on the beach",
+    "猫",
+    "<3 my dog",
+    "a digital camera on a table",
+]
+
+
+def test_what_a_camera_writes_is_no_description(tmp_path):
+    for texts, are_of_persons in ((OF_CAMERAS, False), (OF_PERSONS, True)):
+        for text in texts:
+            photo = write_described(tmp_path, "EXIF, description, jpg", text)
+            assert (xmp.description_of(photo) is not None) == are_of_persons, text
+            sidecar = xmp.sidecar_of(photo)
+            XmpSidecars("mine", "dog.jpg.xmp").write(sidecar, Caption(text.strip(" \0"), -1.0, True, ()))
+            if not are_of_persons and xmp.Sidecar(sidecar)[xmp.CAPTION]:  # the captioner says the same: a caption
+                assert xmp.description_of(photo) == xmp.Description(text.strip(), sidecar, is_of_person=False)
+            sidecar.unlink()
+
+
+def test_descriptions_in_photos_are_left_alone_and_learned(capsys, tiny_checkpoint, tmp_path):
+    """Wherever a library has put a correction: the photo is skipped by its own name, and trained on."""
+    photos = [write_described(tmp_path, place, f"a zebra {number}") for number, place in enumerate(EMBEDDED)]
+    own = open_dataset(tmp_path)
+    assert {record.path: record.captions for record in own.records} == {
+        photo: (f"a zebra {number}",) for number, photo in enumerate(photos)
+    }
+    assert own.splits.keys() == {"train", "val"}
+    camera = write_described(tmp_path, "EXIF, comment", "SONY DSC").rename(tmp_path / "camera.jpg")
+    photos[list(EMBEDDED).index("EXIF, comment")] = write_described(tmp_path, "EXIF, comment", "a zebra")
+    for more in ((), ("--overwrite",)):
+        status, _, err = run(capsys, "caption", tiny_checkpoint, tmp_path, "--xmp", *more)
+        assert status == 0 and "1 files are written beside their photos." in err
+        assert f"{len(photos)} photos have a description already and are skipped: {tmp_path}/EXIF, " in err
+    assert [file.name for file in tmp_path.glob("*.xmp")] == ["camera.jpg.xmp"]
+
+    # a library copies our description into the photo, which makes it no person's; then a person corrects it there
+    said = xmp.Sidecar(tmp_path / "camera.jpg.xmp")[xmp.CAPTION]
+    for text, is_of_person in ((said, False), ("a zebra at last", True)):
+        write_described(tmp_path, "XMP, JPEG", text).replace(camera)
+        assert xmp.description_of(camera).is_of_person == is_of_person
+        assert open_dataset(tmp_path).splits.get("unchecked", 0) == 1 - is_of_person
+    before = (tmp_path / "camera.jpg.xmp").read_bytes()
+    assert "0 files are written" in run(capsys, "caption", tiny_checkpoint, camera, "--xmp", "--overwrite")[2]
+    assert (tmp_path / "camera.jpg.xmp").read_bytes() == before
+
+
+def test_a_person_s_words_in_the_other_sidecar_are_seen(capsys, tiny_checkpoint, album):
+    (album / "2.png.xmp").write_text(SIDECARS["darktable"])
+    (album / "2.xmp").write_text(SIDECARS["a short form"])
+    _, _, err = run(capsys, "caption", tiny_checkpoint, album / "2.png", "--xmp", "--overwrite")
+    assert f"are skipped: {album}/2.xmp;" in err
+    assert (album / "2.png.xmp").read_text() == SIDECARS["darktable"]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        " ".join(f'a:b{number}="1"' for number in range(100_000)),
+        " ".join(f'xmlns:n{n}="urn:{n}"' for n in range(3_000)),
+    ],
+    ids=["attributes", "namespaces"],
+)
+def test_a_sidecar_with_very_much_in_it_is_merged(attributes, tmp_path):
+    file = tmp_path / "dog.jpg.xmp"
+    file.write_text(f'{HEAD}<rdf:Description xmlns:a="urn:a" {attributes}/>{END}')
+    XmpSidecars("run \x1b[31m \udcff", "dog.jpg.xmp").write(file, Caption("a dog", -1.0, True, ()))
+    assert [xmp.Sidecar(file)[name] for name in (xmp.DESCRIPTION, xmp.CAPTIONER)] == ["a dog", "run \\x1b[31m \\udcff"]
 
 
 def test_an_alternative_text_of_a_person_stays(tmp_path):

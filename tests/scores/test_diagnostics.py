@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from showtell.errors import DataError
 from showtell.scores import diagnose, score
-from showtell.scores.diagnostics import rate_warnings, repeats_itself
+from showtell.scores.diagnostics import rate_warnings
+from showtell.text.endings import is_degenerate, repeats_itself
 
 
 def test_rates_by_hand() -> None:
@@ -52,3 +55,27 @@ def test_captions_without_spaces_are_told():
     ):
         warnings = score({"1": own}, {"1": [reference]}, ["bleu"]).warnings
         assert any("without spaces between words" in warning for warning in warnings) is is_told
+
+
+@given(
+    phrase=st.lists(st.text("abcdeföß", min_size=1, max_size=6), min_size=1, max_size=12),
+    times=st.integers(3, 6),
+    mark=st.sampled_from(["", ",", "."]),
+)
+def test_a_phrase_three_times_in_a_row_is_degenerate(phrase: list[str], times: int, mark: str) -> None:
+    said = " ".join(phrase) + f"{mark} "
+    assert is_degenerate(f"There is {said * (times - 1)}{said.upper()}at last.")
+
+
+def test_what_is_degenerate_without_spaces_and_what_is_not() -> None:
+    assert all(map(is_degenerate, ["一只狗一只狗一只狗", "a dog!!!!!!!", "aaaaaaaaaa", "hahahahahaha"]))
+    usual = [
+        "",
+        "0",
+        "1,000,000 people",
+        "a dog and a cat and a dog",
+        "狗狗和猫",
+        "Very, very good ...",
+        "no no, a dog no",
+    ]
+    assert not any(map(is_degenerate, usual))

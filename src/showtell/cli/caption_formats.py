@@ -18,6 +18,7 @@ from urllib.parse import quote
 from showtell.captions import Caption, CaptionResult, state_confidence
 from showtell.errors import UsageError, notify, printable, summarise
 from showtell.text.alt_text import MAX_CHARACTERS, alt_text
+from showtell.text.endings import is_degenerate
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 
@@ -74,7 +75,8 @@ def _alt_texts(results: Iterable[CaptionResult], options: FormatOptions) -> Iter
     for result in map(_without_controls, results):
         for content in result.get("captions", ())[:1]:
             caption, image = Caption.from_json(content), result["image"]
-            is_blank = caption.doubt is not None if options.accept_above is None else not is_sure(caption, options)
+            is_doubtful = caption.doubt is not None or is_degenerate(caption.text)
+            is_blank = is_doubtful if options.accept_above is None else not is_sure(caption, options)
             text = "" if is_blank else alt_text(caption.text, options.alt_text_length)
             blank += [] if text else [image]
             if is_html and options.out is not None:
@@ -84,13 +86,16 @@ def _alt_texts(results: Iterable[CaptionResult], options: FormatOptions) -> Iter
             else:
                 yield csv_line(as_text_cell(image), as_text_cell(text))
     if blank:
-        notify(f"{len(blank)} photos have a blank, because their captions are doubtful or empty: {summarise(blank)}.")
+        notify(
+            f"{len(blank)} photos have a blank, for their captions are doubtful or repeat words: {summarise(blank)}."
+        )
 
 
 def is_sure(caption: Caption, options: FormatOptions) -> bool:
     """Whether a caption may be used without a look at it."""
     least = options.accept_above
-    return least is not None and caption.confidence is not None and caption.confidence >= least
+    is_confident = least is not None and caption.confidence is not None and caption.confidence >= least
+    return is_confident and not is_degenerate(caption.text)
 
 
 def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from showtell.config import differences, flat
 from showtell.errors import DataError, summarise
-from showtell.files import locked, write_whole
+from showtell.files import locked, remove_leftovers, write_whole
 
 if TYPE_CHECKING:
     from showtell.captioners import Captioner
@@ -49,10 +49,13 @@ def open_journal(out: Path, made_with: dict[str, Any]) -> Iterator[Journal]:
             full disk; what was kept before is still there.
     """
     part = out.with_name(out.name + ".part")
-    head = {"kind": "showtell captions", **made_with}
+    head = json.loads(json.dumps({"kind": "showtell captions", **made_with}))  # as it is read back: tuples are lists
     results: dict[str, bytes] = {}
     try:  # not buffered, so that a write that failed is not tried again on closing
         out.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers([out.parent])
+        if part.is_symlink() or (part.exists() and not part.is_file()):
+            _require_ours(part, b"a link, a folder or a pipe")
         with locked(out.with_name(f".{out.name}.lock")), part.open("ab", buffering=0) as stream:
 
             def append(lines: Iterable[dict[str, Any]]) -> None:
@@ -80,7 +83,7 @@ def open_journal(out: Path, made_with: dict[str, Any]) -> Iterator[Journal]:
             try:
                 yield results, add
             finally:
-                if not results:
+                if os.fstat(stream.fileno()).st_size == len(json.dumps(head)) + 1:  # nothing but the settings
                     part.unlink(missing_ok=True)
     except BlockingIOError as error:
         raise DataError(f"Another program is writing {out}; wait for it, or choose another --out.") from error

@@ -9,19 +9,18 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from showtell.captions import UNFAMILIAR, Caption
 from showtell.cli.caption_formats import escaped, tell_guesses
-from showtell.errors import DataError, ImageError, notify, summarise
-from showtell.files import write_text
+from showtell.errors import DataError, ImageError, ShowtellError, notify, summarise
+from showtell.files import read_bytes, remove_leftovers, require_writable, write_text
 from showtell.images import xmp
-from showtell.images.photo import embedded_xmp
 from showtell.progress import counting
 from showtell.text.alt_text import alt_text
+from showtell.text.endings import is_degenerate
 
 if TYPE_CHECKING:
     from showtell.cli.caption import CaptionPhotos
@@ -35,6 +34,7 @@ class TextSidecars:
     suffix: str  # such as .txt
     prefix: str = ""  # before each caption
     end: str = ""  # after each caption
+    option = "--format sidecar"
     noun = "text"  # what a photo has already, in a message, and how it would be replaced
     remedy = "--overwrite replaces them"
 
@@ -43,9 +43,11 @@ class TextSidecars:
         capital = photo.with_suffix(self.suffix.upper())
         return capital if os.path.lexists(capital) else photo.with_suffix(self.suffix)
 
-    def is_free(self, photo: Path, file: Path, *, overwrite: bool) -> bool:
-        """Whether it is not there."""
-        return overwrite or not os.path.lexists(file)
+    def blocking(self, photo: Path, file: Path, *, overwrite: bool) -> Path | None:
+        """The text, if it is there and is to stay. A file that is empty or blank is none."""
+        is_file = os.path.isfile(file) and not os.path.islink(file)  # noqa: PTH113, PTH114 (see XmpSidecars)
+        is_there = os.path.lexists(file) and not (is_file and not read_bytes(file).strip(b"\xef\xbb\xbf \t\r\n"))
+        return file if is_there and not overwrite else None
 
     def write(self, file: Path, caption: Caption) -> None:
         """Replace the file."""
@@ -58,6 +60,7 @@ class XmpSidecars:
 
     captioner: str  # its name
     style: SidecarName
+    option = "--xmp"
     noun = "description"
     remedy = "--overwrite replaces those that a captioner wrote"
 
@@ -65,18 +68,18 @@ class XmpSidecars:
         """See `images.xmp.sidecar_of`."""
         return xmp.sidecar_of(photo, self.style)
 
-    def is_free(self, photo: Path, file: Path, *, overwrite: bool) -> bool:
-        """Whether neither it nor the photo itself has a description; with `overwrite` none that a person wrote."""
-        sidecar = xmp.Sidecar(file)
-        if sidecar[xmp.DESCRIPTION]:
-            return overwrite and not sidecar.is_of_person
-        with suppress(DataError):  # a photo that cannot be read is told when it is captioned
-            return not xmp.Sidecar(photo, embedded_xmp(photo))[xmp.DESCRIPTION]
-        return True
+    def blocking(self, photo: Path, file: Path, *, overwrite: bool) -> Path | None:
+        """The file with a description, a sidecar or the photo itself; with `overwrite` only with one of a person."""
+        description = xmp.description_of(photo)
+        if description is not None and (description.is_of_person or not overwrite):
+            return description.file
+        if os.path.islink(file):  # noqa: PTH114 (a name that is too long is no link)
+            raise DataError(f"{file} is a link, and what it leads to is not written to; put a file there.")
+        return None
 
     def write(self, file: Path, caption: Caption) -> None:
         """Merge a caption into the file; an alternative text that a person wrote stays."""
-        sidecar, text = xmp.Sidecar(file), escaped(" ".join(caption.text.split()))
+        sidecar, text = xmp.Sidecar(file), " ".join(caption.text.split())
         is_ours = sidecar[xmp.ALT_TEXT] in ("", alt_text(sidecar[xmp.CAPTION]))
         sidecar.update(
             {
@@ -113,8 +116,9 @@ def write_sidecars(
         A sentence for each photo that cannot have a file.
 
     Raises:
-        DataError: a folder cannot be written to; the files that were written before are there.
+        DataError: the disk is full; the files that were written before are there.
     """
+    remove_leftovers(photo.parent for photo in photos)
     files = {photo: kind.file_of(photo) for photo in photos}
     owners = Counter([*files.values(), *files])  # a photo may be named like the file of another, or its own
     failures = [
@@ -124,15 +128,16 @@ def write_sidecars(
 
     def is_free(photo: Path) -> bool:
         try:
-            if kind.is_free(photo, files[photo], overwrite=overwrite):
+            if (file := kind.blocking(photo, files[photo], overwrite=overwrite)) is None:
+                require_writable(files[photo], kind.option, "file")
                 return True
-            taken.append(files[photo])
-        except DataError as error:
+            taken.append(file)
+        except ShowtellError as error:
             failures.append(str(error))
         return False
 
     todo = [photo for photo, file in files.items() if owners[file] == 1 and is_free(photo)]
-    written, guesses, without = 0, 0, []
+    written, guesses, without, degenerate = 0, 0, [], []
     with counting("captioning", len(todo)) as progress:
         for photo, captions in caption_photos(todo, first_alone=False):
             progress(1)
@@ -142,6 +147,8 @@ def write_sidecars(
             best = captions[0]
             if not best.text.strip() or (least is not None and (best.confidence is None or best.confidence < least)):
                 without.append(photo)
+            elif is_degenerate(best.text):
+                degenerate.append(photo)
             elif is_free(photo):  # nobody has written it in the meantime
                 kind.write(files[photo], best)
                 written += 1
@@ -150,6 +157,8 @@ def write_sidecars(
         notify(f"{len(taken)} photos have a {kind.noun} already and are skipped: {summarise(taken)}; {kind.remedy}.")
     if without:
         notify(f"{len(without)} photos have no caption of confidence {least or 0:g} or more: {summarise(without)}.")
+    if degenerate:
+        notify(f"{len(degenerate)} captions that repeat themselves are not written: {summarise(degenerate)}.")
     tell_guesses(guesses)
     notify(f"{written} files are written beside their photos.")
     return failures

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from showtell.files import read_bytes
-from showtell.images.photo_files import is_image_file
+from showtell.images.photo_files import is_image_file, is_left_alone
 
 MAX_FILES = 50  # a folder with more JSON files than this holds one per image, not datasets
 UNFINISHED = "unfinished.json"  # marks a folder of scenes that are not drawn to the end
@@ -38,7 +38,7 @@ def subfolders(path: Path) -> list[Path]:
     """The folders directly in a folder, by name, without those that systems keep for themselves."""
     try:
         with os.scandir(path) as entries:
-            return sorted(path / entry.name for entry in entries if entry.is_dir() and entry.name[0] not in ".@#$")
+            return sorted(path / entry.name for entry in entries if entry.is_dir() and not is_left_alone(entry.name))
     except OSError:
         return []
 

@@ -17,7 +17,7 @@ from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.splits import split_of_name
 from showtell.errors import DataError
 from showtell.files import read_text
-from showtell.images.photo_files import find_photos, is_image_file
+from showtell.images.photo_files import find_photos, has_sidecars, is_image_file, is_left_alone
 
 EXAMPLE = "dog.jpg beside dog.txt with the line A dog runs."
 
@@ -35,13 +35,13 @@ def recognises(path: Path) -> bool:
         return False
     has_pairs = False
     for folder, folders, names in os.walk(path):
-        folders[:] = [name for name in folders if name[0] != "."]
+        folders[:] = [name for name in folders if not is_left_alone(name)]
         parts = Path(folder).relative_to(path).parts
         if _has_pair(names):
             if not parts or split_of_name(parts[0]):
                 return True
             has_pairs = True
-    return has_pairs and not any(name.lower().endswith(".xmp") for *_, names in os.walk(path) for name in names)
+    return has_pairs and not has_sidecars(path)
 
 
 def _has_pair(names: list[str]) -> bool:

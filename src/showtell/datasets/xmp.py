@@ -1,4 +1,4 @@
-"""XMP sidecars of a photo library: dog.jpg with its description in dog.jpg.xmp or dog.xmp, in all subfolders.
+"""Descriptions of a photo library: of dog.jpg in dog.jpg.xmp, in dog.xmp or in the photo itself, in all subfolders.
 
 Descriptions that a person wrote or edited are drawn into train and val; those of a captioner are "unchecked".
 """
@@ -6,6 +6,7 @@ Descriptions that a person wrote or edited are drawn into train and val; those o
 from __future__ import annotations
 
 import os
+from itertools import islice
 from pathlib import Path
 
 from showtell.datasets.image_files import as_text
@@ -13,34 +14,45 @@ from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.splits import UNCHECKED, VAL_SHARE, draw_splits
 from showtell.errors import DataError
-from showtell.images.photo_files import find_photos
+from showtell.images.photo_files import files_below, has_sidecars, is_image_file, natural_order
 
 EXAMPLE = "dog.jpg beside dog.jpg.xmp with the description A dog runs."
 
 
+_LOOKED_AT = 500  # photos of a folder, to tell whether any has a description
+
+
 def recognises(path: Path) -> bool:
-    """Whether there is any sidecar in a folder or below it."""
-    return path.is_dir() and any(name.lower().endswith(".xmp") for *_, names in os.walk(path) for name in names)
+    """Whether a folder has any sidecar, or photos alone of which one of the first has a description in itself."""
+    if not path.is_dir():
+        return False
+    if has_sidecars(path):
+        return True
+    with os.scandir(path) as entries:
+        others = [entry for entry in entries if not is_image_file(entry.name) and not entry.name.startswith(".")]
+        has_photos_alone = all(entry.is_dir() for entry in others)
+    if not has_photos_alone:
+        return False
+    from showtell.images.xmp import description_of  # other formats need no reader of XML
+
+    return any(map(description_of, islice(files_below(path), _LOOKED_AT)))
 
 
 def read(path: Path) -> CaptionDataset:
     """Read the photos that have a description; an image's id is its path from the folder."""
-    from showtell.images.xmp import DESCRIPTION, Sidecar, sidecar_of  # other formats need no reader of XML
+    from showtell.images.xmp import description_of
 
     issues = DatasetIssues(path)
     unreadable, texts, checked = [], {}, []
-    for photo in find_photos([str(path)]):
-        file = sidecar_of(photo)
-        if not file.is_file():
-            continue
+    for photo in sorted(files_below(path), key=natural_order):
         try:
-            sidecar = Sidecar(file)
+            description = description_of(photo)
         except DataError as error:
             unreadable.append(str(error).rstrip("."))
             continue
-        if text := sidecar[DESCRIPTION]:
-            texts[photo] = text
-            checked += [photo] if sidecar.is_of_person else []
+        if description is not None:
+            texts[photo] = description.text
+            checked += [photo] if description.is_of_person else []
     issues.warning(unreadable, "sidecar is|sidecars are", "left out")
     if not texts:
         issues.problems.append(f"No photo has a description: showtell caption CHECKPOINT {path} --xmp writes them.")

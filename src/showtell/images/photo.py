@@ -7,14 +7,14 @@ import functools
 import re
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageFile, ImageOps
 
 from showtell.errors import DataError, ImageError, install_command
 from showtell.files import open_file, unreadable
@@ -28,6 +28,9 @@ _FORMATS = {
 
 MAX_PIXELS = 110_000_000  # with what Pillow needs to decode, convert and turn it, about 1 GB; phones have up to 108
 MAX_JPEG2000_PIXELS = 20_000_000  # Pillow decodes these slowly, holding the interpreter's lock, in 30 bytes a pixel
+MAX_SIDE = (
+    100_000  # pixels: JPEG has up to 65,535, and Pillow holds a pointer for each row and weights for each resized
+)
 MAX_FILE_BYTES = 512 * 2**20
 IN_MEMORY = "The image in memory"  # what messages call a photo that has no name
 _LARGE = 30_000_000  # pixels from which on photos are decoded one at a time, whatever the number of threads
@@ -98,11 +101,13 @@ def is_upright(content: bytes, name: str) -> bool:
     return _orientation(_identify(BytesIO(content), name)) == 1
 
 
-def embedded_xmp(path: Path) -> bytes:
-    """The XMP in an image file; b"" if it has none. Nothing is decoded; an ImageError if it cannot be opened."""
+@contextlib.contextmanager
+def identified(path: Path) -> Iterator[ImageFile.ImageFile]:
+    """An image file whose metadata can be read inside the block; nothing is decoded. An ImageError if it is none."""
     with _open(path) as stream:
-        packet = _identify(stream, str(path)).info.get("xmp", b"")
-        return packet if isinstance(packet, bytes) else str(packet).encode()
+        image = _identify(stream, str(path))
+        with _silencing, warnings.catch_warnings(action="ignore"):
+            yield image
 
 
 def photo_pixels(content: bytes) -> int:
@@ -167,6 +172,8 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
     limit = MAX_JPEG2000_PIXELS if image.format == "JPEG2000" else MAX_PIXELS
     if width * height > limit:
         raise _too_large(name, limit)
+    if max(width, height) > MAX_SIDE:
+        raise ImageError(f"{name} is {width} x {height} pixels; a side may have {MAX_SIDE:,}: save it smaller.")
     if not width * height:
         raise ImageError(f"{name} is {width} x {height} pixels; it should hold an image.")
     is_turned = _orientation(image) in _ON_ITS_SIDE
@@ -179,7 +186,7 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
     return DecodedPhoto(upright, upright.size)
 
 
-def _identify(stream: BinaryIO, name: str) -> Image.Image:
+def _identify(stream: BinaryIO, name: str) -> ImageFile.ImageFile:
     """The image in a file, not decoded yet."""
     try:
         start = stream.read(12)

@@ -17,7 +17,18 @@ IMAGE_SUFFIXES = frozenset([
     ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".mpo", ".pgm", ".png",
     ".ppm", ".tif", ".tiff", ".webp",
 ])  # fmt: skip
+# Folders of systems beside people's photos, in lower case: thumbnails, what was deleted, halves of a Mac's files.
+SYSTEM_FOLDERS = frozenset([
+    "#recycle", "#snapshot", "$recycle.bin", "@appdata", "@database", "@eadir", "@recently-snapshot", "@recycle",
+    "@sharebin", "@sharesnap", "@tmp", "__macosx", "found.000", "lost+found", "network trash folder", "recycled",
+    "recycler", "system volume information", "temporary items", "thumbnails.noindex", "~snapshot",
+])  # fmt: skip
 SidecarName = Literal["dog.jpg.xmp", "dog.xmp"]  # how the XMP sidecar of dog.jpg is called
+
+
+def is_image_file(name: str) -> bool:
+    """Whether a file of this name is taken for a photo when a folder is searched."""
+    return not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES
 
 
 def find_photos(arguments: Sequence[str], stdin: BinaryIO | None = None) -> list[Path]:
@@ -25,9 +36,9 @@ def find_photos(arguments: Sequence[str], stdin: BinaryIO | None = None) -> list
 
     An argument is a file, taken as it is; a folder, searched with its subfolders; a pattern with `*`, `?`, `[...]` or
     `**`; or `-`, the files and folders that `stdin` names, separated by line breaks or null bytes (`find -print0`).
-    Of folders and patterns come the files with an image suffix, hidden ones left out, photo2 before photo10; links to
-    folders are not followed. Files that do not exist and folders that cannot be searched are returned too, so that a
-    batch can skip them: `open_photo` raises their error.
+    Of folders and patterns come the files with an image suffix, hidden ones and those in `SYSTEM_FOLDERS` left out,
+    photo2 before photo10; links to folders are not followed. Files that do not exist and folders that cannot be
+    searched are returned too, so that a batch can skip them: `open_photo` raises their error.
 
     Raises:
         ImageError: a folder or a pattern without any image, or standard input without any path.
@@ -51,10 +62,11 @@ def find_photos(arguments: Sequence[str], stdin: BinaryIO | None = None) -> list
 def _photos_at(name: str, *, is_pattern: bool = False) -> list[Path]:
     """The photos of a folder and its subfolders, or that match a pattern, at least one; else the file as it is."""
     if os.path.isdir(name):  # noqa: PTH112 (a name that is too long is no folder, where that of Path fails)
-        photos, subject = _photos_below(Path(name)), f"The folder {Path(name)} holds"
+        photos, subject = files_below(Path(name)), f"The folder {Path(name)} holds"
     elif is_pattern and not os.path.exists(name):  # noqa: PTH110
         matches = map(Path, glob.iglob(name, recursive=True))  # noqa: PTH207 (the pattern may be absolute)
-        photos = (photo for path in matches for photo in (_photos_below(path) if path.is_dir() else [path]))
+        own = (path for path in matches if not any(map(is_left_alone, {*path.parts} - {*Path(name).parts})))
+        photos = (photo for path in own for photo in (files_below(path) if path.is_dir() else [path]))
         photos, subject = filter(lambda photo: is_image_file(photo.name), photos), f"The pattern {name} matches"
     else:
         return [Path(name)]
@@ -64,12 +76,25 @@ def _photos_at(name: str, *, is_pattern: bool = False) -> list[Path]:
     return listed
 
 
-def _photos_below(folder: Path) -> Iterator[Path]:
+def files_below(folder: Path, is_wanted: Callable[[str], bool] = is_image_file) -> Iterator[Path]:
+    """The wanted files of a folder and its subfolders, in no order, and the folders that cannot be searched."""
     unreadable: list[Path] = []
     for parent, folders, files in os.walk(folder, onerror=lambda error: unreadable.append(Path(error.filename))):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(parent, name) for name in files if is_image_file(name))
+        folders[:] = [name for name in folders if not is_left_alone(name)]
+        yield from (Path(parent, name) for name in files if is_wanted(name))
     yield from unreadable
+
+
+def has_sidecars(folder: Path) -> bool:
+    """Whether a folder or its subfolders hold any XMP sidecar."""
+    return any(
+        file.suffix.lower() == ".xmp" for file in files_below(folder, lambda name: name.lower().endswith(".xmp"))
+    )
+
+
+def is_left_alone(name: str) -> bool:
+    """Whether a subfolder of this name is hidden or of a system, so that nothing in it is read or written."""
+    return name.startswith(".") or name.casefold() in SYSTEM_FOLDERS
 
 
 def photo_names(photo: Path) -> dict[str, str]:
@@ -145,11 +170,6 @@ def match_photos(photos: Iterable[Path], images: Mapping[str, str]) -> tuple[dic
     kind = max(_NAMES, key=lambda kind: kinds[kind])
     names = ((photo, _NAMES[kind](photo)) for photo in photos)
     return {photo: images[name] for photo, name in names if name in images}, kind
-
-
-def is_image_file(name: str) -> bool:
-    """Whether a file of this name is taken for a photo when a folder is searched."""
-    return not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES
 
 
 def natural_order(path: Path) -> tuple[list[list[tuple[int, str]]], str]:

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from showtell.config import Config, Pixels
 
-_MAX_RESIZE_BYTES = 512 * 2**20  # of what Pillow holds between its two passes; only the thinnest photos have more
-
 
 class Preprocessing(Config):
     """How a photo becomes numbers: a square for most encoders of grids, or its own shape."""
@@ -67,9 +65,6 @@ class Preprocessing(Config):
         window = (left * x, top * y, right * x, bottom * y)
         if photo.size != size or window != (0, 0, *photo.size):
             resampling = Image.Resampling[self.interpolation.upper()]
-            if 4 * size[0] * photo.height > _MAX_RESIZE_BYTES:  # Pillow makes rows longer before it makes them fewer
-                photo = photo.resize((photo.width, size[1]), resampling, box=(0, window[1], photo.width, window[3]))
-                window = (window[0], 0, window[2], size[1])
             photo = photo.resize(size, resampling, box=window)
         # By NumPy: a thread that uses a parallel operator of torch gets OpenMP threads of its own; more threads than
         # cores slow encoders down.

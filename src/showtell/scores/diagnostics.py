@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from statistics import fmean
 
 from showtell.errors import DataError
 from showtell.scores.base import Corpus
 from showtell.scores.cider import length_penalty
-from showtell.scores.ngrams import ORDERS, ngrams
-from showtell.text.endings import BAD_ENDINGS
+from showtell.scores.ngrams import ngrams
+from showtell.text.endings import BAD_ENDINGS, repeats_itself
 from showtell.text.tokenizer import UNSPACED, is_unspaced, tokenize
 
 UNKNOWN_WORDS = frozenset(["<unk>", "unk", "<unknown>"])
@@ -64,19 +64,6 @@ def diagnose(captions: Iterable[str], *, training: Iterable[str] | None = None) 
         trained_on = {tuple(tokenize(caption)) for caption in training}
         rates["novelty"] = fmean(caption not in trained_on for caption in words)
     return rates
-
-
-def repeats_itself(words: Sequence[str]) -> bool:
-    """Whether one to four words follow themselves: "a man a man", "red red".
-
-    >>> repeats_itself("a man and a man and".split()), repeats_itself("a man and a dog".split())
-    (True, False)
-    """
-    return any(
-        words[start : start + n] == words[start + n : start + 2 * n]
-        for n in range(1, ORDERS + 1)
-        for start in range(len(words) - 2 * n + 1)
-    )
 
 
 def rate_warnings(rates: Mapping[str, float]) -> list[str]:
