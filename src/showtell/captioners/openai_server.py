@@ -19,13 +19,14 @@ import threading
 import zlib
 from collections.abc import Coroutine, Sequence
 from io import BytesIO
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn, Self, TypeVar
 from urllib.parse import urlsplit
 
 import torch
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from showtell import errors
 from showtell.captioners.contract import Abilities, About, Captioner, Names, PhotoToCaption
@@ -46,6 +47,7 @@ except ImportError as error:
 KEY = "OPENAI_API_KEY"
 PROMPT = "Describe this photo in one sentence."
 AT_ONCE = 8  # requests
+_CUT_OFF = ("content_filter", "error")  # why an answer ended where what there is of it is no caption
 RETRIES = 4  # of a request, after 0.5 to 8 seconds or as long as the server says
 SECONDS = 300.0  # that the answer about a photo may take, retries included
 SECONDS_TO_OPEN = 20.0  # that the list of models may take
@@ -115,8 +117,6 @@ class _Choice(BaseModel):
 
 
 class _Answer(BaseModel):
-    """What is read of an answer."""
-
     choices: list[_Choice] = Field(min_length=1)
 
 
@@ -127,16 +127,11 @@ class _Logprob(BaseModel):
     logprob: float = Field(le=1e-3, allow_inf_nan=False)  # of a certain token it may be rounded to more than 0
 
 
-class _Logprobs(BaseModel):
-    content: list[_Logprob] | None = None
-
-
-class _Model(BaseModel):
-    id: Any = None
+_LOGPROBS = TypeAdapter(list[_Logprob])
 
 
 class _Models(BaseModel):
-    data: list[_Model] | None = None
+    data: list[dict[str, Any]] | None = None
 
 
 class _Client(openai.DefaultAsyncHttpxClient):
@@ -171,9 +166,13 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _wait_for(result: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """What a coroutine returns; if the wait is interrupted the coroutine is cancelled."""
-    future = asyncio.run_coroutine_threadsafe(result, _event_loop())
+def _wait_for(*coroutines: Coroutine[Any, Any, ResultT]) -> list[ResultT]:
+    """What coroutines return; if the wait is interrupted they are cancelled."""
+
+    async def gather() -> list[ResultT]:
+        return await asyncio.gather(*coroutines)
+
+    future = asyncio.run_coroutine_threadsafe(gather(), _event_loop())
     try:
         return future.result()
     finally:
@@ -190,22 +189,15 @@ class OpenAICaptioner(Captioner):
 
     def __init__(self, name: str) -> None:
         given, _, model = name.removeprefix(SERVER).partition("#")
-        try:
-            parts = urlsplit(given)
-            is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 80) > 0
-        except ValueError:
-            is_url = False
-        if is_url and (parts.username or parts.password or parts.query):
-            raise UsageError(f"A URL with a name, a password or a key in it is not taken; put the key into {KEY}.")
-        no_url = UsageError(f'"{given}" is no URL; name a server as openai:http://127.0.0.1:8000/v1#MODEL.')
-        if not is_url:
-            raise no_url
-        self.url = given.rstrip("/") if parts.path.strip("/") else f"{given.rstrip('/')}/v1"
         self._key = os.environ.get(KEY, "").strip() or "no-key"  # local servers want none, and the client wants a text
-        if not (self._key.isascii() and self._key.isprintable()) or " " in self._key:
+        if not re.fullmatch("[!-~]+", self._key):
             raise UsageError(f"{KEY} holds a space, a line end or a letter that no key has; set it to the key alone.")
         headers = {"Accept-Encoding": "identity", "Connection": "close"}
         try:
+            parts = urlsplit(given)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+                raise ValueError
+            self.url = given.rstrip("/") if parts.path.strip("/") else f"{given.rstrip('/')}/v1"
             self._client = openai.AsyncOpenAI(
                 api_key=self._key,
                 base_url=self.url,
@@ -214,17 +206,21 @@ class OpenAICaptioner(Captioner):
                 default_headers=headers,
                 http_client=_Client(follow_redirects=False),
             )
-        except Exception as error:  # such as a host of letters that no name has
-            raise no_url from error
+        except Exception as error:  # whatever the client raises at a host of letters that no name has
+            sentence = f'"{given}" is no URL; name a server as openai:http://127.0.0.1:8000/v1#MODEL.'
+            raise UsageError(sentence) from error
+        if parts.username or parts.password or parts.query:
+            raise UsageError(f"A URL with a name, a password or a key in it is not taken; put the key into {KEY}.")
         self.model = self._choose(model)
         self.decoding = DecodingConfig(max_length=100, prompt=PROMPT)
         self._with_logprobs = True  # until the server refuses
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._has_told = False  # that there is no confidence
         self._unanswered = 0  # photos in a row
 
     def _choose(self, model: str) -> str:
         try:
-            models = _wait_for(self._models())
+            (models,) = _wait_for(self._models())
         except (openai.APIError, ValueError, TimeoutError) as error:
             raise CheckpointError(
                 f"{self.url} does not answer as a server of models does ({self._reason(error, SECONDS_TO_OPEN)}); "
@@ -247,7 +243,7 @@ class OpenAICaptioner(Captioner):
             except openai.NotFoundError:
                 return []  # a server without a list
         models = _Models.model_validate_json(answer.content).data or ()
-        return [one.id for one in models if isinstance(one.id, str)]
+        return [name for name in (model.get("id") for model in models) if isinstance(name, str)]
 
     @property
     def about(self) -> About:
@@ -303,15 +299,11 @@ class OpenAICaptioner(Captioner):
                 f"{self.url} has not answered about {self._unanswered} photos in a row; see to the server, and the "
                 "same command resumes."
             )
-        return _wait_for(self._ask_all(photos, settings))
+        return _wait_for(*(self._ask(photo, settings) for photo in photos))
 
-    async def _ask_all(self, photos: Photos, settings: DecodingConfig) -> list[Answered]:
-        turns = asyncio.Semaphore(AT_ONCE)
-        return await asyncio.gather(*(self._ask(photo, settings, turns) for photo in photos))
-
-    async def _ask(self, photo: NamedPhoto, settings: DecodingConfig, turns: asyncio.Semaphore) -> Answered:
+    async def _ask(self, photo: NamedPhoto, settings: DecodingConfig) -> Answered:
         name, content = photo
-        async with turns:
+        async with self._turns:
             if self._unanswered >= MAX_UNANSWERED:
                 return NoAnswerError(f"{name} was not sent, because the server did not answer about others.")
             try:
@@ -338,7 +330,6 @@ class OpenAICaptioner(Captioner):
         if settings.kind == "sample":
             asked |= {"temperature": settings.temperature, "top_p": settings.top_p, "seed": settings.seed}
             asked |= {"n": settings.num_return_sequences}
-
         ask: Any = self._client.chat.completions.with_raw_response.create
         if self._with_logprobs:
             try:
@@ -356,15 +347,13 @@ class OpenAICaptioner(Captioner):
             return None
         is_finished = choice.finish_reason != "length"
         try:
-            tokens = _tokens_of(text, choice)
-            kind = "no"
+            tokens, kind = _tokens_of(text, choice), "no"
         except ValidationError:
             tokens, kind = [], "impossible"
         if not tokens:
             if not self._has_told:
-                errors.notify(
-                    f"{self.url} tells {kind} log-probabilities, so captions of {self.model} have no confidence."
-                )
+                sentence = f"tells {kind} log-probabilities, so captions of {self.model} have no confidence."
+                errors.notify(f"{self.url} {sentence}")
             self._has_told = True
             return Caption(text, None, is_finished, ())
         words: list[Word] = []
@@ -391,16 +380,12 @@ class OpenAICaptioner(Captioner):
         if isinstance(error, TimeoutError | openai.APITimeoutError):
             return f"it took more than {seconds:g} seconds"
         if not isinstance(error, openai.APIError):
-            is_ours = type(error) is ValueError
-            return str(error) if is_ours else "its answer is cut off, or not of this kind"
+            return str(error) if type(error) is ValueError else "its answer is cut off, or not of this kind"
         if isinstance(error, openai.APIStatusError) and 300 <= error.status_code < 400:
             return "it redirects to another address, and nothing is sent there"
         cause = error.__cause__ if type(error) is openai.APIConnectionError else None
         message = error.message if cause is None else f"{error.message.rstrip('.')}: {errors.first_line(cause)}"
         return errors.shorten(errors.first_line(message).replace(self._key, "..."), 200)
-
-
-_CUT_OFF = ("content_filter", "error")  # why an answer ended where what there is of it is no caption
 
 
 def caption_text(answer: str) -> str:
@@ -433,13 +418,13 @@ def _why_none(choice: _Choice) -> str:
 
 def _tokens_of(text: str, choice: _Choice) -> list[Token]:
     """The tokens of a caption and of its end; a ValidationError if their log-probabilities are none."""
-    told = _Logprobs.model_validate(choice.logprobs or {}).content or []
+    given = choice.logprobs.get("content") if isinstance(choice.logprobs, dict) else None
+    told = _LOGPROBS.validate_python(given or [])
     tokens = [Token(-1, one.token, min(0.0, one.logprob)) for one in told]
     begin = "".join(token.token for token in tokens).rfind(text)
     if begin < 0:  # of bytes that are no letters yet, or of other spaces; thoughts would count as well
         message = choice.message
         is_all = " ".join(message.text.split()) == text and not (message.reasoning_content or message.reasoning)
         return tokens if is_all else []
-    while tokens and begin >= len(tokens[0].token):
-        begin -= len(tokens.pop(0).token)
-    return tokens
+    ends = accumulate(len(token.token) for token in tokens)
+    return tokens[next(index for index, end in enumerate(ends) if end > begin) :]
