@@ -273,6 +273,7 @@ def test_as_many_parts_as_photos_have_are_read() -> None:
 def test_jpeg_2000_is_decoded_by_a_process_that_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     content = encoded(Image.new("RGBA", (64, 64), "red"), "JPEG2000")
     assert decode_photo(content, "photo").getpixel((5, 5)) == (255, 0, 0)
+    assert photo_module.photo_pixels(content) == photo_module.MAX_PIXELS  # it waits among the large ones
     assert refusal(content[:200]).startswith("photo is damaged: it cannot be decoded (broken data stream")
     monkeypatch.setattr(photo_module, "MAX_JPEG2000_SECONDS", 0.001)
     assert refusal(content) == "photo takes over 0.001 s to decode; save it as JPEG or PNG."

@@ -151,12 +151,14 @@ def embedded_xmp(path: Path) -> bytes:
 
 
 def photo_pixels(content: bytes) -> int:
-    """The number of pixels by the header of an image file; 0 if it cannot be read."""
+    """The number of pixels by the header of an image file; 0 if it cannot be read, and the most that there may be for
+    formats whose pixels may take any time (JPEG 2000, HEIC, AVIF, TIFF and rare ones).
+    """
     try:
         image = _identify(BytesIO(content), IN_MEMORY)
     except ImageError:
         return 0
-    return image.width * image.height
+    return image.width * image.height if image.format in ("JPEG", "MPO", "PNG", "WEBP", "GIF") else MAX_PIXELS
 
 
 def photo_media_type(suffix: str) -> str:

@@ -38,7 +38,7 @@ Answer = list[Caption] | ModelExplanation
 
 OCCLUSION = 16  # words that one word costs under occlusion, which asks for it once for each region
 BATCHES_AHEAD = 2  # batches of prepared photos that may wait
-CLOSING = 2.0  # seconds in which those that wait are still answered
+CLOSING = 1.0  # seconds in which those that wait are still answered
 LARGE = 12_000_000  # pixels from which on photos are decoded one at a time
 
 

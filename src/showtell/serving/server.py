@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import signal
 import socket
@@ -20,8 +21,8 @@ from showtell.errors import UsageError, first_line, notify
 from showtell.serving.protocol import TimedProtocol
 from showtell.serving.settings import ServeSettings
 
-GRACE = 6  # seconds in which what was asked is still answered after a signal
-END = 9  # seconds after which a signal ends the process, whatever its threads are busy with
+GRACE = 5  # seconds in which what was asked is still answered after a signal
+END = 8  # seconds after which a signal ends the process, whatever its threads are busy with
 MUTE = 60.0  # seconds in which connections that could not be taken are told once
 
 
@@ -85,6 +86,7 @@ class Server(uvicorn.Server):
         self.handle_exit(sig, frame)
         signal.signal(signal.SIGALRM, lambda *_: os._exit(130 if self.interrupted else 0))
         signal.alarm(END)
+        atexit.register(signal.alarm, 0)  # all threads have ended then
 
     def _handle_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log what fails outside of requests; asyncio tells thousands of times of connections that it cannot take."""
