@@ -157,6 +157,7 @@ FAULTS: dict[str, Answer] = {
 NO_CAPTION: dict[str, tuple[Answer, str]] = {
     "no text": (answer_of(""), "no text, as it ended by stop"),
     "null": (answer_of(None, None), "no text, as it ended by itself"),
+    "marks": (answer_of('"..."\u200b'), "no text, as it ended by stop"),
     "blanks": (answer_of(" \n\t", "length"), "no text up to its last token; raise max_length"),
     "a refusal": (answer_of(None, refusal="I cannot help."), 'it refuses, "I cannot help"'),
     "a refusal in a part": (answer_of([{"type": "refusal", "refusal": "No."}]), 'it refuses, "No"'),
@@ -270,6 +271,7 @@ def test_answers_in_parts_with_thoughts_or_too_many_have_their_caption_and_its_t
         answer_of("<think>Hm</think>\n\nA dog.", logprobs=logprobs),
         answer_of("A dog.", logprobs=logprobs, reasoning_content="Hm"),
         answer_of(parts, logprobs=logprobs),
+        answer_of([{"text": "A"}, {"type": "output_text", "text": " dog."}], logprobs=logprobs, reasoning="Hm"),
     ):
         server.answer = lambda number, answer=answer: answer
         (caption,) = captioner.caption(photos[0])

@@ -98,16 +98,16 @@ class _Message(BaseModel):
     reasoning: Any = None
 
     @property
-    def text(self) -> str:
-        """What it says, its thoughts included."""
-        parts = [_Part(type="text", text=self.content)] if isinstance(self.content, str) else self.content or ()
-        return "".join(part.text or "" for part in parts if part.type in ("text", "output_text"))
+    def parts(self) -> list[_Part]:
+        """What it says, its thoughts included, and why it says nothing if it does not want to."""
+        parts = [_Part(text=self.content)] if isinstance(self.content, str) else self.content or []
+        parts = [part for part in parts if part.type in ("", "text", "output_text", "refusal")]
+        return [*parts, _Part(refusal=self.refusal)]
 
     @property
-    def refused(self) -> str:
-        """Why it says nothing, if it does not want to; else ""."""
-        parts = self.content if isinstance(self.content, list) else []
-        return next(filter(None, (self.refusal, *(part.refusal for part in parts))), None) or ""
+    def text(self) -> str:
+        """Its text."""
+        return "".join(part.text or "" for part in self.parts)
 
 
 class _Choice(BaseModel):
@@ -343,7 +343,8 @@ class OpenAICaptioner(Captioner):
     def _caption(self, choice: _Choice) -> Caption | None:
         """The caption of a choice; None if it holds none."""
         text = caption_text(choice.message.text)
-        if not text or choice.message.refused or choice.finish_reason in _CUT_OFF or _REFUSAL.match(text):
+        is_refused = any(part.refusal for part in choice.message.parts) or _REFUSAL.match(text)
+        if not text or is_refused or choice.finish_reason in _CUT_OFF:
             return None
         is_finished = choice.finish_reason != "length"
         try:
@@ -401,15 +402,16 @@ def caption_text(answer: str) -> str:
             said = ""
         is_thought, position = mark["end"] is None, mark.end()
     said += "" if is_thought else _SPECIAL.sub(" ", answer[position:])
-    return " ".join(said.split())
+    has_words = any(char.isalnum() or ord(char) > 0xFFFF for char in said)  # or pictures
+    return " ".join(said.split()) if has_words else ""
 
 
 def _why_none(choice: _Choice) -> str:
     """Why a choice holds no caption."""
     message, text = choice.message, caption_text(choice.message.text)
-    if message.refused or text:
-        return f'it refuses, "{errors.shorten(errors.first_line(message.refused or text), 100)}"'
-    has_thoughts = message.text.strip() or message.reasoning_content or message.reasoning
+    if refusal := next(filter(None, (part.refusal for part in message.parts)), text):
+        return f'it refuses, "{errors.shorten(errors.first_line(refusal), 100)}"'
+    has_thoughts = _MARK.search(message.text) or message.reasoning_content or message.reasoning
     what = "thoughts alone" if has_thoughts else "no text"
     if choice.finish_reason == "length":
         return f"{what} up to its last token; raise max_length"
