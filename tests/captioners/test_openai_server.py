@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from showtell.captioners import Captioner
-from showtell.captioners.openai_server import MAX_UNANSWERED
+from showtell.captioners import Captioner, openai_server
+from showtell.captioners.openai_server import MAX_UNANSWERED, caption_text
 from showtell.errors import CheckpointError, ImageError, UsageError
 from showtell.serving.engine import Engine
 from showtell.serving.settings import ServeSettings
@@ -58,6 +65,7 @@ class FaultyServer:
 
     def __init__(self) -> None:
         self.name = ""
+        self.models = '{"object": "list", "data": [{"id": "m"}]}'
         self.answer: Callable[[int], Answer] = lambda number: (200, JSON, GOOD)
         self.asked: list[dict[str, object]] = []
         outer, lock = self, threading.Lock()
@@ -65,9 +73,10 @@ class FaultyServer:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 assert self.headers["Authorization"] == f"Bearer {KEY}"
-                self.reply(200, JSON, json.dumps({"object": "list", "data": [{"id": "m"}]}).encode())
+                self.reply(200, JSON, outer.models.encode())
 
             def do_POST(self) -> None:
+                assert self.path == "/v1/chat/completions"  # nothing is sent elsewhere
                 question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 with lock:
                     outer.asked.append(question)
@@ -78,8 +87,19 @@ class FaultyServer:
                 if not status:  # nothing
                     self.close_connection = True
                     return
+                if kind == "drops":  # one in 0.05 seconds, for ever
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n" + b"\r\n" * (status == 200))
+                    with suppress(OSError):
+                        while True:
+                            self.wfile.write(b" ")
+                            time.sleep(0.05)
+                    return
                 self.send_response(status)
-                self.send_header("Content-Type", kind)
+                self.send_header("Content-Type", JSON)
+                if kind in ("gzip", "zstd"):
+                    self.send_header("Content-Encoding", kind)
+                if status == 307:
+                    self.send_header("Location", "/v1/elsewhere")
                 self.send_header("Content-Length", str(len(body) + 100 * (kind == "half")))
                 self.end_headers()
                 self.wfile.write(body)
@@ -110,6 +130,12 @@ def test_without_log_probabilities_there_is_no_confidence(server, photos, capsys
     assert run(capsys, "caption", server.name, photos[0])[:2] == (0, f"{photos[0]}\tA dog.\n")
 
 
+def answer_of(content: object, finish_reason: str | None = "stop", logprobs: object = None, **more: object) -> Answer:
+    message = {"role": "assistant", "content": content, **more}
+    choice = {"index": 0, "finish_reason": finish_reason, "message": message, "logprobs": logprobs}
+    return 200, JSON, json.dumps({"object": "chat.completion", "choices": [choice]}).encode()
+
+
 FAULTS: dict[str, Answer] = {
     "429": (429, JSON, b'{"error": {"message": "slow down"}}'),
     "500": (500, JSON, b'{"error": {"message": "key %s is broken"}}' % KEY.encode()),
@@ -119,28 +145,57 @@ FAULTS: dict[str, Answer] = {
     "another answer": (200, JSON, b'{"detail": "hello"}'),
     "HTML": (200, HTML, b"<html>Log in</html>"),
     "nothing": (0, "", b""),
+    "depth": (200, JSON, b"[" * 100_000),
+    "choices that are none": (200, JSON, b'{"choices": [1]}'),
+    "a redirection": (307, JSON, b""),
+    "gzip": (200, "gzip", gzip.compress(GOOD + b" " * 50_000_000)),
+    "size": (200, JSON, GOOD + b" " * 10_000_000),
+    "another compression": (200, "zstd", GOOD),
+    "drops": (200, "drops", GOOD),
+    "drops of headers": (1, "drops", b""),
+}
+NO_CAPTION: dict[str, tuple[Answer, str]] = {
+    "no text": (answer_of(""), "no text, as it ended by stop"),
+    "null": (answer_of(None, None), "no text, as it ended by itself"),
+    "marks": (answer_of('"..."\u200b'), "no text, as it ended by stop"),
+    "blanks": (answer_of(" \n\t", "length"), "no text up to its last token; raise max_length"),
+    "a refusal": (answer_of(None, refusal="I cannot help."), 'it refuses, "I cannot help"'),
+    "a refusal in a part": (answer_of([{"type": "refusal", "refusal": "No."}]), 'it refuses, "No"'),
+    "a refusal as text": (answer_of("I’m sorry, but I can't assist."), 'it refuses, "I’m sorry, but I can\'t assist"'),
+    "a filter": (answer_of("A man s", "content_filter"), 'it refuses, "A man s"'),
+    "thoughts beside": (
+        answer_of(None, "length", reasoning_content="Hm"),
+        "thoughts alone up to its last token; raise",
+    ),
+    "thoughts": (answer_of("<think>Hm, a man", "length"), "thoughts alone up to its last token; raise max_length"),
+    "parts of thoughts": (answer_of([{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}]), "no text"),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [*FAULTS, *NO_CAPTION])
 def test_what_the_server_does_not_answer_is_asked_for_again_by_the_same_command(
-    fault, server, photos, capsys, tmp_path, caplog
+    fault, server, photos, capsys, tmp_path, caplog, monkeypatch
 ):
     """The third photo gets no answer; the others are captioned and kept, and the key is nowhere."""
+    monkeypatch.setattr(openai_server, "RETRIES", 1)
+    monkeypatch.setattr(openai_server, "SECONDS", 0.3 if "drops" in fault else 60)
     out = tmp_path / "captions.jsonl"
     pictures: list[object] = []
 
     def answer(number: int) -> Answer:
         picture = server.asked[number]["messages"][0]["content"][1]["image_url"]["url"]
         pictures.extend([] if picture in pictures else [picture])
-        return FAULTS[fault] if pictures.index(picture) == 2 else (200, JSON, GOOD)
+        return faulty if pictures.index(picture) == 2 else (200, JSON, GOOD)
 
+    faulty, reason = NO_CAPTION.get(fault) or (FAULTS[fault], "")
     server.answer = answer
     given = ["caption", server.name, *photos[:6], "--out", out, "--batch-size", 1]
     status, _, err = run(capsys, *given)
     assert status == 2 and not out.exists()
     assert f"{out}.part keeps 5 photos; the same command asks for the others again." in err
-    assert f"1 of 6 files could not be captioned: {photos[2]} has no caption, for the server has not answered (" in err
+    why = f"gave none: {reason}" if reason else "has not answered ("
+    why += "it redirects to another address, and nothing is sent there)." * (fault == "a redirection")
+    assert f"1 of 6 files could not be captioned: {photos[2]} has no caption, for the server {why}" in err
     count = len(server.asked)
     server.answer = lambda number: (200, JSON, GOOD)
     assert run(capsys, *given)[0] == 0
@@ -150,11 +205,14 @@ def test_what_the_server_does_not_answer_is_asked_for_again_by_the_same_command(
     assert KEY not in everything
 
 
-def test_a_server_that_has_gone_ends_the_run_and_a_photo_that_it_refuses_does_not(server, photos, capsys, tmp_path):
+def test_a_server_that_has_gone_ends_the_run_and_a_photo_that_it_refuses_does_not(
+    server, photos, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(openai_server, "RETRIES", 1)
     out = tmp_path / "captions.jsonl"
     server.answer = lambda number: (200, JSON, GOOD) if number < 20 else (0, "", b"")
     status, _, err = run(capsys, "caption", server.name, *photos, "--out", out, "--batch-size", 10)
-    assert status == 2 and len(server.asked) < 20 + 5 * (MAX_UNANSWERED + 10)
+    assert status == 2 and len(server.asked) < 20 + 2 * (MAX_UNANSWERED + 10)
     assert "photos in a row; see to the server, and the same command resumes." in err
     server.answer = lambda number: (200, JSON, GOOD)
     count = len(server.asked)
@@ -165,7 +223,94 @@ def test_a_server_that_has_gone_ends_the_run_and_a_photo_that_it_refuses_does_no
         Captioner.from_pretrained(server.name).caption(photos[0])
 
 
+# --- what is said beside a caption ---
+
+THOUGHTS = [  # how models mark them: the thoughts, then the caption
+    *("<think>{}</think>\n\n{}", "{}\n</think>\n{}", "<thinking>{}</thinking>{}", "<Thought>{}</Thought>{}"),
+    *(
+        "<seed:think>{}</seed:think>{}",
+        "◁think▷{}◁/think▷{}",
+        "[THINK]{}[/THINK]{}",
+        "<think>{}</think><answer>{}</answer>",
+    ),
+    "<think>{}</think><|begin_of_box|>{}<|end_of_box|>",
+    "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>{}<|return|>",
+    "<|start|>assistant<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>{}",
+    "{}<|end|><|start|>assistant<|channel|>final<|message|>{}<|return|>",
+    *("analysis{}assistantfinal{}", "<|channel>thought\n{}<channel|>{}", "<unused94>thought\n{}<unused95>{}"),
+    "<|begin_of_thought|>{}<|end_of_thought|><|begin_of_solution|>{}<|end_of_solution|>",
+    "<|START_THINKING|>{}<|END_THINKING|><|START_RESPONSE|>{}<|END_RESPONSE|>",
+]
+LETTERS = st.characters(categories=("L", "N", "P", "Zs"), exclude_characters="<>[]◁▷|｜")
+
+
+@given(marks=st.sampled_from(THOUGHTS), thought=st.text(LETTERS), caption=st.text(LETTERS), is_cut=st.booleans())
+def test_thoughts_are_no_part_of_a_caption(marks, thought, caption, is_cut):
+    caption = " ".join(f"A {caption}".split())
+    assert caption_text(caption) == caption
+    if not is_cut:
+        assert caption_text(marks.format(f"They want {thought}", caption)) == caption
+    elif not marks.startswith("{}"):  # cut off before the end of the thoughts
+        assert caption_text(marks.partition("{}")[0] + f"They want {thought}") == ""
+
+
+def test_answers_in_parts_with_thoughts_or_too_many_have_their_caption_and_its_tokens(server, photos):
+    pieces = [
+        ("<think>", -5.0),
+        ("Hm", -5.0),
+        ("</think>", -5.0),
+        ("A", -0.5),
+        (" dog", -0.25),
+        (".", 0.0),
+        ("", -0.25),
+    ]
+    logprobs = {"content": [{"token": token, "logprob": logprob} for token, logprob in pieces]}
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}, {"type": "text", "text": "A dog."}]
+    captioner = Captioner.from_pretrained(server.name)
+    for answer in (
+        answer_of("<think>Hm</think>\n\nA dog.", logprobs=logprobs),
+        answer_of("A dog.", logprobs=logprobs, reasoning_content="Hm"),
+        answer_of(parts, logprobs=logprobs),
+        answer_of([{"text": "A"}, {"type": "output_text", "text": " dog."}], logprobs=logprobs, reasoning="Hm"),
+    ):
+        server.answer = lambda number, answer=answer: answer
+        (caption,) = captioner.caption(photos[0])
+        assert (caption.text, caption.logprob, len(caption.words)) == ("A dog.", -1.0, 2)
+    many = json.loads(GOOD)["choices"] * 10_000
+    server.answer = lambda number: (200, JSON, json.dumps({"choices": many}).encode())
+    assert [caption.text for caption in captioner.caption(photos[0])] == ["A dog."]
+
+
+@pytest.mark.parametrize("number", ["2000", "NaN", "Infinity", "-Infinity", "true", '"-1"', "null", "1e999", "0.01"])
+def test_numbers_that_are_no_log_probabilities_make_no_confidence(number, server, photos, capsys):
+    logprobs = {"content": [{"token": "A dog.", "logprob": "?"}]}
+    body = answer_of("A dog.", logprobs=logprobs)[2].replace(b'"?"', number.encode())
+    server.answer = lambda number: (200, JSON, body)
+    status, out, err = run(capsys, "caption", server.name, photos[0], "--format", "json")
+    caption = json.loads(out, parse_constant=pytest.fail)[0]["captions"][0]
+    assert (status, caption["text"], caption["confidence"], caption["logprob"]) == (0, "A dog.", None, None)
+    assert "tells impossible log-probabilities, so captions of m have no confidence." in err
+
+
+def test_an_interrupt_does_not_wait_for_a_server(server, photos):
+    captioner = Captioner.from_pretrained(server.name)
+    server.answer = lambda number: (200, "drops", b"")
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        captioner.caption(photos[:3])
+    assert time.monotonic() - started < 30  # at once; an answer may take minutes
+
+
+# --- what is no server ---
+
 REFUSED = {
+    "openai:http://[::1/v1": '"http://[::1/v1" is no URL; name a server as ',
+    "openai:http://[v1.x]/v1#m": '"http://[v1.x]/v1" is no URL; name a server as ',
+    "openai:http://ä..b/v1#m": '"http://ä..b/v1" is no URL; name a server as ',
+    "openai:http://127.0.0.1:x/v1#m": '"http://127.0.0.1:x/v1" is no URL; name a server as ',
+    "openai:http://127.0.0.1:99999/v1#m": '"http://127.0.0.1:99999/v1" is no URL; name a server as ',
     "openai:": '"" is no URL; name a server as openai:http://127.0.0.1:8000/v1#MODEL.',
     "openai:ftp://a/b#m": '"ftp://a/b" is no URL; name a server as ',
     f"openai:http://me:{KEY}@127.0.0.1/v1#m": "A URL with a name, a password or a key in it is not taken; put the key",
@@ -179,3 +324,21 @@ def test_what_is_no_server_is_refused_at_once(capsys, photos):
         status, out, err = run(capsys, "caption", name, photos[0])
         assert (status, out) == (2, "") and err.startswith(f"showtell: {sentence}") and err.count("\n") == 1
         assert KEY not in err
+
+
+def test_models_that_have_no_name_are_none_and_a_key_is_one_line(server, photos, capsys, monkeypatch):
+    for models, sentence in (
+        ('[{"id": null}, {"id": 7}, {"id": ["m"]}, {}]', "is captioned"),
+        ("[null, 7]", "does not answer as a server of models does (its answer is cut off, or not of this kind)"),
+        ("[" * 100_000, "does not answer as a server of models does (its answer is cut off, or not of this kind)"),
+    ):
+        server.models = f'{{"data": {models}}}'
+        status, _, err = run(capsys, "caption", server.name, photos[0])
+        assert (status, sentence in err) == ((0, False) if sentence == "is captioned" else (2, True))
+    server.models = '{"data": [{"id": "m"}]}'
+    monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
+    assert run(capsys, "caption", server.name, photos[0])[0] == 0
+    for key in (f"{KEY}\nx", "schlüssel"):
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        status, _, err = run(capsys, "caption", server.name, photos[0])
+        assert status == 2 and err.startswith("showtell: OPENAI_API_KEY holds a space, a line end or a letter that no")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -119,6 +120,53 @@ def start(checkpoint: Path, **variables: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "showtell", "serve", str(checkpoint), "--port", "0"]
     environment = {**os.environ, **variables}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+STUCK = """
+import asyncio, resource
+from showtell.serving import engine, server
+from showtell.serving.app import create_app
+from showtell.serving.settings import ServeSettings
+from tests.serving.fake_captioner import FakeCaptioner
+
+server.GRACE, server.END, engine.CLOSING = 0.1, 1, 0.1
+captioner, settings = FakeCaptioner(), ServeSettings(port=0)
+serving = server.Server(create_app(engine.Engine({"fake": captioner}, settings), settings), settings)
+
+def announce():
+    captioner.preparing.close()  # every photo is stuck
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    print(listener.getsockname()[1], flush=True)
+
+with server.listen(settings) as listener:
+    asyncio.run(serving.run_on(listener, announce))
+"""
+
+
+def test_neither_a_photo_that_is_never_read_nor_too_many_connections_keep_it_from_ending():
+    """The client is told, the process ends though a thread does not, and the log stays short."""
+    command = [sys.executable, "-c", STUCK]
+    serving = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert serving.stdout is not None
+        address = ("127.0.0.1", int(serving.stdout.readline()))
+        with socket.create_connection(address, timeout=PATIENCE) as asking, ExitStack() as stack:
+            asking.sendall(request(photo_bytes()))
+            for _ in range(100):
+                stack.enter_context(socket.create_connection(address, timeout=PATIENCE))
+            time.sleep(0.2)
+            started = time.monotonic()
+            serving.send_signal(signal.SIGTERM)
+            answer = read_all(asking)
+            _, err = serving.communicate(timeout=PATIENCE)
+        assert time.monotonic() - started < 60  # it takes one second; the photo would be waited for for minutes
+        assert b" 503 " in answer and b"The server ended before it had the answer; ask again once it is" in answer
+        assert serving.returncode == 0
+        assert err.count("\n") == 1
+        assert err.startswith("showtell: a connection cannot be taken: [Errno 24] Too many open files; others wait")
+    finally:
+        serving.kill()
+        serving.communicate()
 
 
 def test_as_a_process_it_says_where_it_is_and_answers_as_caption_does(capsys, tiny_checkpoint, tiny_scenes):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from showtell.decoding import DecodingConfig
+from showtell.serving.chat import ChatRequest, text_and_photo
 from tests.serving.fakes import FakeEngine, Served, photo_bytes
 
 URL = "data:image/png;base64," + base64.b64encode(photo_bytes()).decode()
@@ -22,6 +26,74 @@ def engine():
         abilities=type(asked)(asked.searches, (*asked.settings, "prompt")),
     )
     return FakeEngine(toy=Served(), chat=chat)
+
+
+PHOTO = photo_bytes((61, 47), "JPEG")  # its base64 has +, / and padding
+BASE64 = base64.b64encode(PHOTO).decode()
+FORMS = {  # of a photo in the messages, as clients send it
+    "text": {"type": "image_url", "image_url": URL},
+    "responses": {"type": "input_image", "image_url": URL, "detail": None},
+    "object": {"type": "input_image", "image_url": {"url": URL}},
+    "image": {"type": "image", "image": URL},
+    "url": {"type": "image", "url": URL},
+    "source": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": URL.partition(",")[2]}},
+    "data": {"type": "image", "data": URL.partition(",")[2], "mime_type": "image/png"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_photo_is_taken_in_each_form(client, engine, form):
+    assert ask(client, FORMS[form]).status_code == 200
+    assert engine.questions[0].photo == photo_bytes()
+    broken = json.loads(json.dumps(FORMS[form]).replace(URL.partition(",")[2], "http://a/b"))
+    assert ask(client, broken).status_code == 422
+
+
+@given(
+    start=st.sampled_from(["data:image/jpeg;base64,", "data:;base64,", "data:application/octet-stream;base64,"])
+    | st.sampled_from(
+        ["data:image/jpeg;name=a.jpg;charset=utf-8;base64,", " DATA:image/JPEG; Base64 ,", "data:base64,"]
+    ),
+    is_url_safe=st.booleans(),
+    is_padded=st.booleans(),
+    is_quoted=st.booleans(),
+    spaces=st.lists(st.tuples(st.integers(0, len(BASE64)), st.sampled_from(" \t\r\n\f")), max_size=5),
+)
+def test_base64_is_read_as_browsers_read_it(start, is_url_safe, is_padded, is_quoted, spaces):
+    text = BASE64.translate(str.maketrans("+/", "-_")) if is_url_safe else BASE64
+    text = text if is_padded else text.rstrip("=")
+    for position, space in spaces:
+        text = text[:position] + space + text[position:]
+    part = {"type": "image_url", "image_url": start + (quote(text) if is_quoted else text)}
+    asked = ChatRequest.model_validate({"messages": [{"role": "user", "content": [part]}]})
+    assert text_and_photo(asked.messages) == ("", PHOTO)
+
+
+NULLS = dict.fromkeys(
+    ["n", "model", "max_tokens", "temperature", "top_p", "seed", "logprobs", "stream", "stop", "user"]
+)
+NEUTRAL = {
+    "stop": [], "logit_bias": {}, "frequency_penalty": 0, "presence_penalty": 0.0, "repetition_penalty": 1.0,
+    "top_k": -1, "tools": [], "top_logprobs": 0, "response_format": {"type": "text"}, "modalities": ["text"],
+    "tool_choice": "auto", "parallel_tool_calls": True, "metadata": {"a": "b"}, "service_tier": "auto", "store": True,
+}  # fmt: skip
+CHANGES = {
+    "stop": ["."], "logit_bias": {"7": -100}, "frequency_penalty": 0.5, "presence_penalty": -1, "min_p": 0.1,
+    "repetition_penalty": 1.2, "top_k": 5, "num_beams": 3, "best_of": 2, "bad_words": ["dog"], "suffix": "!",
+    "length_penalty": 2, "guided_choice": ["a", "b"], "modalities": ["text", "audio"], "grammar": "root ::= x",
+}  # fmt: skip
+
+
+def test_what_changes_no_caption_is_taken_and_what_would_is_refused(client, engine):
+    for given_fields in ({}, NULLS, NEUTRAL):
+        assert ask(client, IMAGE, **given_fields).status_code == 200
+    assert len({question.settings for question in engine.questions}) == 1
+    for name, value in CHANGES.items():
+        response = ask(client, IMAGE, **{name: value})
+        assert response.status_code == 422
+        assert response.json()["detail"] == (
+            f"A captioner answers with captions alone; leave {name} out, or ask /v1/captions."
+        )
 
 
 def ask(client, *parts, **more):

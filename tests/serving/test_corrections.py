@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from showtell.datasets import corrections as layout
 from showtell.datasets import open_dataset, read_dataset
 from showtell.datasets.corrections import DATABASE
 from showtell.errors import DataError, ImageError, StorageError, UsageError
@@ -226,6 +228,71 @@ def test_what_is_no_database_of_corrections_is_left_as_it_is(tmp_path):
     assert f"restore it from a backup, or take out what can still be read with: sqlite3 {DATABASE}" in refused()
     database.write_bytes(whole)
     assert CorrectionStore(tmp_path).page().total == 40
+
+
+def secret_of(tmp_path: Path) -> Path:
+    """A photo of somebody else, outside of the folder."""
+    (tmp_path / "secret.png").write_bytes(make_photo(99)[1])
+    return tmp_path / "secret.png"
+
+
+@pytest.mark.parametrize("way", ["path", "parent", "link", "hard link", "pipe"])
+def test_a_folder_from_elsewhere_gives_out_no_other_file(store, tmp_path, way):
+    """Its database, or a link in it, may name any file; an id names the bytes that were sent and no others."""
+    row, secret = add(store, 1), secret_of(tmp_path)
+    kept = store.photo(row.id)
+    other = {"path": str(secret), "parent": "../../secret.png"}.get(way, kept.name)
+    with closing(sqlite3.connect(store.folder / DATABASE)) as connection, connection:
+        connection.execute("UPDATE corrections SET file = ?", (other,))
+    kept.unlink()
+    if way in ("link", "hard link"):
+        getattr(kept, f"{'sym' if way == 'link' else 'hard'}link_to")(secret)
+    elif way == "pipe":
+        os.mkfifo(kept)
+    with pytest.raises(StorageError, match=r"is missing; put it back|is not the one that was sent; put it back"):
+        store.photo(row.id)
+    assert all(record.path.parent == store.folder / "photos" for record in read_dataset(store.folder).records)
+
+
+DAMAGE = {  # what others may have written into a database
+    "a blob": "UPDATE corrections SET caption = x'ff00'",
+    "a number": "UPDATE corrections SET revision = 'many'",
+    "a confidence": "UPDATE corrections SET confidence = 9e999",
+    "a state": "PRAGMA ignore_check_constraints = 1; UPDATE corrections SET status = 'done'",
+    "a column": "ALTER TABLE corrections ADD COLUMN more TEXT",
+    "a view that never ends": "ALTER TABLE corrections RENAME TO old; CREATE VIEW corrections AS WITH RECURSIVE "
+    "endless (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM endless) SELECT old.* FROM old, endless",
+    "a trigger that never ends": "CREATE TRIGGER endless AFTER UPDATE ON corrections BEGIN SELECT count(*) FROM (WITH "
+    "RECURSIVE endless (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM endless) SELECT n FROM endless); END",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_something_else_wrote_into_a_database_is_told(store, monkeypatch, damage):
+    row = add(store, 1)
+    with closing(sqlite3.connect(store.folder / DATABASE)) as connection:
+        connection.executescript(DAMAGE[damage])
+    monkeypatch.setattr(layout, "BUSY_SECONDS", 0.5)
+    with pytest.raises(StorageError, match=r"of another program|was changed by something else"):
+        CorrectionStore(store.folder).change(row.id, 1, caption="a cat")
+    if "trigger" not in damage:
+        (problem,) = read_dataset(store.folder).problems
+        assert re.search("of another program|was changed by something else", problem)
+
+
+def test_a_database_that_vanished_is_noticed_and_may_come_back(store, tmp_path):
+    row = add(store, 1)
+    (store.folder / DATABASE).rename(tmp_path / "moved")
+    for use in (lambda: store.change(row.id, 1, caption="a cat"), lambda: add(store, 2), store.page):
+        with pytest.raises(
+            StorageError, match=r"was removed or replaced while it was in use, so that nothing is kept;"
+        ):
+            use()
+    shutil.copy(tmp_path / "moved", store.folder / DATABASE)  # another file, which the server does not have open
+    with pytest.raises(StorageError, match="was removed or replaced"):
+        store.page()
+    (tmp_path / "moved").rename(store.folder / DATABASE)
+    assert store.change(row.id, 1, caption="a cat").revision == 2
 
 
 def test_a_file_is_no_folder_of_corrections(tmp_path):

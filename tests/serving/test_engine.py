@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from showtell.serving.engine import ClosingError, Engine, Question, QueueFullErr
 from showtell.serving.settings import ServeSettings
 from tests.serving.fake_captioner import FakeCaptioner
 from tests.serving.fakes import photo_bytes
+from tests.serving.servers import PATIENCE
 
 
 def on_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -157,6 +159,20 @@ async def test_small_photos_pass_large_ones_which_are_prepared_one_at_a_time(mon
         assert len(captioner.prepared) == 2
         captioner.preparing.open()
         await asyncio.gather(*large, *small)
+
+
+@on_a_loop
+async def test_headers_of_photos_are_read_beside_the_loop(monkeypatch):
+    """However long one takes, what is asked about others is answered."""
+    is_read = threading.Event()
+    slow = photo_bytes()
+    monkeypatch.setattr(engines, "photo_pixels", lambda photo: is_read.wait(PATIENCE) if photo == slow else 1)
+    captioner = FakeCaptioner()
+    async with engine_of(captioner) as engine:
+        waiting = ask(engine, [slow])
+        assert texts([await engine.ask(question(b"other"))]) == ["b'other' 1"]
+        is_read.set()
+        await asyncio.gather(*waiting)
 
 
 # --- who is sent away ---

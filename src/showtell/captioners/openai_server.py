@@ -4,22 +4,29 @@ LM Studio, Ollama and `showtell serve`.
     Captioner.from_pretrained("openai:http://127.0.0.1:8000/v1#MODEL")
 
 The key comes from OPENAI_API_KEY alone. A request that gets no answer is sent again after growing pauses; then its
-photo has a `NoAnswerError`, and the others go on. Without log-probabilities from the server there is no confidence.
+photo has a `NoAnswerError`, and the others go on. So has a photo whose answer holds no caption: nothing but thoughts, a
+refusal, or no text. Without log-probabilities from the server there is no confidence.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import functools
 import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import re
+import threading
+import zlib
+from collections.abc import Coroutine, Sequence
 from io import BytesIO
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeVar
 from urllib.parse import urlsplit
 
 import torch
 from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from showtell import errors
 from showtell.captioners.contract import Abilities, About, Captioner, Names, PhotoToCaption
@@ -39,52 +46,185 @@ except ImportError as error:
 
 KEY = "OPENAI_API_KEY"
 PROMPT = "Describe this photo in one sentence."
-AT_ONCE = 8  # requests, or as many as a batch has photos
+AT_ONCE = 8  # requests
+_CUT_OFF = ("content_filter", "error")  # why an answer ended where what there is of it is no caption
 RETRIES = 4  # of a request, after 0.5 to 8 seconds or as long as the server says
-SECONDS = 300.0  # that an answer may take
+SECONDS = 300.0  # that the answer about a photo may take, retries included
+SECONDS_TO_OPEN = 20.0  # that the list of models may take
+MAX_ANSWER = 10_000_000  # bytes of an answer, decompressed
 MAX_UNANSWERED = 16  # photos in a row after which no more are sent
 _SENT_AS_IS = ("image/jpeg", "image/png", "image/webp")  # what all servers read
 _MAX_BYTES = 10_000_000  # of a photo that is sent as it is
 _LONGEST_SIDE = 2048  # pixels of a photo that is not
 
+# Where thoughts begin and end in the text of an answer: tags of most models, [THINK] of Mistral, channels of gpt-oss
+# and Gemma, whose special tokens some servers leave out (analysis...assistantfinal...).
+_THOUGHT = r"(?:[a-z0-9]+[:_])*(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|analysis|tool_call)(?:_[a-z0-9]+)*"
+_ANSWER = r"(?:begin_of_|start_)?(?:final_)?(?:answer|response|output|caption|solution)"
+_MARK = re.compile(
+    rf"""(?P<end>
+        [<◁]\|?(?:/|end_of_|end_){_THOUGHT}\|?[>▷] | \[/THINK\] | <unused95> | <channel\|> | assistantfinal
+        | <\|?{_ANSWER}\|?> | (?:<\|channel\|?>|\A)\s*final(?:.{{0,60}}?<\|message\|>) | <\|channel\|?>\s*final\b
+    ) | (?P<start>
+        [<◁]\|?{_THOUGHT}(?:\s[^<>]*)?\|?[>▷] | \[THINK\] | <unused94> | <\|?(?:/|end_of_|end_){_ANSWER}\|?>
+        | <\|channel\|?>\s*\w+(?:.{{0,60}}?<\|message\|>)? | \A\s*analysis(?:<\|message\|>|(?=[A-Z\n]))
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_SPECIAL = re.compile(r"<\|start\|>\w*|<[|｜][^<>]{1,40}[|｜]>|</?s>|<[be]os>|<(?:start|end)_of_turn>")  # tokens
+_REFUSAL = re.compile(
+    r"(?:(?:unfortunately|sorry|as an AI\b.{0,40}?),? (?:but )?)?I(?:(?:['’]m| am) (?:sorry|unable to)\b"
+    r"| apologi[sz]e\b| (?:can ?not|can['’]t|won['’]t|am not able to) (?:do|assist|help|comply|provide|fulfil|describe"
+    r"|identify|process|view|see|generate|create)\b)",
+    re.IGNORECASE,
+)
+
 NamedPhoto = tuple[str, str]  # its name, for messages, and itself as a data: URL
 Photos = Sequence[NamedPhoto]
 Answered = list[Caption] | ImageError
+ResultT = TypeVar("ResultT")
+
+
+class _Part(BaseModel):
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+
+
+class _Message(BaseModel):
+    content: str | list[_Part] | None = None
+    refusal: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+
+    @property
+    def parts(self) -> list[_Part]:
+        """What it says, its thoughts included, and why it says nothing if it does not want to."""
+        parts = [_Part(text=self.content)] if isinstance(self.content, str) else self.content or []
+        parts = [part for part in parts if part.type in ("", "text", "output_text", "refusal")]
+        return [*parts, _Part(refusal=self.refusal)]
+
+    @property
+    def text(self) -> str:
+        """Its text."""
+        return "".join(part.text or "" for part in self.parts)
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+    logprobs: Any = None
+
+
+class _Answer(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+
+
+class _Logprob(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    token: str
+    logprob: float = Field(le=1e-3, allow_inf_nan=False)  # of a certain token it may be rounded to more than 0
+
+
+_LOGPROBS = TypeAdapter(list[_Logprob])
+
+
+class _Models(BaseModel):
+    data: list[dict[str, Any]] | None = None
+
+
+class _Client(openai.DefaultAsyncHttpxClient):
+    """A client that reads an answer whole, of at most `MAX_ANSWER` bytes."""
+
+    async def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
+        """Send a request; a ValueError if the answer is too large or cannot be decompressed."""
+        response = await super().send(request, stream=True, **options)
+        coding, content = response.headers.pop("content-encoding", "identity").lower(), b""
+        inflater = zlib.decompressobj(47) if coding in ("gzip", "x-gzip", "deflate") else None
+        try:
+            if inflater is None and coding != "identity":
+                raise ValueError(f"its answer is compressed as {coding}, which was not asked for")
+            async for part in response.aiter_raw():
+                content += part if inflater is None else inflater.decompress(part, MAX_ANSWER + 1)
+                if len(content) > MAX_ANSWER:
+                    raise ValueError(f"its answer has more than {MAX_ANSWER:,} bytes")
+        except zlib.error as error:
+            raise ValueError("its answer is compressed and damaged") from error
+        finally:
+            await response.aclose()
+        response.headers.pop("transfer-encoding", None)
+        response.headers.pop("content-length", None)
+        return type(response)(response.status_code, headers=response.headers, content=content, request=request)
+
+
+@functools.cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """A loop in a thread of its own, for all such captioners: what runs there can be ended at any time."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="requests", daemon=True).start()
+    return loop
+
+
+def _wait_for(*coroutines: Coroutine[Any, Any, ResultT]) -> list[ResultT]:
+    """What coroutines return; if the wait is interrupted they are cancelled."""
+
+    async def gather() -> list[ResultT]:
+        return await asyncio.gather(*coroutines)
+
+    future = asyncio.run_coroutine_threadsafe(gather(), _event_loop())
+    try:
+        return future.result()
+    finally:
+        future.cancel()
 
 
 class OpenAICaptioner(Captioner):
     """A model on a server, by openai:URL#MODEL; without #MODEL the only one that the server has.
 
     Raises:
-        UsageError: the URL is none, or has a key in it.
+        UsageError: the URL is none, or has a key in it, or the key of the environment is none.
         CheckpointError: nobody answers there, the key is refused, or there is no such model.
     """
 
     def __init__(self, name: str) -> None:
-        url, _, model = name.removeprefix(SERVER).partition("#")
-        parts = urlsplit(url)
+        given, _, model = name.removeprefix(SERVER).partition("#")
+        self._key = os.environ.get(KEY, "").strip() or "no-key"  # local servers want none, and the client wants a text
+        if not re.fullmatch("[!-~]+", self._key):
+            raise UsageError(f"{KEY} holds a space, a line end or a letter that no key has; set it to the key alone.")
+        headers = {"Accept-Encoding": "identity", "Connection": "close"}
+        try:
+            parts = urlsplit(given)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+                raise ValueError
+            self.url = given.rstrip("/") if parts.path.strip("/") else f"{given.rstrip('/')}/v1"
+            self._client = openai.AsyncOpenAI(
+                api_key=self._key,
+                base_url=self.url,
+                max_retries=RETRIES,
+                timeout=SECONDS,
+                default_headers=headers,
+                http_client=_Client(follow_redirects=False),
+            )
+        except Exception as error:  # whatever the client raises at a host of letters that no name has
+            sentence = f'"{given}" is no URL; name a server as openai:http://127.0.0.1:8000/v1#MODEL.'
+            raise UsageError(sentence) from error
         if parts.username or parts.password or parts.query:
             raise UsageError(f"A URL with a name, a password or a key in it is not taken; put the key into {KEY}.")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f'"{url}" is no URL; name a server as openai:http://127.0.0.1:8000/v1#MODEL.')
-        self.url = url.rstrip("/") if parts.path.strip("/") else f"{url.rstrip('/')}/v1"
-        self._key = os.environ.get(KEY) or "no key"  # local servers want none, and the client wants a text
-        self._client = openai.OpenAI(api_key=self._key, base_url=self.url, max_retries=RETRIES, timeout=SECONDS)
         self.model = self._choose(model)
         self.decoding = DecodingConfig(max_length=100, prompt=PROMPT)
         self._with_logprobs = True  # until the server refuses
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._has_told = False  # that there is no confidence
         self._unanswered = 0  # photos in a row
 
     def _choose(self, model: str) -> str:
         try:
-            models = [one.id for one in self._client.with_options(max_retries=1, timeout=20).models.list().data or ()]
-        except openai.NotFoundError:
-            models = []  # a server without a list
-        except (openai.APIError, ValueError, TypeError, AttributeError) as error:
+            (models,) = _wait_for(self._models())
+        except (openai.APIError, ValueError, TimeoutError) as error:
             raise CheckpointError(
-                f"{self.url} does not answer as a server of models does ({self._reason(error)}); start the server, "
-                f"check the URL (most end on /v1), and whether it wants a key, in {KEY}."
+                f"{self.url} does not answer as a server of models does ({self._reason(error, SECONDS_TO_OPEN)}); "
+                f"start the server, check the URL (most end on /v1), and whether it wants a key, in {KEY}."
             ) from error
         if model in models or (model and not models):
             return model
@@ -94,6 +234,16 @@ class OpenAICaptioner(Captioner):
             return models[0]
         listed = errors.summarise(models, 20) or "it does not say which it has"
         raise CheckpointError(f"Name a model of {self.url}, as {SERVER}URL#MODEL: {listed}.")
+
+    async def _models(self) -> list[str]:
+        client = self._client.with_options(max_retries=1)
+        async with asyncio.timeout(SECONDS_TO_OPEN):
+            try:
+                answer = await client.models.with_raw_response.list()
+            except openai.NotFoundError:
+                return []  # a server without a list
+        models = _Models.model_validate_json(answer.content).data or ()
+        return [name for name in (model.get("id") for model in models) if isinstance(name, str)]
 
     @property
     def about(self) -> About:
@@ -149,30 +299,29 @@ class OpenAICaptioner(Captioner):
                 f"{self.url} has not answered about {self._unanswered} photos in a row; see to the server, and the "
                 "same command resumes."
             )
-        pool = ThreadPoolExecutor(min(AT_ONCE, len(photos)))
-        try:
-            return list(pool.map(lambda photo: self._ask(photo, settings), photos))
-        finally:  # interrupted, no further one is sent
-            pool.shutdown(cancel_futures=True)
+        return _wait_for(*(self._ask(photo, settings) for photo in photos))
 
-    def _ask(self, photo: NamedPhoto, settings: DecodingConfig) -> Answered:
+    async def _ask(self, photo: NamedPhoto, settings: DecodingConfig) -> Answered:
         name, content = photo
-        if self._unanswered >= MAX_UNANSWERED:
-            return NoAnswerError(f"{name} was not sent, because the server did not answer about others.")
-        try:
-            captions = [self._caption(choice) for choice in self._complete(content, settings).choices]
-            if not captions:
-                raise ValueError("no caption in it")
-        except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:  # half an answer, or none
-            status = error.status_code if isinstance(error, openai.APIStatusError) else 500
-            if status < 500 and status not in (408, 409, 429):
-                return ImageError(f"{name} has no caption, for the server refuses it ({self._reason(error)}).")
-            self._unanswered += 1
-            return NoAnswerError(f"{name} has no caption, for the server has not answered ({self._reason(error)}).")
+        async with self._turns:
+            if self._unanswered >= MAX_UNANSWERED:
+                return NoAnswerError(f"{name} was not sent, because the server did not answer about others.")
+            try:
+                async with asyncio.timeout(SECONDS):
+                    answer = _Answer.model_validate_json(await self._complete(content, settings))
+            except (openai.APIError, ValueError, TimeoutError) as error:  # half an answer, or none
+                status = error.status_code if isinstance(error, openai.APIStatusError) else 500
+                reason = self._reason(error, SECONDS)
+                if 400 <= status < 500 and status not in (408, 409, 429):
+                    return ImageError(f"{name} has no caption, for the server refuses it ({reason}).")
+                self._unanswered += 1
+                return NoAnswerError(f"{name} has no caption, for the server has not answered ({reason}).")
         self._unanswered = 0
-        return captions
+        choices = answer.choices[: settings.num_return_sequences]
+        captions = [caption for caption in map(self._caption, choices) if isinstance(caption, Caption)]
+        return captions or NoAnswerError(f"{name} has no caption, for the server gave none: {_why_none(choices[0])}.")
 
-    def _complete(self, photo: str, settings: DecodingConfig) -> Any:
+    async def _complete(self, photo: str, settings: DecodingConfig) -> bytes:
         """The answer of the server, with log-probabilities if it does not refuse them."""
         content = [{"type": "text", "text": settings.prompt}] if settings.prompt else []
         messages = [{"role": "user", "content": [*content, {"type": "image_url", "image_url": {"url": photo}}]}]
@@ -181,32 +330,41 @@ class OpenAICaptioner(Captioner):
         if settings.kind == "sample":
             asked |= {"temperature": settings.temperature, "top_p": settings.top_p, "seed": settings.seed}
             asked |= {"n": settings.num_return_sequences}
-        ask = self._client.chat.completions.create
+        ask: Any = self._client.chat.completions.with_raw_response.create
         if self._with_logprobs:
             try:
-                return ask(**asked, logprobs=True)
+                return bytes((await ask(**asked, logprobs=True)).content)
             except (openai.BadRequestError, openai.UnprocessableEntityError):
-                answer = ask(**asked)  # it raises again if that was not the reason
+                answer = await ask(**asked)  # it raises again if that was not the reason
                 self._with_logprobs = False
-                return answer
-        return ask(**asked)
+                return bytes(answer.content)
+        return bytes((await ask(**asked)).content)
 
-    def _caption(self, choice: Any) -> Caption:
-        text, is_finished = " ".join((choice.message.content or "").split()), choice.finish_reason != "length"
-        tokens = (choice.logprobs and choice.logprobs.content) or ()
+    def _caption(self, choice: _Choice) -> Caption | None:
+        """The caption of a choice; None if it holds none."""
+        text = caption_text(choice.message.text)
+        is_refused = any(part.refusal for part in choice.message.parts) or _REFUSAL.match(text)
+        if not text or is_refused or choice.finish_reason in _CUT_OFF:
+            return None
+        is_finished = choice.finish_reason != "length"
+        try:
+            tokens, kind = _tokens_of(text, choice), "no"
+        except ValidationError:
+            tokens, kind = [], "impossible"
         if not tokens:
             if not self._has_told:
-                errors.notify(f"{self.url} tells no log-probabilities, so captions of {self.model} have no confidence.")
+                sentence = f"tells {kind} log-probabilities, so captions of {self.model} have no confidence."
+                errors.notify(f"{self.url} {sentence}")
             self._has_told = True
             return Caption(text, None, is_finished, ())
         words: list[Word] = []
-        for one in tokens:
-            if not words or one.token[:1].isspace():
-                words.append(Word(one.token.strip(), one.logprob))
+        for token in tokens:
+            if not words or token.token[:1].isspace():
+                words.append(Word(token.token.strip(), token.logprob))
             else:
-                words[-1] = Word(words[-1].word + one.token.rstrip(), words[-1].logprob + one.logprob)
-        logprob = sum(one.logprob for one in tokens)
-        pieces = tuple(Token(-1, one.token, one.logprob) for one in tokens if one.token)  # the end has no text
+                words[-1] = Word(words[-1].word + token.token.rstrip(), words[-1].logprob + token.logprob)
+        logprob = sum(token.logprob for token in tokens)
+        pieces = tuple(token for token in tokens if token.token)  # the end has no text
         return Caption(text, logprob, is_finished, tuple(words), logprob, tokens=pieces)
 
     def _refuse(self, *given: Any, **options: Any) -> NoReturn:
@@ -218,8 +376,57 @@ class OpenAICaptioner(Captioner):
 
     logprobs_encoded = explain_encoded = _refuse
 
-    def _reason(self, error: Exception) -> str:
+    def _reason(self, error: Exception, seconds: float) -> str:
         """What went wrong, in few words and without the key."""
-        if not isinstance(error, openai.OpenAIError):
-            return "its answer is cut off, or not of this kind"
-        return errors.shorten(errors.first_line(getattr(error, "message", error)).replace(self._key, "..."), 200)
+        if isinstance(error, TimeoutError | openai.APITimeoutError):
+            return f"it took more than {seconds:g} seconds"
+        if not isinstance(error, openai.APIError):
+            return str(error) if type(error) is ValueError else "its answer is cut off, or not of this kind"
+        if isinstance(error, openai.APIStatusError) and 300 <= error.status_code < 400:
+            return "it redirects to another address, and nothing is sent there"
+        cause = error.__cause__ if type(error) is openai.APIConnectionError else None
+        message = error.message if cause is None else f"{error.message.rstrip('.')}: {errors.first_line(cause)}"
+        return errors.shorten(errors.first_line(message).replace(self._key, "..."), 200)
+
+
+def caption_text(answer: str) -> str:
+    """The caption in the text of an answer, in one line: what a model says beside its thoughts; "" if there is nothing.
+
+    >>> caption_text("<think>They want a caption.</think>\\n\\nA man sits in a train.")
+    'A man sits in a train.'
+    """
+    said, is_thought, position = "", False, 0
+    for mark in _MARK.finditer(answer):
+        said += "" if is_thought else _SPECIAL.sub(" ", answer[position : mark.start()])
+        if mark["end"] and not is_thought:  # the thoughts were begun by the prompt of the model
+            said = ""
+        is_thought, position = mark["end"] is None, mark.end()
+    said += "" if is_thought else _SPECIAL.sub(" ", answer[position:])
+    has_words = any(char.isalnum() or ord(char) > 0xFFFF for char in said)  # or pictures
+    return " ".join(said.split()) if has_words else ""
+
+
+def _why_none(choice: _Choice) -> str:
+    """Why a choice holds no caption."""
+    message, text = choice.message, caption_text(choice.message.text)
+    if refusal := next(filter(None, (part.refusal for part in message.parts)), text):
+        return f'it refuses, "{errors.shorten(errors.first_line(refusal), 100)}"'
+    has_thoughts = _MARK.search(message.text) or message.reasoning_content or message.reasoning
+    what = "thoughts alone" if has_thoughts else "no text"
+    if choice.finish_reason == "length":
+        return f"{what} up to its last token; raise max_length"
+    return f"{what}, as it ended by {choice.finish_reason or 'itself'}"
+
+
+def _tokens_of(text: str, choice: _Choice) -> list[Token]:
+    """The tokens of a caption and of its end; a ValidationError if their log-probabilities are none."""
+    given = choice.logprobs.get("content") if isinstance(choice.logprobs, dict) else None
+    told = _LOGPROBS.validate_python(given or [])
+    tokens = [Token(-1, one.token, min(0.0, one.logprob)) for one in told]
+    begin = "".join(token.token for token in tokens).rfind(text)
+    if begin < 0:  # of bytes that are no letters yet, or of other spaces; thoughts would count as well
+        message = choice.message
+        is_all = " ".join(message.text.split()) == text and not (message.reasoning_content or message.reasoning)
+        return tokens if is_all else []
+    ends = accumulate(len(token.token) for token in tokens)
+    return tokens[next(index for index, end in enumerate(ends) if end > begin) :]

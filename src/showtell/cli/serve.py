@@ -35,7 +35,7 @@ def serve(
     """Serve a page on which photos get captions, and an API.
 
     It listens on this machine alone unless --host says otherwise. Ctrl-C or SIGTERM end it once what was asked is
-    answered.
+    answered, or after 10 seconds.
     """
     import asyncio
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import Literal, get_args
+from pathlib import Path, PurePath
+from typing import Any, Literal, get_args
 from urllib.parse import quote
 
 from showtell.datasets.issues import DatasetIssues
@@ -37,6 +38,12 @@ SCHEMA = f"""CREATE TABLE corrections (
     confidence REAL, caption TEXT NOT NULL, status TEXT NOT NULL CHECK (status IN {STATES}),
     revision INTEGER NOT NULL, created TEXT NOT NULL, changed TEXT NOT NULL
 )"""
+_COLUMNS: dict[str, Any] = {
+    **dict.fromkeys(("id", "file", "name", "captioner", "proposed", "caption", "status", "created", "changed"), str),
+    "number": int,
+    "revision": int,
+    "confidence": float | None,
+}
 BUSY_SECONDS = 10  # how long a change waits for that of another process
 
 
@@ -73,22 +80,33 @@ def _database(path: Path) -> Path:
 
 
 def _records(database: Path) -> list[CaptionRecord]:
-    with closing(connect(database)) as connection, translated_errors(database):
+    with closing(connect(database)) as connection, translated_errors(database, connection):
         check_database(connection, database)
-        rows = connection.execute(
-            "SELECT id, file, name, caption, status FROM corrections WHERE caption <> '' ORDER BY number"
-        ).fetchall()
+        content = connection.execute("SELECT * FROM corrections WHERE caption <> '' ORDER BY number").fetchall()
+    rows = [values_of(row, database) for row in content]
     splits = draw_correction_splits((row["id"], row["status"]) for row in rows)
     photos, names = database.parent / PHOTOS, Counter(row["name"] for row in rows)
     return [
         CaptionRecord(
             row["name"] if names[row["name"]] == 1 else Path(row["file"]).stem,
-            photos / Path(row["file"]).name,
+            photos / row["file"],
             splits[row["id"]],
             (row["caption"],),
         )
         for row in rows
     ]
+
+
+def values_of(row: sqlite3.Row, database: Path) -> dict[str, Any]:
+    """The cells of a row by column, `file` without any folder; a StorageError if they are none of ours."""
+    values = dict(zip(row.keys(), row, strict=True))
+    is_ours = values.keys() == _COLUMNS.keys() and all(isinstance(values[name], _COLUMNS[name]) for name in values)
+    if not is_ours or values["status"] not in STATES or not 0 <= (values["confidence"] or 0) <= 1:
+        raise StorageError(
+            f"{database} has a row {values.get('number')} that is no correction: it was changed by something else; "
+            "restore it from a backup, or delete that row."
+        )
+    return {**values, "file": PurePath(values["file"]).name}
 
 
 # --- the database ---
@@ -117,7 +135,8 @@ def check_database(connection: sqlite3.Connection, database: Path) -> None:
     with translated_errors(database):
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if application != APPLICATION:
+        kind = connection.execute("SELECT type FROM sqlite_master WHERE name = 'corrections'").fetchone()
+    if application != APPLICATION or kind is None or kind["type"] != "table":
         raise StorageError(
             f"{database} is a database of another program; choose another folder for corrections, or move it away."
         )
@@ -134,13 +153,18 @@ _REMEDIES = {
     f"{DATABASE} .recover",
     "SQLITE_FULL": "cannot be written: the disk is full; make room, and repeat what was not confirmed.",
     "SQLITE_BUSY": f"has been in use by another process for {BUSY_SECONDS} seconds; try again.",
+    "SQLITE_INTERRUPT": f"takes over {BUSY_SECONDS} seconds for an answer: it was changed by something else; restore "
+    "it from a backup, or take out the triggers and columns that were added.",
     "SQLITE_READONLY": "cannot be written; change the permissions of its folder, or choose another.",
 }
 
 
 @contextmanager
-def translated_errors(database: Path) -> Iterator[None]:
-    """Inside the block, SQLite's errors are `StorageError`s that say what to do."""
+def translated_errors(database: Path, connection: sqlite3.Connection | None = None) -> Iterator[None]:
+    """Inside the block, SQLite's errors are `StorageError`s that say what to do; so is work of over `BUSY_SECONDS`."""
+    until = time.monotonic() + BUSY_SECONDS
+    if connection is not None:
+        connection.set_progress_handler(lambda: time.monotonic() > until, 100_000)
     try:
         yield
     except sqlite3.Error as error:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
+import os
 import re
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from io import BytesIO
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import numpy as np
-from PIL import ExifTags, Image, ImageFile, ImageOps
+from PIL import ExifTags, Image, ImageFile, ImageOps, TiffImagePlugin
 
 from showtell.errors import DataError, ImageError, install_command
 from showtell.files import open_file, unreadable
@@ -27,11 +31,14 @@ _FORMATS = {
 }  # fmt: skip
 
 MAX_PIXELS = 110_000_000  # with what Pillow needs to decode, convert and turn it, about 1 GB; phones have up to 108
-MAX_JPEG2000_PIXELS = 20_000_000  # Pillow decodes these slowly, holding the interpreter's lock, in 30 bytes a pixel
-MAX_SIDE = (
-    100_000  # pixels: JPEG has up to 65,535, and Pillow holds a pointer for each row and weights for each resized
-)
+MAX_JPEG2000_PIXELS = 20_000_000  # these are decoded slowly, in 30 bytes a pixel
+MAX_JPEG2000_SECONDS = 30
+MAX_WEBP_PIXELS = 50_000_000  # these are copied in one piece, while nothing else of the process runs
+MAX_SIDE = 100_000  # pixels: JPEG has 65,535; Pillow holds a pointer for each row and weights for each resized one
 MAX_FILE_BYTES = 512 * 2**20
+MAX_SCANS = 100  # of a JPEG, as in libtiff: each goes over the whole photo; progressive ones have about ten
+MAX_READS = 20_000  # that decoding may take, and one more for each `_BYTES_OF_READ` of the file
+_BYTES_OF_READ = 512  # a chunk of a PNG takes three reads, and has 8 KB and more where it holds pixels
 IN_MEMORY = "The image in memory"  # what messages call a photo that has no name
 _LARGE = 30_000_000  # pixels from which on photos are decoded one at a time, whatever the number of threads
 
@@ -55,6 +62,42 @@ _one_large = threading.Lock()
 
 SizeFunction = Callable[[tuple[int, int]], tuple[int, int]]  # from (width, height) to (width, height)
 PhotoSource = Path | str | bytes | Image.Image | np.ndarray  # file, its path, its bytes, an image, (h, w, 3) uint8
+
+
+# Pillow decodes JPEG 2000 holding the interpreter's lock, without any limit of time: a process of its own does it.
+_DECODE_JPEG2000 = """
+import io, sys
+from PIL import Image
+content = io.BytesIO()
+Image.open(io.BytesIO(sys.stdin.buffer.read()), formats=["JPEG2000"]).save(content, "TIFF")
+sys.stdout.buffer.write(content.getvalue())
+"""
+
+
+class _PhotoStream(BufferedIOBase):
+    """A file for Pillow, which reads it in pieces: too many, a flood of chunks or filler, are an ImageError."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._name, self._read, self.tell, self.seek = name, stream.read, stream.tell, stream.seek  # type: ignore[method-assign]
+        self.reads_left = MAX_READS + self.seek(0, os.SEEK_END) // _BYTES_OF_READ
+        self.scans_left = math.inf  # only where a JPEG's decoder reads do these bytes begin scans alone
+        self.seek(0)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read for Pillow."""
+        content = self._read(-1 if size is None else size)
+        self.reads_left -= 1
+        self.scans_left -= content.count(b"\xff\xda")
+        self.require(0)
+        return content
+
+    def require(self, reads: int) -> None:
+        """Raise an ImageError if no so many reads are left, or too many scans were read."""
+        if self.reads_left < reads or self.scans_left < 0:
+            raise ImageError(
+                f"{self._name} is made of more parts (chunks, segments, strips or scans) than any photo of its size; "
+                "save it anew, as JPEG or PNG."
+            )
 
 
 @dataclass(frozen=True)
@@ -111,12 +154,14 @@ def identified(path: Path) -> Iterator[ImageFile.ImageFile]:
 
 
 def photo_pixels(content: bytes) -> int:
-    """The number of pixels by the header of an image file; 0 if it cannot be read."""
+    """The number of pixels by the header of an image file; 0 if it cannot be read, and the most that there may be for
+    formats whose pixels may take any time (JPEG 2000, HEIC, AVIF, TIFF and rare ones).
+    """
     try:
         image = _identify(BytesIO(content), IN_MEMORY)
     except ImageError:
         return 0
-    return image.width * image.height
+    return image.width * image.height if image.format in ("JPEG", "MPO", "PNG", "WEBP", "GIF") else MAX_PIXELS
 
 
 def photo_media_type(suffix: str) -> str:
@@ -167,9 +212,10 @@ def _open(path: Path) -> BinaryIO:
 
 def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -> DecodedPhoto:
     """Identify a file, look at its size, and only then decode it."""
-    image = _identify(stream, name)
+    image: Image.Image = (file := _identify(stream, name))
     width, height = image.size
-    limit = MAX_JPEG2000_PIXELS if image.format == "JPEG2000" else MAX_PIXELS
+    limits = {"JPEG2000": MAX_JPEG2000_PIXELS, "WEBP": MAX_WEBP_PIXELS}
+    limit = limits.get(str(image.format), MAX_PIXELS)
     if width * height > limit:
         raise _too_large(name, limit)
     if max(width, height) > MAX_SIDE:
@@ -178,7 +224,12 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
         raise ImageError(f"{name} is {width} x {height} pixels; it should hold an image.")
     is_turned = _orientation(image) in _ON_ITS_SIDE
     size = (height, width) if is_turned else (width, height)
-    if min_size is not None and image.format in ("JPEG", "MPO"):
+    is_jpeg = image.format in ("JPEG", "MPO")
+    if is_jpeg:
+        cast("_PhotoStream", file.fp).scans_left = MAX_SCANS
+    if image.format == "JPEG2000":
+        image = _decode_jpeg2000(stream, name)
+    if min_size is not None and is_jpeg:
         wanted = min_size(size)
         image.draft(None, wanted[::-1] if is_turned else wanted)
         return DecodedPhoto(_upright(image, name), size)
@@ -189,6 +240,8 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
 def _identify(stream: BinaryIO, name: str) -> ImageFile.ImageFile:
     """The image in a file, not decoded yet."""
     try:
+        pieces = _PhotoStream(stream, name)
+        file = cast("BinaryIO", pieces)
         start = stream.read(12)
         stream.seek(0)
         is_usual = start.startswith(
@@ -196,9 +249,13 @@ def _identify(stream: BinaryIO, name: str) -> ImageFile.ImageFile:
         )  # Pillow imports its other plug-ins where they are needed
         formats = ("JPEG", "PNG") if is_usual else _formats(start[4:8] == b"ftyp")
         with _silencing, warnings.catch_warnings(action="ignore"):
-            return Image.open(stream, formats=formats)
+            if start.startswith((b"II", b"MM")):
+                pieces.require(_count_strips(file))
+            return Image.open(file, formats=formats)
     except Image.DecompressionBombError as error:
         raise _too_large(name) from error
+    except ImageError:
+        raise
     except Exception as error:  # decoders answer damaged bytes with whatever went wrong inside them
         try:
             stream.seek(0)
@@ -209,6 +266,18 @@ def _identify(stream: BinaryIO, name: str) -> ImageFile.ImageFile:
         if re.match(_HEIC, start, re.DOTALL) and "HEIF" not in _formats():
             what = f"is a HEIC photo; to read those, {install_command('heic')}, or save it as JPEG or PNG."
         raise ImageError(f"{name} {what}") from error
+
+
+def _count_strips(stream: BinaryIO) -> int:
+    """The number of strips or tiles of a TIFF, of which Pillow makes a list before it reads the first."""
+    try:
+        header = stream.read(8)
+        tags = TiffImagePlugin.ImageFileDirectory_v2(header + (stream.read(8) if 43 in header[2:4] else b""))
+        stream.seek(tags.next)
+        tags.load(stream)
+        return max(len(tags.get(name, ())) for name in (TiffImagePlugin.STRIPOFFSETS, TiffImagePlugin.TILEOFFSETS))
+    finally:
+        stream.seek(0)
 
 
 @functools.cache
@@ -227,6 +296,20 @@ def _too_large(name: str, limit: int = MAX_PIXELS) -> ImageError:
     return ImageError(f"{name} has more pixels than are safe to open ({limit:,}); save it smaller, or as JPEG.")
 
 
+def _decode_jpeg2000(stream: BinaryIO, name: str) -> Image.Image:
+    """The image of a JPEG 2000 file, decoded by another process."""
+    stream.seek(0)
+    command = [sys.executable, "-I", "-c", _DECODE_JPEG2000]
+    try:
+        done = subprocess.run(command, input=stream.read(), capture_output=True, timeout=MAX_JPEG2000_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise ImageError(f"{name} takes over {MAX_JPEG2000_SECONDS} s to decode; save it as JPEG or PNG.") from error
+    if done.returncode:
+        reason = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2].partition(": ")[2]
+        raise ImageError(f"{name} is damaged: it cannot be decoded ({reason or done.returncode}).")
+    return Image.open(BytesIO(done.stdout), formats=["TIFF"])
+
+
 def _upright(image: Image.Image, name: str) -> Image.Image:
     """Decode an image, make it RGB and turn it as its EXIF orientation says."""
     with _one_large if image.width * image.height > _LARGE else contextlib.nullcontext():
@@ -239,6 +322,8 @@ def _upright(image: Image.Image, name: str) -> Image.Image:
             return rgb
         except Image.DecompressionBombError as error:  # some formats tell their size only now
             raise _too_large(name) from error
+        except ImageError:
+            raise
         except Exception as error:  # decoders answer damaged bytes with whatever went wrong inside them
             if isinstance(error, OSError) and error.errno is not None:  # the disk, not the bytes
                 raise ImageError(str(unreadable(name, error))) from error
@@ -250,7 +335,7 @@ def _orientation(image: Image.Image) -> int:
     """The EXIF orientation of an image; 1, upright, where there is none or it is damaged."""
     try:
         with _silencing, warnings.catch_warnings(action="ignore"):
-            return int(image.getexif().get(ExifTags.Base.Orientation, 1))
+            return int(Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1))
     except Exception:  # noqa: BLE001  (damaged metadata raises anything, and the pixels are good)
         return 1
 

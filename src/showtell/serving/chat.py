@@ -5,11 +5,12 @@
 
 A captioner that takes a prompt gets the text of the messages; the others caption the photo whatever the text says. A
 `temperature` above 0 samples the caption; otherwise it is that of the captioner's default search. Fields that would
-change a caption and cannot be honoured are refused.
+change a caption and cannot be honoured are refused, unless their value leaves it as it is.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -17,6 +18,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -29,8 +31,20 @@ from showtell.serving.engine import Engine, Question
 from showtell.serving.photo_requests import MAX_FIELD, UNNAMED
 from showtell.serving.routes import ask, captioner_named
 
-_DATA_URL = re.compile(r"data:(image/[\w.+-]+);base64,", re.ASCII | re.IGNORECASE)
-REFUSED = ("top_logprobs", "tools", "functions", "audio")  # what no captioner does
+_DATA_URL = re.compile(
+    r"\s*data:\s*(?:image/[\w.+-]+|application/octet-stream)?\s*(?:;[^,;]*)*?;?\s*base64\s*,", re.ASCII | re.IGNORECASE
+)
+_BASE64 = str.maketrans("-_", "+/", " \t\n\f\r=")  # as browsers read it, and in the alphabet of URLs
+_IMAGE_KEYS = ("image_url", "url", "image", "source", "data")  # where clients put a photo, at most two deep
+# What no captioner does, or not here, with the values beside null, 0 and nothing that leave a caption as it is.
+REFUSED: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("tools", "functions", "audio", "stop", "logit_bias", "suffix", "echo", "grammar", "prefix"), ()),
+    **dict.fromkeys(("top_logprobs", "frequency_penalty", "presence_penalty", "min_p", "min_tokens", "min_length"), ()),
+    **dict.fromkeys(("bad_words", "force_words", "no_repeat_ngram_size", "guided_regex", "guided_choice"), ()),
+    **dict.fromkeys(("repetition_penalty", "repeat_penalty", "length_penalty", "num_beams", "best_of"), (1,)),
+    "top_k": (-1,),
+    "modalities": (["text"],),
+}
 
 
 class _Part(BaseModel):
@@ -42,13 +56,19 @@ class _Text(_Part):
     text: str = Field(max_length=MAX_FIELD)
 
 
-class _ImageUrl(_Part):
-    url: str = Field(description="data:image/jpeg;base64,...; no other URL is fetched.")
-
-
 class _Image(_Part):
-    type: Literal["image_url"]
-    image_url: _ImageUrl
+    type: Literal["image_url", "input_image", "image"]
+    image_url: str = Field(description='data:image/jpeg;base64,..., or {"url": it}; no other URL is fetched.')
+
+    @model_validator(mode="before")
+    @classmethod
+    def _find_url(cls, part: Any) -> Any:
+        url, key = part, ""
+        for _ in range(2):
+            if isinstance(url, dict):
+                key = next((key for key in _IMAGE_KEYS if url.get(key)), "")
+                url = url.get(key)
+        return {"type": part["type"], "image_url": f"data:;base64,{url}" if key == "data" else url}
 
 
 class Message(_Part):
@@ -77,7 +97,7 @@ class ChatRequest(BaseModel):
     temperature: float | None = Field(None, ge=0, le=2, description="Above 0 the caption is sampled.")
     top_p: float | None = Field(None, gt=0, le=1, description="Of sampling.")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Of sampling.")
-    n: int = Field(1, ge=1, le=100, description="Number of different captions.")
+    n: int | None = Field(None, ge=1, le=100, description="Number of different captions.")
     logprobs: bool | None = Field(None, description='Add the log-probability of each token; that of the end is of "".')
     stream: bool | None = Field(None, description="Send each caption as a server-sent event.")
 
@@ -85,8 +105,8 @@ class ChatRequest(BaseModel):
     @classmethod
     def _refuse(cls, content: Any) -> Any:
         content = content if isinstance(content, dict) else {}
-        for name in REFUSED:
-            if content.get(name):
+        for name, neutral in REFUSED.items():
+            if content.get(name) and content[name] not in neutral:
                 raise ValueError(f"A captioner answers with captions alone; leave {name} out, or ask /v1/captions")
         if content.get("response_format") not in (None, {"type": "text"}):
             raise ValueError('A captioner answers in plain text; leave response_format out, or set its type to "text"')
@@ -103,7 +123,7 @@ def chat_router(engine: Engine) -> APIRouter:
     async def completions(asked: ChatRequest, request: Request) -> Response:
         """The caption of the one photo in the messages, as the answer of an assistant."""
         name, captioner = captioner_named(engine, asked.model)
-        text, photo = _text_and_photo(asked.messages)
+        text, photo = await asyncio.to_thread(text_and_photo, asked.messages)
         settings = captioner.settings(**_settings(asked, captioner.decoding, text))
         answer = await ask(request, engine, Question("captions", name, photo, settings), UNNAMED)
         return _completion(name, answer, asked)
@@ -125,7 +145,7 @@ def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "showtell"}
 
 
-def _text_and_photo(messages: Sequence[Message]) -> tuple[str, bytes]:
+def text_and_photo(messages: Sequence[Message]) -> tuple[str, bytes]:
     """The text of the messages and the one photo in them."""
     texts, urls = [], []
     for message in messages:
@@ -133,7 +153,7 @@ def _text_and_photo(messages: Sequence[Message]) -> tuple[str, bytes]:
             if isinstance(part, _Text):
                 texts.append(part.text.strip())
             else:
-                urls.append(part.image_url.url)
+                urls.append(part.image_url)
     if len(urls) != 1:
         raise UsageError(
             f"The messages have {len(urls) or 'no'} photo{'s' if urls else ''}; send exactly one, as "
@@ -150,7 +170,8 @@ def _photo_of_url(url: str) -> bytes:
             'itself as "data:image/jpeg;base64,...".'
         )
     try:
-        return base64.b64decode(url[start.end() :], validate=True)
+        content = unquote(url[start.end() :]).translate(_BASE64)
+        return base64.b64decode(content + "=" * (-len(content) % 4), validate=True)
     except ValueError as error:
         raise UsageError(f"image_url is a data: URL whose base64 is broken: {str(error).lower()}.") from error
 
@@ -163,9 +184,9 @@ def _settings(asked: ChatRequest, own: DecodingConfig, text: str) -> dict[str, A
     if text and own.prompt is not None:
         settings["prompt"] = text
     if asked.temperature:
-        settings |= {"search": "sample", "temperature": asked.temperature, "num_return_sequences": asked.n}
+        settings |= {"search": "sample", "temperature": asked.temperature, "num_return_sequences": asked.n or 1}
         settings |= {name: value for name in ("top_p", "seed") if (value := getattr(asked, name)) is not None}
-    elif asked.n > 1:
+    elif asked.n and asked.n > 1:
         settings |= {"num_return_sequences": asked.n, "num_beams": max(own.num_beams, asked.n)}
     return settings
 

@@ -27,9 +27,18 @@ from showtell.datasets import corrections as layout
 from showtell.datasets.corrections import Status
 from showtell.datasets.splits import UNCHECKED
 from showtell.datasets.table import correction_lines
-from showtell.errors import DataError, ShowtellError, StorageError, UsageError, first_line, printable, shorten
+from showtell.errors import (
+    DataError,
+    ImageError,
+    ShowtellError,
+    StorageError,
+    UsageError,
+    first_line,
+    printable,
+    shorten,
+)
 from showtell.files import locked, require_writable, write_bytes
-from showtell.images.photo import decode_photo, photo_suffix, to_photo
+from showtell.images.photo import decode_photo, photo_suffix, read_photo, to_photo
 from showtell.images.photo_files import IMAGE_SUFFIXES
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
@@ -102,6 +111,7 @@ class CorrectionStore:
             raise DataError(f"Cannot write {self._photos}: {error.strerror or error}.") from error
         self._lock = threading.Lock()
         self._connection = layout.connect(self._database, create=True)
+        self._identity = self._identify()
         try:
             with locked(folder / ".corrections.lock", wait=True):  # SQLite does not wait where WAL mode is switched on
                 self._prepare()
@@ -128,10 +138,22 @@ class CorrectionStore:
             connection.execute(f"PRAGMA application_id = {layout.APPLICATION}")
             connection.execute(f"PRAGMA user_version = {layout.SCHEMA_VERSION}")
 
+    def _identify(self) -> tuple[int, int] | None:
+        """Which file the database is; None if it is gone."""
+        with suppress(OSError):
+            status = self._database.stat()
+            return status.st_dev, status.st_ino
+        return None
+
     @contextmanager
     def _transaction(self, mode: Literal["DEFERRED", "IMMEDIATE"] = "DEFERRED") -> Iterator[sqlite3.Connection]:
         """A transaction: all that it writes is on disk when the block ends, or none. Deferred ones only read."""
-        with self._lock, layout.translated_errors(self._database):
+        with self._lock, layout.translated_errors(self._database, self._connection):
+            if self._identify() != self._identity:  # SQLite would write on, into a file without a name
+                raise StorageError(
+                    f"{self._database} was removed or replaced while it was in use, so that nothing is kept; put it "
+                    "back, or start the server again, and repeat what was not confirmed."
+                )
             self._connection.execute(f"BEGIN {mode}")
             with self._connection:  # commits, or rolls back what an error has not ended itself
                 yield self._connection
@@ -161,8 +183,8 @@ class CorrectionStore:
         caption = _valid_caption(caption)
         name, captioner = _as_name(name) or "photo", _as_name(captioner)
         with suppress(UnknownCorrectionError), self._transaction() as connection:
-            row = _row(connection, id)
-            if (self._photos / row.file).is_file():
+            row = self._row(connection, id)
+            if self._is_kept(row):
                 return row, False
             name = row.name
         decode_photo(content, f'"{name}"')
@@ -178,7 +200,7 @@ class CorrectionStore:
         insert = f"INSERT INTO corrections VALUES ({', '.join('?' * len(values))}) ON CONFLICT (id) DO NOTHING"
         with self._transaction("IMMEDIATE") as connection:
             is_new = connection.execute(insert, values).rowcount
-            return _row(connection, id), bool(is_new)
+            return self._row(connection, id), bool(is_new)
 
     def change(self, id: str, revision: int, *, caption: str | None = None, status: Status | None = None) -> Correction:
         """Change the caption or the status of a row, and return it with its new revision.
@@ -198,7 +220,7 @@ class CorrectionStore:
         if caption is None and status is None:
             raise UsageError('A change needs "caption", "status" or both.')
         with self._transaction("IMMEDIATE") as connection:
-            row = _row(connection, id)
+            row = self._row(connection, id)
             if row.revision != revision:
                 raise ConflictError(
                     f"The caption was changed elsewhere: it has revision {row.revision} by now, and the change was "
@@ -218,7 +240,7 @@ class CorrectionStore:
                 "UPDATE corrections SET caption = ?, status = ?, revision = revision + 1, changed = ? WHERE id = ?",
                 (caption, status, now, id),
             )
-            return _row(connection, id)
+            return self._row(connection, id)
 
     def page(self, statuses: Collection[str] = (), offset: int = 0, limit: int = -1) -> CorrectionPage:
         """Rows with one of these statuses, or with any, in the order in which they came; a limit of -1 is none."""
@@ -229,7 +251,7 @@ class CorrectionStore:
             rows = connection.execute(
                 f"SELECT * {chosen} ORDER BY number LIMIT ? OFFSET ?", (*values, limit, offset)
             ).fetchall()
-        return CorrectionPage(rows=list(map(_correction, rows)), total=total)
+        return CorrectionPage(rows=list(map(self._correction, rows)), total=total)
 
     def table(self, statuses: Collection[str] = ()) -> list[str]:
         """The lines of the table of corrections (CSV), of rows with some statuses, or any.
@@ -249,12 +271,34 @@ class CorrectionStore:
         )
 
     def photo(self, id: str) -> Path:
-        """The file of a photo; an UnknownCorrectionError if there is none, a StorageError if it was removed."""
+        """The file of a photo; an UnknownCorrectionError if there is none, a StorageError if it was removed or is not
+        the one of this id: a database from elsewhere, or a link, may name any file.
+        """
         with self._transaction() as connection:
-            path = self._photos / _row(connection, id).file
-        if not path.is_file():
-            raise StorageError(f"The photo {path} is missing; put it back, or send it again.")
-        return path
+            row = self._row(connection, id)
+        if not self._is_kept(row):
+            path = self._photos / row.file
+            problem = "is not the one that was sent" if path.exists() else "is missing"
+            raise StorageError(f"The photo {path} {problem}; put it back, or send it again.")
+        return self._photos / row.file
+
+    def _is_kept(self, row: Correction) -> bool:
+        """Whether the file of a row holds its photo."""
+        try:
+            return hashlib.sha256(read_photo(self._photos / row.file)).hexdigest() == row.id
+        except ImageError:
+            return False
+
+    def _row(self, connection: sqlite3.Connection, id: str) -> Correction:
+        row = connection.execute("SELECT * FROM corrections WHERE id = ?", (id,)).fetchone()
+        if row is None:
+            shown = shorten(printable(id), 64)
+            raise UnknownCorrectionError(f"There is no photo {shown} among the corrections; send it first.")
+        return self._correction(row)
+
+    def _correction(self, row: sqlite3.Row) -> Correction:
+        values = layout.values_of(row, self._database)
+        return Correction(**{name: values[name] for name in Correction.model_fields})
 
 
 def thumbnail_of(content: bytes) -> bytes:
@@ -264,18 +308,6 @@ def thumbnail_of(content: bytes) -> bytes:
     stream = BytesIO()
     image.save(stream, "JPEG", quality=80)
     return stream.getvalue()
-
-
-def _correction(row: sqlite3.Row) -> Correction:
-    return Correction(**{name: row[name] for name in row.keys() if name != "number"})  # noqa: SIM118 (no mapping)
-
-
-def _row(connection: sqlite3.Connection, id: str) -> Correction:
-    row = connection.execute("SELECT * FROM corrections WHERE id = ?", (id,)).fetchone()
-    if row is None:
-        shown = shorten(printable(id), 64)
-        raise UnknownCorrectionError(f"There is no photo {shown} among the corrections; send it first.")
-    return _correction(row)
 
 
 def _valid_caption(caption: str) -> str:

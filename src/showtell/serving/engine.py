@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ Answer = list[Caption] | ModelExplanation
 
 OCCLUSION = 16  # words that one word costs under occlusion, which asks for it once for each region
 BATCHES_AHEAD = 2  # batches of prepared photos that may wait
+CLOSING = 1.0  # seconds in which those that wait are still answered
 LARGE = 12_000_000  # pixels from which on photos are decoded one at a time
 
 
@@ -80,9 +81,12 @@ class PhotoTurns:
         self._large = asyncio.Semaphore(1)
         self._small = asyncio.Semaphore(READERS)
 
-    def of(self, photo: bytes) -> asyncio.Semaphore:
-        """What a task holds while a thread decodes this photo for it."""
-        return self._large if photo_pixels(photo) >= LARGE else self._small
+    @asynccontextmanager
+    async def of(self, photo: bytes) -> AsyncIterator[None]:
+        """What a task holds while a thread decodes this photo for it; already its header is read by a thread."""
+        pixels = await asyncio.to_thread(photo_pixels, photo)
+        async with self._large if pixels >= LARGE else self._small:
+            yield
 
 
 @dataclass(eq=False)
@@ -134,14 +138,16 @@ class Engine:
         self.is_ready = True
 
     async def close(self) -> None:
-        """Take no new questions, answer those that wait, and end the threads."""
+        """Take no new questions, answer those that wait, for at most `CLOSING` seconds, and end the threads."""
         self._is_closing = True
         self.is_ready = False
-        while self.waiting or self.running:
-            await asyncio.sleep(0.01)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING):
+                while self.waiting or self.running:
+                    await asyncio.sleep(0.01)
         if self._loop is not None:
             self._loop.cancel()
-        self._model.shutdown(wait=False)
+        self._model.shutdown(wait=False, cancel_futures=True)
 
     def require_room(self) -> None:
         """Raise a ClosingError or QueueFullError if no question would be taken now."""

@@ -74,7 +74,7 @@ class Guard:
             await send(message)
 
         request = Request(scope)
-        answer = self._app
+        answer: ASGIApp = self._app
         try:
             self._check_host(request.headers.get("host", ""))
             _check_origin(request.method, request.headers)
@@ -82,14 +82,20 @@ class Guard:
                 answer = self._check_token(request, self._digest) or self._app
         except HTTPException as problem:
             answer = to_response(problem, request.url.path)
-        await answer(scope, receive, send_with_headers)
+        try:
+            await answer(scope, receive, send_with_headers)
+        except asyncio.CancelledError:  # the server ends
+            ended = HTTPException(503, "The server ended before it had the answer; ask again once it is back.")
+            await to_response(ended, request.url.path)(scope, receive, send_with_headers)
 
     def _check_host(self, host: str) -> None:
         match = _HOST.fullmatch(host)
         name = (match[1] or match[2]).lower() if match else ""
         if self._digest is None and name.removesuffix(".") not in self._names and not _is_address(name):
             raise HTTPException(
-                421, f'The host "{host}" is not a name of this server; open it as localhost or by its address.'
+                421,
+                f'The host "{host}" is not a name of this server; open it as localhost or by its address, or start it '
+                "with --token, which lets any name in.",
             )
 
     def _check_token(self, request: Request, wanted: str) -> RedirectResponse | None:
