@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
+import os
 import re
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageFile, ImageOps
 
 from showtell.errors import DataError, ImageError, install_command
 from showtell.files import open_file, unreadable
@@ -30,7 +33,8 @@ MAX_PIXELS = 110_000_000  # with what Pillow needs to decode, convert and turn i
 MAX_JPEG2000_PIXELS = 20_000_000  # Pillow decodes these slowly, holding the interpreter's lock, in 30 bytes a pixel
 MAX_FILE_BYTES = 512 * 2**20
 IN_MEMORY = "The image in memory"  # what messages call a photo that has no name
-_LARGE = 30_000_000  # pixels from which on photos are decoded one at a time, whatever the number of threads
+_LARGE = 30_000_000  # pixels from which on photos are decoded one at a time, whatever the number of readers
+_READ_AT_ONCE = 2**24  # bytes of a JPEG: each return from the decoder waits for the interpreter's lock
 
 _ON_ITS_SIDE = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 
@@ -48,7 +52,8 @@ _OTHER_CONTENT = {
 # Pillow warns of large photos and odd metadata, without the file's name. Silencing that swaps state of the
 # whole process, so only one thread at a time may do it; the decoding itself stays outside the lock.
 _silencing = threading.Lock()
-_one_large = threading.Lock()
+os.register_at_fork(before=_silencing.acquire, after_in_parent=_silencing.release, after_in_child=_silencing.release)
+one_large: AbstractContextManager[object] = threading.Lock()  # processes that read together get one that they share
 
 SizeFunction = Callable[[tuple[int, int]], tuple[int, int]]  # from (width, height) to (width, height)
 PhotoSource = Path | str | bytes | Image.Image | np.ndarray  # file, its path, its bytes, an image, (h, w, 3) uint8
@@ -174,12 +179,13 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
     if min_size is not None and image.format in ("JPEG", "MPO"):
         wanted = min_size(size)
         image.draft(None, wanted[::-1] if is_turned else wanted)
+        image.decodermaxblock = min(stream.seek(0, io.SEEK_END), _READ_AT_ONCE)
         return DecodedPhoto(_upright(image, name), size)
     upright = _upright(image, name)
     return DecodedPhoto(upright, upright.size)
 
 
-def _identify(stream: BinaryIO, name: str) -> Image.Image:
+def _identify(stream: BinaryIO, name: str) -> ImageFile.ImageFile:
     """The image in a file, not decoded yet."""
     try:
         start = stream.read(12)
@@ -222,7 +228,7 @@ def _too_large(name: str, limit: int = MAX_PIXELS) -> ImageError:
 
 def _upright(image: Image.Image, name: str) -> Image.Image:
     """Decode an image, make it RGB and turn it as its EXIF orientation says."""
-    with _one_large if image.width * image.height > _LARGE else contextlib.nullcontext():
+    with one_large if image.width * image.height > _LARGE else contextlib.nullcontext():
         try:
             image.load()
             rgb = _as_rgb(image)
