@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, str] = {
     "torch_weights": "errors files",
     "registry": "config errors",
     # data, models, captions, scores
-    "images": "config errors files types",
+    "images": "config cores errors files types",
     "text": "errors",
     "datasets": "cores errors files images processes progress registry text",
     "scenes": "cores datasets errors files processes",

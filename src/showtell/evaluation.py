@@ -161,7 +161,7 @@ def calibrate(
     captions: dict[str, Caption] = {}
     vectors = []
     photos = [(record.image_id, photo_or_stored(record, store)) for record in records]
-    for batch in prepare_batches(photos, lambda pair: captioner.prepare(pair[1]), BATCH_SIZE):
+    for batch in prepare_batches(photos, lambda pair: captioner.prepare(pair[1]), BATCH_SIZE, device=captioner.device):
         ids = [image_id for (image_id, _), _ in batch]
         encoded = captioner.encode_prepared([or_raise(photo) for _, photo in batch])
         vectors.append(captioner.mean_features(encoded))

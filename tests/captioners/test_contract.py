@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
-from showtell import CheckpointError, UsageError
+from showtell import CheckpointError, ImageError, UsageError
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
-from showtell.decoding import StageView
+from showtell.captioners.contract import Abilities, About
+from showtell.captions import Caption
+from showtell.decoding import DecodingConfig, StageView
 from showtell.models import Decoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 from tests.toys import random_captioner
 
+GPU = torch.device("cuda")
 TEXTS = ("a b", "b", "", "c a b", "a zebra")
 
 
@@ -160,3 +165,46 @@ def test_what_it_is_and_what_it_can_do(captioner: EncoderDecoderCaptioner, tiny_
     assert set(about.fingerprints) == {"weights", "vocabulary"} and about.origin == {"data": "tiny scenes"}
     assert abilities.attention == "grid" and abilities.occlusion == ("mean", "remove", "pixels")
     assert "prompt" not in abilities.settings and "num_beams" in abilities.settings
+
+
+class OnGpu(Captioner):
+    """Says of each photo its name, as if on a GPU; `batches` are those that it has answered."""
+
+    about, abilities, device = About("on_gpu", "a test", 0, {}, "knows names."), Abilities(("greedy",), ()), GPU
+
+    def __init__(self) -> None:
+        self.decoding, self.batches, self.second = DecodingConfig(), [], threading.Event()
+
+    def to(self, device: str | torch.device) -> OnGpu:
+        return self
+
+    def prepare(self, photo: object) -> str:
+        if photo == Path("bad"):
+            raise ImageError("bad is no photo.")
+        return str(photo)
+
+    def encode_prepared(self, photos: Sequence[str]) -> Sequence[str]:
+        return photos
+
+    def caption_encoded(
+        self, photos: Sequence[str], settings: DecodingConfig, **options: object
+    ) -> list[list[Caption]]:
+        self.batches.append(list(photos))
+        if len(self.batches) == 2:
+            self.second.set()
+        return [[Caption(name, -1.0, True, ())] for name in photos]
+
+    logprobs_encoded = explain_encoded = to
+
+
+def test_a_gpu_computes_the_next_batch_while_one_is_written_and_no_further() -> None:
+    captioner = OnGpu()
+    results = captioner.caption_photos([Path(name) for name in ("a", "bad", "b", "c", "d", "e", "f")], batch_size=2)
+    written = [next(results)]
+    assert captioner.second.wait(60)  # while the first is written
+    assert len(captioner.batches) == 2
+    written += results
+    assert [(str(path), str(found) if isinstance(found, ImageError) else found[0].text) for path, found in written] == [
+        ("a", "a"), ("bad", "bad is no photo."), *((name, name) for name in "bcdef"),
+    ]  # fmt: skip
+    assert captioner.batches == [["a"], ["b"], ["c", "d"], ["e", "f"]]

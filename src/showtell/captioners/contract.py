@@ -14,7 +14,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -29,6 +29,7 @@ from showtell.errors import CheckpointError, ImageError, UsageError, nearest, or
 from showtell.features.store import FeatureStore, StoredImage
 from showtell.images.loading import prepare_batches
 from showtell.images.photo import PhotoSource
+from showtell.images.prefetch import prefetch
 
 if TYPE_CHECKING:
     from showtell.explanations import Explanation
@@ -280,21 +281,33 @@ class Captioner(abc.ABC):
             return self.calibrated(captions, settings, encoded)
 
         pairs = zip(photos, repeat("") if image_ids is None else image_ids, strict=image_ids is not None)
-        batches = prepare_batches(pairs, lambda pair: self.prepare(pair[0]), batch_size, first_alone=first_alone)
-        return self._answers(batches, answer)
+        return self._answers(pairs, answer, batch_size, first_alone=first_alone)
 
     def _answers(
-        self, batches: Iterable[Any], answer: Callable[[Any, list[Any]], Iterable[AnswerT]]
+        self,
+        pairs: Iterable[tuple[Any, Any]],
+        answer: Callable[[Any, list[Any]], Iterable[AnswerT]],
+        batch_size: int,
+        *,
+        first_alone: bool = False,
     ) -> Iterator[tuple[Any, AnswerT | ImageError]]:
-        """Answers about prepared photos: each comes as ((photo, what else the answer depends on), prepared photo)."""
-        for batch in batches:
+        """Answers about photos, each with what else its answer depends on. A thread keeps a GPU at work, so that the
+        next batch is computed while the caller writes one; on a CPU the two would take the cores from each other.
+        """
+
+        def answer_batch(batch: list[tuple[tuple[Any, Any], Any]]) -> list[tuple[Any, AnswerT | ImageError]]:
             good = [(other, photo) for (_, other), photo in batch if not isinstance(photo, ImageError)]
             results: Iterator[AnswerT] = iter(())
             if good:
                 others, photos = zip(*good, strict=True)
                 results = iter(answer(self.encode_prepared(photos), list(others)))
-            for (source, _), photo in batch:
-                yield source, photo if isinstance(photo, ImageError) else next(results)
+            return [(source, photo if isinstance(photo, ImageError) else next(results)) for (source, _), photo in batch]
+
+        batches = prepare_batches(
+            pairs, lambda pair: self.prepare(pair[0]), batch_size, first_alone=first_alone, device=self.device
+        )
+        answers: Iterator[list[tuple[Any, AnswerT | ImageError]]] = map(answer_batch, batches)
+        yield from chain.from_iterable(prefetch(answers, ahead=1) if self.device.type == "cuda" else answers)
 
     # --- given texts ---
 
@@ -328,8 +341,7 @@ class Captioner(abc.ABC):
         def answer(encoded: Any, of_batch: list[Texts]) -> list[list[TextLogprobs]]:
             return self.logprobs_encoded(encoded, list(map(several, of_batch)), settings)
 
-        batches = prepare_batches(pairs, lambda pair: self.prepare(pair[0]), batch_size)
-        results = [or_raise(result) for _, result in self._answers(batches, answer)]
+        results = [or_raise(result) for _, result in self._answers(pairs, answer, batch_size)]
         return results[0] if is_one_photo(photos) else results
 
     # --- explanations ---
@@ -377,8 +389,9 @@ class Captioner(abc.ABC):
         settings = self.check(settings or self.decoding)
         self.check_occlusion(occlusion)
         pairs = ((photo, None) for photo in photos)
-        batches = prepare_batches(pairs, lambda pair: self.prepare(pair[0]), batch_size)
-        return self._answers(batches, lambda encoded, _: self.explain_encoded(encoded, settings, occlusion=occlusion))
+        return self._answers(
+            pairs, lambda encoded, _: self.explain_encoded(encoded, settings, occlusion=occlusion), batch_size
+        )
 
 
 def is_one_photo(photo: object) -> TypeIs[PhotoToCaption]:

@@ -142,7 +142,7 @@ class EncoderDecoderCaptioner(Captioner):
         if stored and prepared:
             raise UsageError("Photos and images of a store cannot be in one batch; caption one kind after the other.")
         if prepared:
-            batch = stack_photos(prepared)
+            batch = stack_photos(prepared, self.device)
             return EncodedBatch(self.encode(batch), batch.windows, batch)
         images = [photo.read() for photo in stored]
         features = map_tensors(collate_features(images), lambda tensor: upcast_half(tensor.to(self.device)))
@@ -160,8 +160,8 @@ class EncoderDecoderCaptioner(Captioner):
 
     def encode_photos(self, photos: Iterable[PhotoSource], batch_size: int = 64) -> Iterator[Features]:
         """The features of photos, batch by batch; an `ImageError` if one of them is no image."""
-        for batch in prepare_batches(photos, self.encoder.prepare, batch_size):
-            yield self.encode(stack_photos([or_raise(photo) for _, photo in batch]))
+        for batch in prepare_batches(photos, self.encoder.prepare, batch_size, device=self.device):
+            yield self.encode(stack_photos([or_raise(photo) for _, photo in batch], self.device))
 
     # --- features to captions ---
 

@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from showtell.datasets.records import CaptionRecord
@@ -22,7 +23,7 @@ from showtell.features.contract import Encoder
 from showtell.features.precomputed import Precomputed
 from showtell.features.store import FeatureStore, ImageFeatures, Precision, StoreInfo, StoreWriter
 from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos
-from showtell.types import Features
+from showtell.types import Features, PreparedBatch
 
 BATCH_SIZE = 16  # photos; more are no faster on a CPU (docs/features.md)
 
@@ -65,18 +66,25 @@ def extract(
         batches = [batch for batch in every if any(record.image_id in missing for record in batch)]
         progress(len(records) - sum(map(len, batches)))
         in_order = (record for batch in batches for record in batch)
+        # An encoder may have no weights.
+        device = next(chain(encoder.parameters(), encoder.buffers()), torch.empty(0)).device
+
+        def keep(features: Features, photos: Sequence[tuple[CaptionRecord, PreparedPhoto]]) -> None:
+            entries = zip(photos, split(features, [photo.size for _, photo in photos]), strict=True)
+            writer.write({record.image_id: entry for (record, _), entry in entries if record.image_id in missing})
+
         keeping: Future[None] | None = None
-        for chunk in prepare_batches(in_order, lambda one: encoder.prepare(one.path), batch_size):
+        for chunk in prepare_batches(in_order, lambda one: encoder.prepare(one.path), batch_size, device=device):
             readable = [(record, photo) for record, photo in chunk if not isinstance(photo, ImageError)]
             unreadable += [
                 photo for record, photo in chunk if isinstance(photo, ImageError) and record.image_id in missing
             ]
-            encoded = _encode(encoder, readable) if readable else {}
-            new = {image_id: entry for image_id, entry in encoded.items() if image_id in missing}
+            features = _encode(encoder, stack_photos([photo for _, photo in readable], device)) if readable else None
             if keeping is not None:
                 keeping.result()  # the last batch was written while this one was encoded
-            keeping = keeper.submit(writer.write, new)
-            written += len(new)
+            if features is not None:
+                keeping = keeper.submit(keep, features, readable)
+            written += sum(record.image_id in missing for record, _ in readable)
             progress(len(chunk))
         if keeping is not None:
             keeping.result()
@@ -122,26 +130,24 @@ def fill_store(
 
 
 @torch.inference_mode()
-def _encode(encoder: Encoder, photos: Sequence[tuple[CaptionRecord, PreparedPhoto]]) -> dict[str, ImageFeatures]:
+def _encode(encoder: Encoder, batch: PreparedBatch) -> Features:
     """One batch, in eval mode, on the encoder's device."""
     was_training = encoder.training
     encoder.eval()
-    held = next(chain(encoder.parameters(), encoder.buffers()), torch.empty(0))  # an encoder may have no weights
-    features = encoder(stack_photos([photo for _, photo in photos]).to(held.device))
+    features: Features = encoder(batch.to(batch.images[0].device))
     encoder.train(was_training)
-    entries = split(features, [photo.size for _, photo in photos])
-    return {record.image_id: entry for (record, _), entry in zip(photos, entries, strict=True)}
+    return features
 
 
 def split(features: Features, sizes: Sequence[tuple[int, int]]) -> list[ImageFeatures]:
     """Entries of a store, without padding, of B images whose upright photos have some (width, height)."""
-    entries = []
-    for image, size in enumerate(sizes):
-        is_region = features.is_region[image]
-        arrays = {
-            name: tensor[image][is_region].cpu().numpy()
-            for name in ("boxes", "scores", "labels", "attributes")
-            if (tensor := getattr(features.regions, name, None)) is not None
-        }
-        entries.append(ImageFeatures(features.vectors[image][is_region].float().cpu().numpy(), size, **arrays))
-    return entries
+    arrays: dict[str, np.ndarray] = {
+        name: tensor.cpu().numpy()  # all images at once; from here on by NumPy, see `Preprocessing.prepare`
+        for name in ("boxes", "scores", "labels", "attributes")
+        if (tensor := getattr(features.regions, name, None)) is not None
+    }
+    arrays["vectors"], is_region = features.vectors.float().cpu().numpy(), features.is_region.cpu().numpy()
+    return [
+        ImageFeatures(size=size, **{name: array[image][is_region[image]] for name, array in arrays.items()})
+        for image, size in enumerate(sizes)
+    ]

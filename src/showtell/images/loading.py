@@ -1,18 +1,29 @@
-"""Many photos, prepared for an encoder: kept in memory where they fit, read when asked for, or ahead in batches."""
+"""Many photos, prepared for an encoder: kept in memory where they fit, read when asked for, or ahead in batches.
+
+Threads read them, one for each core. Pillow decodes and resizes outside the interpreter's lock, but a photo of 2,000 x
+1,500 holds it for 1 to 2 ms (docs/lab_notes.md, 2026-11-28). So the threads of a process read some hundred photos a
+second, however many cores there are, and what starts a GPU's kernels waits for them: for a GPU, processes take over.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import multiprocessing
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import islice, repeat
+from dataclasses import dataclass, replace
+from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
+from showtell.cores import usable_cores
 from showtell.errors import ImageError
+from showtell.images import photo as photo_files
 from showtell.images.photo import PhotoSource, to_photo
 from showtell.images.prefetch import prefetch_map
 from showtell.images.preprocessing import Preprocessing
@@ -20,7 +31,9 @@ from showtell.types import PreparedBatch
 
 SourceT = TypeVar("SourceT")
 PreparedT = TypeVar("PreparedT")
-READERS = 2  # threads; Pillow decodes and resizes outside the interpreter's lock
+READERS = usable_cores()  # threads, or processes
+FEW = 256  # photos that threads read first: to start the processes takes as long
+CHUNK = 8  # photos that a process reads and hands on together
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,18 @@ class PreparedPhoto:
     pixels: Tensor  # (3, height, width) uint8
     size: tuple[int, int]  # (width, height) of the upright photo
     window: tuple[float, float, float, float]  # the part that `pixels` show: left, top, right, bottom in the photo
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send pixels to another process as bytes; for a tensor it would open a file and a connection."""
+        return _from_array, (self.pixels.numpy(), self.size, self.window)
+
+    def pin_memory(self) -> PreparedPhoto:
+        """The same in memory from which a GPU copies while the program goes on."""
+        return replace(self, pixels=self.pixels.pin_memory())
+
+
+def _from_array(pixels: np.ndarray, *others: Any) -> PreparedPhoto:
+    return PreparedPhoto(torch.from_numpy(pixels), *others)
 
 
 def prepare_photo(source: PhotoSource, preprocessing: Preprocessing) -> PreparedPhoto:
@@ -43,34 +68,42 @@ def stack_images(images: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     return torch.stack(list(images)) if len({image.shape for image in images}) == 1 else tuple(images)
 
 
-def stack_photos(photos: Sequence[PreparedPhoto]) -> PreparedBatch:
-    """Prepared photos as an encoder takes them."""
+def stack_photos(photos: Sequence[PreparedPhoto], device: torch.device | None = None) -> PreparedBatch:
+    """Prepared photos as an encoder takes them, their pixels on a device."""
     windows = torch.tensor([photo.window for photo in photos], dtype=torch.float32)
-    return PreparedBatch.of(stack_images([photo.pixels for photo in photos]), windows)
+    pixels = [photo.pixels.to(device, non_blocking=True) for photo in photos]  # each by itself, as it was pinned
+    return PreparedBatch.of(stack_images(pixels), windows)
 
 
 def prepare_batches(
-    sources: Iterable[SourceT], prepare: Callable[[SourceT], PreparedT], batch_size: int, *, first_alone: bool = False
+    sources: Iterable[SourceT],
+    prepare: Callable[[SourceT], PreparedT],
+    batch_size: int,
+    *,
+    first_alone: bool = False,
+    device: torch.device | None = None,
 ) -> Iterator[list[tuple[SourceT, PreparedT | ImageError]]]:
-    """Prepared photos in batches and in order, the next batch being read by threads while one is used.
+    """Prepared photos in batches and in order, the next batch being read while one is used.
 
     Args:
         sources: the photos; drawn from a batch ahead.
         prepare: opens and prepares a photo.
         batch_size: photos in a batch; the last may be smaller.
         first_alone: the first batch is a single photo, for who waits for a first result.
+        device: where they are needed; for a GPU, processes read what an encoder takes into pinned memory, after the
+            first `FEW` photos.
 
     Yields:
         Each source with its photo, or with the error of one that is no image.
     """
 
-    def read(source: SourceT) -> tuple[SourceT, PreparedT | ImageError]:
+    def read(source: SourceT) -> PreparedT | ImageError:
         try:
-            return source, prepare(source)
+            return prepare(source)
         except ImageError as error:
-            return source, error
+            return error
 
-    photos = prefetch_map(read, sources, ahead=batch_size, workers=READERS)
+    photos = _read_ahead(iter(sources), read, batch_size, device is not None and device.type == "cuda")
     size = 1 if first_alone else batch_size
     try:
         while batch := list(islice(photos, size)):
@@ -78,6 +111,57 @@ def prepare_batches(
             size = batch_size
     finally:
         photos.close()
+
+
+def _read_ahead(
+    sources: Iterator[SourceT], read: Callable[[SourceT], PreparedT], ahead: int, for_gpu: bool
+) -> Generator[tuple[SourceT, PreparedT]]:
+    def by_threads(some: Iterable[SourceT]) -> Generator[tuple[SourceT, PreparedT]]:
+        return prefetch_map(lambda source: (source, read(source)), some, ahead=ahead, workers=READERS)
+
+    is_of_encoder = False
+    for source, photo in by_threads(islice(sources, FEW)) if for_gpu else ():
+        is_of_encoder |= isinstance(photo, PreparedPhoto)
+        yield source, photo
+    yield from _read_by_processes(sources, read) if is_of_encoder else by_threads(sources)
+
+
+def _read_by_processes(
+    sources: Iterator[SourceT], read: Callable[[SourceT], PreparedT]
+) -> Iterator[tuple[SourceT, PreparedT]]:
+    """Photos that processes read, twice `CHUNK` of them for each process ahead."""
+    drawn: deque[list[SourceT]] = deque()
+
+    def chunks(first: list[SourceT]) -> Iterator[list[SourceT]]:
+        remaining = chain(first, sources)
+        while chunk := list(islice(remaining, CHUNK)):
+            drawn.append(chunk)
+            yield chunk
+
+    if not (first := list(islice(sources, 1))):
+        return
+    fork = multiprocessing.get_context("fork")  # the processes know `read`, and only sources and photos are sent
+    large = fork.Lock()
+
+    def share_lock(_: int) -> None:
+        photo_files.one_large = large
+
+    loader = DataLoader(
+        _Photos(read), batch_sampler=chunks(first), collate_fn=list, num_workers=READERS, worker_init_fn=share_lock,
+        pin_memory=torch.cuda.is_available(), multiprocessing_context=fork, generator=torch.Generator(),
+    )  # fmt: skip
+    for photos in loader:
+        yield from zip(drawn.popleft(), photos, strict=True)
+
+
+class _Photos(Dataset[Any]):
+    """Results of reading, each by its source."""
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self._read = read
+
+    def __getitem__(self, source: Any) -> Any:
+        return self._read(source)
 
 
 class PreparedPhotos:
@@ -98,7 +182,7 @@ class PreparedPhotos:
         self.in_memory = len(paths) * preprocessing.max_bytes <= memory_megabytes * 2**20
         self._kept: list[PreparedPhoto] = []
         if self.in_memory:
-            with ThreadPoolExecutor(max_workers=4) as pool:
+            with ThreadPoolExecutor(READERS) as pool:
                 for photo in pool.map(prepare_photo, paths, repeat(preprocessing)):
                     self._kept.append(photo)
                     if progress:

@@ -12,6 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import BufferedIOBase, BytesIO
 from pathlib import Path
@@ -40,7 +41,8 @@ MAX_SCANS = 100  # of a JPEG, as in libtiff: each goes over the whole photo; pro
 MAX_READS = 20_000  # that decoding may take, and one more for each `_BYTES_OF_READ` of the file
 _BYTES_OF_READ = 512  # a chunk of a PNG takes three reads, and has 8 KB and more where it holds pixels
 IN_MEMORY = "The image in memory"  # what messages call a photo that has no name
-_LARGE = 30_000_000  # pixels from which on photos are decoded one at a time, whatever the number of threads
+_LARGE = 30_000_000  # pixels from which on photos are decoded one at a time, whatever the number of readers
+_READ_AT_ONCE = 2**24  # bytes of a JPEG: each return from the decoder waits for the interpreter's lock
 
 _ON_ITS_SIDE = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 
@@ -58,7 +60,8 @@ _OTHER_CONTENT = {
 # Pillow warns of large photos and odd metadata, without the file's name. Silencing that swaps state of the
 # whole process, so only one thread at a time may do it; the decoding itself stays outside the lock.
 _silencing = threading.Lock()
-_one_large = threading.Lock()
+os.register_at_fork(before=_silencing.acquire, after_in_parent=_silencing.release, after_in_child=_silencing.release)
+one_large: AbstractContextManager[object] = threading.Lock()  # processes that read together get one that they share
 
 SizeFunction = Callable[[tuple[int, int]], tuple[int, int]]  # from (width, height) to (width, height)
 PhotoSource = Path | str | bytes | Image.Image | np.ndarray  # file, its path, its bytes, an image, (h, w, 3) uint8
@@ -87,7 +90,9 @@ class _PhotoStream(BufferedIOBase):
         """Read for Pillow."""
         content = self._read(-1 if size is None else size)
         self.reads_left -= 1
-        self.scans_left -= content.count(b"\xff\xda")
+        self.scans_left -= content.count(
+            b"\xff\xda\0"
+        )  # a scan's header has a length below 256, unlike what follows a photo
         self.require(0)
         return content
 
@@ -232,6 +237,7 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
     if min_size is not None and is_jpeg:
         wanted = min_size(size)
         image.draft(None, wanted[::-1] if is_turned else wanted)
+        file.decodermaxblock = min(stream.seek(0, os.SEEK_END), _READ_AT_ONCE)
         return DecodedPhoto(_upright(image, name), size)
     upright = _upright(image, name)
     return DecodedPhoto(upright, upright.size)
@@ -312,7 +318,7 @@ def _decode_jpeg2000(stream: BinaryIO, name: str) -> Image.Image:
 
 def _upright(image: Image.Image, name: str) -> Image.Image:
     """Decode an image, make it RGB and turn it as its EXIF orientation says."""
-    with _one_large if image.width * image.height > _LARGE else contextlib.nullcontext():
+    with one_large if image.width * image.height > _LARGE else contextlib.nullcontext():
         try:
             image.load()
             rgb = _as_rgb(image)
