@@ -4,7 +4,6 @@ import pytest
 
 from showtell import Captioner
 from showtell.captions import Caption
-from showtell.checkpoint import read_settings
 from showtell.confidence.calibration import Calibration, save_calibration
 from showtell.datasets import open_dataset
 from showtell.evaluation import calibrate, caption_records
@@ -30,8 +29,9 @@ def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_scenes, tmp
     assert sum(chances) == pytest.approx(good, abs=0.01)  # as many as there are
     assert len(fitted.familiarity.mean) == captioner.encoder.feature_size
     captioner.save_pretrained(tmp_path)
-    assert Captioner.from_pretrained(tmp_path).calibration is None
-    save_calibration(tmp_path, read_settings(tmp_path)["fingerprints"]["weights"], fitted)
+    plain = Captioner.from_pretrained(tmp_path)
+    assert plain.calibration is None
+    save_calibration(tmp_path, plain.about.fingerprints["weights"], fitted)
     opened = Captioner.from_pretrained(tmp_path)
     assert opened.calibration == fitted
     photo = records[0].path
