@@ -204,7 +204,7 @@ def locked(file: Path, *, wait: bool = False) -> Iterator[None]:
         BlockingIOError: another process holds it, and `wait` is false.
     """
     while True:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             if not os.fstat(descriptor).st_nlink:
