@@ -6,6 +6,7 @@ from showtell import Captioner
 from showtell.captions import Caption
 from showtell.confidence.calibration import Calibration, save_calibration
 from showtell.datasets import open_dataset
+from showtell.decoding import DecodingConfig
 from showtell.evaluation import calibrate, caption_records
 from showtell.scores import ImageFacts, score
 
@@ -20,7 +21,7 @@ def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_scenes, tmp
     # a threshold that splits the captions of an untrained model
     scores = sorted(numbers["cider"] for numbers in report.per_image.values())
     middle = scores[len(scores) // 2]
-    fitted = calibrate(captioner, records, facts, settings, good_cider=middle)
+    fitted = calibrate(captioner, records, facts, DecodingConfig(search="sample", max_length=6), good_cider=middle)
     assert fitted.meaning == f"CIDEr-D of {middle:g} or more"
     assert fitted.captions == 40
     assert sum(one.captions for one in fitted.reliability.bins) == 40
