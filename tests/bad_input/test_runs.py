@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import random
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from showtell.errors import ShowtellError
+from showtell.reports.run import read_run
+from showtell.reports.run_page import write_run_page
 from showtell.training.checkpoints import RunCheckpoints
 from showtell.training.state import Progress
 from tests.bad_input.conftest import Captured, everything, refused, run
+from tests.fuzzing import mutated
 from tests.toys import room_for
 
 STATE = Path("run/last/training")
@@ -61,6 +67,23 @@ def test_a_flipped_byte_of_what_is_resumed_from_is_noticed(data: st.DataObject, 
         before = everything(Path("run"))
         assert "run/last" in refused(capsys, RESUME)
         assert everything(Path("run")) == before
+    finally:
+        file.write_bytes(whole)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32), name=st.sampled_from(["recipe.yaml", "log.jsonl"]))
+def test_a_report_of_a_damaged_run_is_a_page_or_a_sentence(seed: int, name: str, world: Path) -> None:
+    rng, file = random.Random(seed), Path("run", name)
+    whole = file.read_bytes()
+    lines = [json.dumps(yaml.safe_load(whole)).encode()] if name == "recipe.yaml" else whole.splitlines()
+    number = rng.randrange(len(lines))
+    lines[number] = mutated(lines[number], rng)
+    file.write_bytes(b"\n".join(lines) + b"\n")
+    try:
+        write_run_page(Path("report.html"), read_run(Path("run")), None, [])
+    except ShowtellError as error:
+        assert str(file) in str(error) or str(error).startswith("run is damaged: training wrote")
     finally:
         file.write_bytes(whole)
 
