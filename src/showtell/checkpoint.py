@@ -42,7 +42,7 @@ class CheckpointSettings:
 
     encoder: dict[str, Any]
     model: dict[str, Any]
-    decoding: DecodingConfig
+    decoding: dict[str, Any]
     fingerprints: dict[str, Fingerprint]  # of the weights, and of the vocabulary if there is one
     about: dict[str, Any] = field(default_factory=dict)  # for people
 
@@ -129,6 +129,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         raise CheckpointError(f"The checkpoint cannot be opened here: {settings_file}: {error}") from error
     except ValidationError as error:
         raise CheckpointError(f"The checkpoint is damaged: {settings_file}: model.{describe_problem(error)}") from error
+    decoding = decoding_of(settings, settings_file)
     tensors = read_weights(weights_file, settings.fingerprints.get("weights"))
     encoder = _build(lambda: build_encoder(encoder_settings, load_weights=False), tensors, "encoder", weights_file)
     if settings.preprocessing != encoder.preprocessing.model_dump(mode="json"):
@@ -140,7 +141,15 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         lambda: build_decoder(model, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary)),
         tensors, "decoder", weights_file,
     )  # fmt: skip
-    return Checkpoint(encoder, decoder, vocabulary, settings.decoding, settings.about)
+    return Checkpoint(encoder, decoder, vocabulary, decoding, settings.about)
+
+
+def decoding_of(settings: CheckpointSettings, file: Path) -> DecodingConfig:
+    """The decoding settings of a checkpoint; a CheckpointError, which names the file, if they are not valid here."""
+    try:
+        return DecodingConfig.model_validate(settings.decoding)
+    except ValidationError as error:
+        raise CheckpointError(f"The checkpoint is damaged: {file}: decoding.{describe_problem(error)}") from error
 
 
 def read_settings(folder: Path, kind: type[SettingsT]) -> SettingsT:

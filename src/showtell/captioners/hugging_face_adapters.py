@@ -30,10 +30,11 @@ from showtell.checkpoint import (
     FORMAT,
     CheckpointSettings,
     Fingerprint,
+    decoding_of,
     fingerprint_of,
     read_settings,
     read_weights,
-)  # fmt: skip
+)
 from showtell.config import Config, Size
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import (
@@ -44,7 +45,7 @@ from showtell.errors import (
     nearest,
     shorten,
     summarise,
-)  # fmt: skip
+)
 from showtell.files import write_bytes, write_folder, write_json
 from showtell.hub import ADAPTER, SETTINGS, find_checkpoint, quiet
 from showtell.models import Capability, DecoderConfig
@@ -250,7 +251,7 @@ def open_adapted(source: Source, device: str | torch.device, dtype: str | None =
     captioner.adapted = replace(captioner.adapted, origin=settings.about)
     _take(captioner, tensors, source.folder)
     captioner.model.eval()
-    captioner.decoding = captioner.check(settings.decoding)
+    captioner.decoding = captioner.check(decoding_of(settings, source.folder / SETTINGS))
     captioner.source = source
     vars(captioner).pop("_fingerprint")  # which was that of the base
     return captioner

@@ -79,8 +79,7 @@ def recipe_sections(path_or_hub_id: str | Path) -> dict[str, dict[str, Any]]:
         own = open_transformers_folder(source, "meta").decoding.model_dump(mode="json")
         return {"encoder": {"name": TRANSFORMERS}, "model": {"name": TRANSFORMERS}, "decoding": own}
     settings = checkpoint.read_settings(source.folder, checkpoint.CheckpointSettings)
-    own = settings.decoding.model_dump(mode="json")
-    return {"encoder": settings.encoder, "model": settings.model, "decoding": own}
+    return {"encoder": settings.encoder, "model": settings.model, "decoding": settings.decoding}
 
 
 def _open_folder(source: Source, device: torch.device, precision: str | None) -> EncoderDecoderCaptioner:

@@ -37,7 +37,7 @@ def doctor(
         dataset_causes,
         describe_captioner,
         inspect_machine,
-    )  # fmt: skip
+    )
     from showtell.errors import UsageError
     from showtell.features.store import FeatureStore as FeatureStoreReader
 
