@@ -22,30 +22,13 @@ from pydantic import Field
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from showtell import __version__
+from showtell import __version__, checkpoint
 from showtell.captioners.contract import Source
 from showtell.captioners.hugging_face import TransformersCaptioner
 from showtell.captioners.hugging_face_opening import open_transformers_folder
-from showtell.checkpoint import (
-    FORMAT,
-    CheckpointSettings,
-    Fingerprint,
-    decoding_of,
-    fingerprint_of,
-    read_settings,
-    read_weights,
-)
 from showtell.config import Config, Size
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import (
-    CheckpointError,
-    MissingDependencyError,
-    RecipeError,
-    UsageError,
-    nearest,
-    shorten,
-    summarise,
-)
+from showtell.errors import CheckpointError, MissingDependencyError, RecipeError, UsageError, nearest, summarise
 from showtell.files import write_bytes, write_folder, write_json
 from showtell.hub import ADAPTER, SETTINGS, find_checkpoint, quiet
 from showtell.models import Capability, DecoderConfig
@@ -84,12 +67,12 @@ class BaseSettings:
     """The captioner that a checkpoint stands on."""
 
     name: str  # a folder, or owner/name on the hub
-    weights: Fingerprint
+    weights: checkpoint.Fingerprint
     revision: str | None = None  # commit on the hub; None for a folder
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaptedSettings(CheckpointSettings):
+class AdaptedSettings(checkpoint.CheckpointSettings):
     """What `config.json` of a checkpoint that stands on another holds."""
 
     base: BaseSettings
@@ -208,7 +191,7 @@ def save_adapted(
     if adapted.targets:
         _lora(adapted.config.adapter, adapted.targets, name).save_pretrained(folder)
     settings = {
-        "format": FORMAT,
+        "format": checkpoint.FORMAT,
         "showtell": __version__,
         "base": {"name": name, "revision": base.revision, **base.fingerprints},
         "encoder": {"name": "transformers"},
@@ -216,16 +199,16 @@ def save_adapted(
         "targets": adapted.targets,
         "decoding": decoding.model_dump(mode="json"),
         "about": dict(origin),
-        "fingerprints": {"weights": fingerprint_of(weights)},
+        "fingerprints": {"weights": checkpoint.fingerprint_of(weights)},
     }
     write_json(folder / SETTINGS, settings, indent=1)
 
 
 def open_adapted(source: Source, device: str | torch.device, dtype: str | None = None) -> TransformersCaptioner:
     """Open what learned on top of its base; a CheckpointError if either is damaged or missing, or the base changed."""
-    settings = read_settings(source.folder, AdaptedSettings)
+    settings = checkpoint.read_settings(source.folder, AdaptedSettings)
     base, rank = settings.base, settings.model.adapter.rank
-    tensors = read_weights(source.folder / ADAPTER, settings.fingerprints.get("weights"))
+    tensors = checkpoint.read_weights(source.folder / ADAPTER, settings.fingerprints.get("weights"))
     try:
         folder = find_checkpoint(f"{base.name}@{base.revision}" if base.revision else base.name)
         captioner = open_transformers_folder(Source(base.name, folder, base.revision), device, dtype)
@@ -242,7 +225,7 @@ def open_adapted(source: Source, device: str | torch.device, dtype: str | None =
     if unknown := sorted({*settings.targets} - {*_layers(captioner)}):
         raise CheckpointError(
             f"The checkpoint is damaged: {source.folder / SETTINGS}: targets: {base.name} has no layer "
-            f"{shorten(summarise(unknown, 3))}."
+            f"{summarise(unknown, 3)}."
         )
     if any(tensor.shape[:1] != (rank,) for name, tensor in tensors.items() if ".lora_A." in name):
         raise _misfit(source.folder)  # before memory for adapters of another rank is taken
@@ -251,7 +234,7 @@ def open_adapted(source: Source, device: str | torch.device, dtype: str | None =
     captioner.adapted = replace(captioner.adapted, origin=settings.about)
     _take(captioner, tensors, source.folder)
     captioner.model.eval()
-    captioner.decoding = captioner.check(decoding_of(settings, source.folder / SETTINGS))
+    captioner.decoding = captioner.check(checkpoint.decoding_of(settings, source.folder / SETTINGS))
     captioner.source = source
     vars(captioner).pop("_fingerprint")  # which was that of the base
     return captioner
@@ -259,8 +242,8 @@ def open_adapted(source: Source, device: str | torch.device, dtype: str | None =
 
 def load_learned(captioner: TransformersCaptioner, folder: Path) -> None:
     """Take the weights of a checkpoint of the same base and settings."""
-    recorded = read_settings(folder, AdaptedSettings).fingerprints.get("weights")
-    _take(captioner, read_weights(folder / ADAPTER, recorded), folder)
+    recorded = checkpoint.read_settings(folder, AdaptedSettings).fingerprints.get("weights")
+    _take(captioner, checkpoint.read_weights(folder / ADAPTER, recorded), folder)
 
 
 @torch.no_grad()
