@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, str] = {
     "types",
     "quickstart": "captioners captions cores datasets errors evaluation explanations hub models processes progress "
     "reports scenes scores training",
-    "doctor": "captioners cores datasets errors features files hub scores text training",
+    "doctor": "captioners cores datasets errors explanations features files hub scores text training",
     # the command line
     "cli": "captioners captions checkpoint confidence config cores counter_rng datasets decoding "
     "decoding_config doctor errors evaluation explanations features files grounding hub images "

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from showtell.errors import WeightsError
-from showtell.torch_weights import StandIn, module_tensors, read_torch_file
+from showtell.torch_weights import StandIn, is_plain, module_tensors, read_torch_file
 
 Write = Callable[[object, Path], None]
 FORMATS: dict[str, Write] = {
@@ -61,7 +61,7 @@ def test_tensors_come_back(tmp_path: Path, write: Write) -> None:
     }  # fmt: skip
     beside = {"tensors": saved, "options": argparse.Namespace(lr=0.1), "dtype": torch.bfloat16, "share": Fraction(1, 2)}
     assert same(back(saved, tmp_path, write), saved)
-    loaded = back(beside, tmp_path, write)  # which torch.load(weights_only=True) refuses
+    loaded = back(beside, tmp_path, write)
     assert same(loaded["tensors"], saved) and loaded["dtype"] is torch.bfloat16
     assert loaded["options"].attributes == {"lr": 0.1} and isinstance(loaded["share"], StandIn)
 
@@ -195,6 +195,20 @@ def test_what_is_known_is_not_changed_by_a_file(tmp_path: Path) -> None:
 # --- other files, and damage ---
 
 
+def packed(content: bytes, compression: int) -> bytes:
+    """An archive as torch.save writes it, around a pickle."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", compression) as archive:
+        archive.writestr("w/data.pkl", content)
+        archive.writestr("w/version", b"3\n")
+    return stream.getvalue()
+
+
+def test_a_tensor_larger_than_what_is_stored_is_not_plain() -> None:
+    assert is_plain(torch.ones(3, 2)[1:]) and is_plain(torch.ones(2, 3).t())
+    assert not is_plain(torch.ones(1).expand(10**12)) and not is_plain(torch.ones(2).to_sparse())
+
+
 def test_files_of_other_kinds_are_named(tmp_path: Path) -> None:
     jit = io.BytesIO()
     with zipfile.ZipFile(jit, "w") as archive:
@@ -207,6 +221,9 @@ def test_files_of_other_kinds_are_named(tmp_path: Path) -> None:
         "TorchScript": (jit.getvalue(), "is a program in TorchScript; save the state dict of the model alone"),
         "text": (pickle.dumps(np.array(["a"])), "an array of something other than numbers"),
         "a call of text": (b"\x80\x04X\x01\x00\x00\x00a)R.", "is damaged, or no file of torch.save or pickle"),
+        "nesting": (b"(" * 2000 + b".", "its lists and objects are nested more than 1,000 deep"),
+        "nesting in an archive": (packed(b"(" * 2000 + b".", zipfile.ZIP_STORED), "are nested more than 1,000 deep"),
+        "a packed archive": (packed(b"(" * 10**6, zipfile.ZIP_DEFLATED), "unpacks to 1,000,002 bytes, and has"),
         "endless bytes": (b"\x80\x04\x8e" + b"\xff" * 7 + b"\x00.", "is damaged, or no file of torch.save or pickle"),
         "a large memo": (b"\x80\x04Nr\xff\xff\xff\xffj\xfe\xff\xff\xff.", "is damaged, or no file"),
     }

@@ -10,10 +10,10 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import torch
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
@@ -33,6 +33,38 @@ from showtell.torch_weights import is_plain
 FORMAT = 2  # increased when files change so that another showtell cannot read them
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
+Fingerprint = Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSettings:
+    """What `config.json` holds, of a checkpoint with all its weights or of one that stands on another."""
+
+    encoder: dict[str, Any]
+    model: dict[str, Any]
+    decoding: dict[str, Any]
+    fingerprints: dict[str, Fingerprint]  # of the weights, and of the vocabulary if there is one
+    about: dict[str, Any] = field(default_factory=dict)  # for people
+
+
+@dataclass(frozen=True)
+class VocabularySettings:
+    """The words of a checkpoint."""
+
+    words: tuple[str, ...]
+    tokenizer: str
+    fingerprint: Fingerprint
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeSettings(CheckpointSettings):
+    """What `config.json` of a checkpoint with all its weights holds."""
+
+    preprocessing: dict[str, Any]
+    vocabulary: VocabularySettings
+
+
+SettingsT = TypeVar("SettingsT", bound="CheckpointSettings")
 
 
 @dataclass(frozen=True)
@@ -82,27 +114,25 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         CheckpointError: a file is missing or damaged, or the two do not belong together.
     """
     settings_file, weights_file = folder / SETTINGS, folder / WEIGHTS
-    settings = read_settings(folder)
-    name = str(settings["model"].get("name"))
+    settings = read_settings(folder, WholeSettings)
+    name = str(settings.model.get("name"))
     if name not in MODELS:
         raise CheckpointError(
             f'The checkpoint has a model "{name}" that is not known here; install the package that added it, or '
             f"{nearest(name, MODELS)}."
         )
     try:
-        vocabulary = Vocabulary.from_json(settings["vocabulary"], settings_file)
-        model = MODELS[name][0].model_validate(settings["model"])
-        encoder_settings = encoder_config(settings["encoder"])
-        decoding = DecodingConfig.model_validate(settings["decoding"])
-    except KeyError as error:
-        raise CheckpointError(f"The checkpoint is damaged: {settings_file} has no key {error}.") from error
+        vocabulary = Vocabulary.from_json(vars(settings.vocabulary), settings_file)
+        model = MODELS[name][0].model_validate(settings.model)
+        encoder_settings = encoder_config(settings.encoder)
     except RecipeError as error:
         raise CheckpointError(f"The checkpoint cannot be opened here: {settings_file}: {error}") from error
     except ValidationError as error:
-        raise CheckpointError(f"The checkpoint is damaged: {settings_file}: {describe_problem(error)}") from error
-    tensors = read_weights(weights_file, settings["fingerprints"].get("weights"))
+        raise CheckpointError(f"The checkpoint is damaged: {settings_file}: model.{describe_problem(error)}") from error
+    decoding = decoding_of(settings, settings_file)
+    tensors = read_weights(weights_file, settings.fingerprints.get("weights"))
     encoder = _build(lambda: build_encoder(encoder_settings, load_weights=False), tensors, "encoder", weights_file)
-    if settings.get("preprocessing") != encoder.preprocessing.model_dump(mode="json"):
+    if settings.preprocessing != encoder.preprocessing.model_dump(mode="json"):
         raise CheckpointError(
             f'"preprocessing" in {settings_file} is not what the encoder was trained with; it follows from the encoder '
             "and cannot be edited: fetch the file again."
@@ -111,15 +141,19 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         lambda: build_decoder(model, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary)),
         tensors, "decoder", weights_file,
     )  # fmt: skip
-    return Checkpoint(encoder, decoder, vocabulary, decoding, settings["about"])
+    return Checkpoint(encoder, decoder, vocabulary, decoding, settings.about)
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
-    """The content of `config.json`, of a checkpoint with all its weights or of one that stands on another.
+def decoding_of(settings: CheckpointSettings, file: Path) -> DecodingConfig:
+    """The decoding settings of a checkpoint; a CheckpointError, which names the file, if they are not valid here."""
+    try:
+        return DecodingConfig.model_validate(settings.decoding)
+    except ValidationError as error:
+        raise CheckpointError(f"The checkpoint is damaged: {file}: decoding.{describe_problem(error)}") from error
 
-    Raises:
-        CheckpointError: a file is missing or damaged.
-    """
+
+def read_settings(folder: Path, kind: type[SettingsT]) -> SettingsT:
+    """What `config.json` holds; a CheckpointError if a file is missing, or a value is not what it should be."""
     file, stands_on_another = folder / SETTINGS, (folder / ADAPTER).is_file()
     for needed in (file, folder / (ADAPTER if stands_on_another else WEIGHTS)):
         if not needed.is_file():
@@ -137,12 +171,10 @@ def read_settings(folder: Path) -> dict[str, Any]:
             f"{folder} was written by showtell {settings.get('showtell')} in format {settings['format']}, and this "
             f"showtell {__version__} reads format {FORMAT}; install the version that wrote it, or train again."
         )
-    settings.setdefault("about", {})
-    kind = "base" if stands_on_another else "vocabulary"
-    for key in (kind, "encoder", "model", "decoding", "fingerprints", "about"):
-        if not isinstance(settings.get(key), dict):
-            raise CheckpointError(f'The checkpoint is damaged: "{key}" in {file} should be an object.')
-    return settings
+    try:
+        return TypeAdapter(kind).validate_python(settings)
+    except ValidationError as error:
+        raise CheckpointError(f"The checkpoint is damaged: {file}: {describe_problem(error)}") from error
 
 
 def read_weights(file: Path, recorded: object) -> dict[str, Tensor]:

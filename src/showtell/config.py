@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from showtell.errors import UsageError
+from showtell.errors import UsageError, shorten
 
 # A number of units, layers, samples, ...: memory is allocated by it, so it has a bound.
 Size = Annotated[int, Field(ge=1, le=65_536)]
@@ -45,9 +45,9 @@ class Config(BaseModel):
 
 
 def describe_problem(error: ValidationError) -> str:
-    """The first problem of settings, a sentence."""
+    """The first problem of settings, a sentence that begins with the key."""
     problem = error.errors()[0]
-    where = f"{problem['loc'][0]}: " if problem["loc"] else ""
+    where = f"{shorten('.'.join(map(str, problem['loc'])))}: " if problem["loc"] else ""
     return f"{where}{problem['msg'].removeprefix('Value error, ')}."
 
 

@@ -210,6 +210,11 @@ class DecodingConfig(Config):
             prefix=_ids(begin, vocabulary),
         )
 
+    def over(self, defaults: Self) -> Self:
+        """These settings, those that were not given as in `defaults`; a UsageError if the two contradict each other."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return self if given.keys() == type(self).model_fields.keys() else defaults.changed(**given)
+
     def changed(self, **changes: Any) -> Self:
         """A copy with some settings changed. A change of the search resets settings that the new one does not use.
 
@@ -230,7 +235,7 @@ class DecodingConfig(Config):
         if kind in _searches() and kind != self.kind:
             unused = {*_search_settings(), "num_return_sequences"} - set(_searches()[kind].settings)
             kept = {name: value for name, value in kept.items() if name not in unused}
-        return self.checked({**kept, **changes})
+        return self.checked({**type(self)().model_dump(), **kept, **changes})
 
 
 def _phrases(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -66,7 +66,7 @@ def caption_records(
     Args:
         captioner: the model.
         records: the images.
-        settings: how to search; None is the checkpoint's own.
+        settings: how to search; what is not given is the checkpoint's own.
         store: features of the images by the captioner's encoder, read instead of the photos.
         batch_size: images that are captioned at once.
         progress: called with the number of images done since the last call.
@@ -104,7 +104,7 @@ def evaluate(
     Args:
         captioner: the model.
         records: the images of the split.
-        settings: how to search; None is the checkpoint's own.
+        settings: how to search; what is not given is the checkpoint's own.
         facts: what is known of the images, from `image_facts`; None is their captions alone.
         metrics: names from `SCORES`; None for all whose needs are met.
         document_frequency: weights for CIDEr from other captions than the references.
@@ -115,6 +115,7 @@ def evaluate(
 
     Raises:
         DataError: an image has no reference.
+        UsageError: the captioner cannot honour the settings.
     """
     known = {
         record.image_id: ImageFacts(record.captions) if facts is None else facts[record.image_id] for record in records
@@ -122,11 +123,11 @@ def evaluate(
     bare = [image for image, own in known.items() if not own.references]
     if bare:
         raise DataError(f"{len(bare)} images have no reference caption to be scored against: {summarise(bare)}.")
+    settings = captioner.check(settings or captioner.decoding)
     captions = caption_records(captioner, records, settings, store=store, batch_size=batch_size, progress=progress)
     texts = {image: caption.text for image, caption in captions.items()}
     report = score(texts, known, metrics, document_frequency=document_frequency, models=models)
-    prompt = (settings or captioner.decoding).prompt
-    if prompt is not None:  # it is part of how the numbers came about
+    if (prompt := settings.prompt) is not None:  # it is part of how the numbers came about
         signatures = {name: f"{signature}|prompt:{prompt}" for name, signature in report.signatures.items()}
         report = replace(report, signatures=signatures)
     return Evaluation(captions, report)
@@ -159,7 +160,7 @@ def calibrate(
         ImageError: a photo is no image.
     """
     captions: dict[str, Caption] = {}
-    vectors = []
+    vectors, settings = [], captioner.check(settings)
     photos = [(record.image_id, photo_or_stored(record, store)) for record in records]
     for batch in prepare_batches(photos, lambda pair: captioner.prepare(pair[1]), BATCH_SIZE, device=captioner.device):
         ids = [image_id for (image_id, _), _ in batch]

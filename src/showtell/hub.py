@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from showtell.errors import CheckpointError, fetch_elsewhere, first_line, summarise
+from showtell.errors import CheckpointError, fetch_elsewhere, first_line, shorten, summarise
 from showtell.files import read_json
 
 WEIGHTS, INDEX, SETTINGS = "model.safetensors", "model.safetensors.index.json", "config.json"
@@ -22,6 +24,7 @@ TOKENIZERS = (
 # How transformers opens what is in a folder: without code of the repository, and without asking the hub.
 LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 IN_THE_BOX = {"small": Path(__file__).with_name("small")}  # checkpoints that come with showtell, by name
+MAX_LAYERS = 1000  # of a model of transformers
 TIMEOUT = 10  # seconds that the hub has to answer
 _PATTERNS: dict[str, Any] = {
     "allow_patterns": ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "README.md"],
@@ -38,9 +41,9 @@ def find_checkpoint(path_or_id: str | Path) -> Path:
         CheckpointError: there is no such folder, and the hub gives none of that name.
     """
     folder, name = Path(path_or_id), str(path_or_id)
-    if folder.is_dir():
+    if os.path.isdir(folder):  # noqa: PTH112 (Path.is_dir fails for a name that is too long)
         return folder
-    if folder.exists():
+    if os.path.exists(folder):  # noqa: PTH110
         raise CheckpointError(f"{folder} is a file; a checkpoint is a folder with {WEIGHTS} and {SETTINGS}.")
     if name in IN_THE_BOX:
         return IN_THE_BOX[name]
@@ -128,13 +131,35 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def refuse_kernels(folder: Path) -> None:
-    """Raise a `CheckpointError` if the settings of a model, or of a part of it, name a repository with code."""
-    settings = read_json(folder / SETTINGS)
-    for part in (settings, *(value for value in settings.values() if isinstance(value, dict))):
-        for name in ("attn_implementation", "_attn_implementation", "experts_implementation"):
-            if "/" in str(part.get(name, "")):
-                raise CheckpointError(
-                    f"{folder / SETTINGS} names a repository with code for attention ({part[name]}), and code of "
-                    f"others is never run here; remove {name} from it."
-                )
+def entries(content: Any) -> Iterator[tuple[str, Any]]:
+    """Each value that stands in a JSON value, with its key; those of a list with the key of the list."""
+    waiting = [("", content)]
+    while waiting:
+        name, value = waiting.pop()
+        yield name, value
+        if isinstance(value, dict):
+            waiting.extend(value.items())
+        elif isinstance(value, list):
+            waiting.extend((name, item) for item in value)
+
+
+def read_model_settings(folder: Path) -> dict[str, Any]:
+    """The settings of a model of transformers. They may name no repository with code, and no more layers than a model
+    has, which would be built before its weights are seen; else a `CheckpointError`."""
+    file = folder / SETTINGS
+    settings = read_json(file)
+    if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
+        raise CheckpointError(
+            f"{file} is of no model of transformers: it names no model_type; get the files once more."
+        )
+    for name, value in entries(settings):
+        if name.endswith(("attn_implementation", "experts_implementation")) and "/" in str(value):
+            raise CheckpointError(
+                f"{file} names a repository with code for attention ({value}), and code of others is never run here; "
+                f"remove {name} from it."
+            )
+        if re.search("layer|depth", name) and isinstance(value, int) and value > MAX_LAYERS:
+            raise CheckpointError(
+                f"{file}: {name} is {shorten(str(value), 20)}; models have at most {MAX_LAYERS} layers here."
+            )
+    return settings

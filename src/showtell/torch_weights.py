@@ -3,9 +3,8 @@
     content = read_torch_file(Path("BEST_checkpoint_coco.pth.tar"))
     tensors = module_tensors(content["encoder"])        # the state dict of a module that was saved whole
 
-A state dict is opened by `torch.load(weights_only=True)`. What that refuses (modules pickled whole, options in an
-argparse.Namespace, pickles of Python 2) is opened by an unpickler that knows tensors, numbers of NumPy and plain data;
-any other class or function is a `StandIn`, which keeps what it was given and does nothing.
+The unpickler knows tensors, numbers of NumPy and plain data; any other class or function (modules pickled whole,
+options in an argparse.Namespace) is a `StandIn`, which keeps what it was given and does nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import io
 import pickle
 import warnings
+import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +26,7 @@ from torch import Tensor
 from showtell.errors import WeightsError, first_line, printable, shorten
 from showtell.files import open_file
 
+MAX_NESTING = 1000  # of lists and objects in a file
 _MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle in files of torch.save before torch 1.6
 _OTHER_KINDS = {  # how files begin that are often given by mistake
     b"version https://git-lfs": "what Git LFS has in place of the file: git lfs pull fetches it",
@@ -90,6 +91,10 @@ def _array_of_buffer(raw: bytes, kind: _Number, shape: tuple[int, ...], order: A
     return np.frombuffer(raw, kind.dtype).reshape(shape, order=order).copy(order=order)
 
 
+_REBUILDERS = (  # of dense tensors, and of others, which `is_plain` sees
+    "_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_sparse_tensor",
+    "_rebuild_meta_tensor_no_storage",
+)  # fmt: skip
 # The only classes and functions that are used, by their names in Python 3 and NumPy 1.
 _KNOWN: dict[str, Any] = {
     **{f"builtins.{kind.__name__}": kind for kind in (object, dict, set, frozenset, complex)},
@@ -107,14 +112,16 @@ _KNOWN: dict[str, Any] = {
     "numpy.core.numeric._frombuffer": _array_of_buffer,
     "torch.Size": torch.Size,
     "torch.device": torch.device,
-    "torch._utils._rebuild_tensor": torch._utils._rebuild_tensor,
-    "torch._utils._rebuild_tensor_v2": torch._utils._rebuild_tensor_v2,
+    **{f"torch._utils.{name}": getattr(torch._utils, name) for name in _REBUILDERS},
+    "torch.storage.UntypedStorage": torch.UntypedStorage,
     "torch._utils._rebuild_parameter": lambda tensor, *_: tensor,
     "torch._utils._rebuild_parameter_with_state": lambda tensor, *_: tensor,
     "torch._tensor._rebuild_from_type_v2": lambda rebuild, kind, args, state: rebuild(*args),
     "torch.nn.parameter.Parameter": lambda tensor, *_: tensor,  # before torch 1.0
     "torch.autograd.variable.Variable": lambda tensor, *_: tensor,
-    "torch.storage._load_from_bytes": lambda content: torch.load(io.BytesIO(content), "cpu", weights_only=True),
+    "torch.storage._load_from_bytes": lambda content: torch.load(
+        io.BytesIO(content), "cpu", weights_only=False, pickle_module=_PICKLE, encoding="latin1"
+    ),
 }
 _RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg", "numpy._core": "numpy.core"}
 
@@ -146,7 +153,15 @@ class _Unpickler(pickle._Unpickler):
             version, shape, kind, columns_first, raw = state
             target.__setstate__((version, shape, kind.dtype, columns_first, _bytes(raw)))
 
-    dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}  # type: ignore[dict-item]  # noqa: RUF012
+    def load_mark(self) -> None:
+        """Open a list, tuple or dict within those that are open."""
+        if len(self.metastack) > MAX_NESTING:  # type: ignore[attr-defined]
+            raise pickle.UnpicklingError(f"its lists and objects are nested more than {MAX_NESTING:,} deep")
+        super().load_mark()  # type: ignore[misc]
+
+    dispatch = {  # noqa: RUF012
+        **pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build, pickle.MARK[0]: load_mark,  # type: ignore[dict-item]
+    }  # fmt: skip
 
 
 def _load(stream: BinaryIO, **_: object) -> Any:
@@ -154,7 +169,9 @@ def _load(stream: BinaryIO, **_: object) -> Any:
     return _Unpickler(stream, encoding="latin1").load()
 
 
-_PICKLE = SimpleNamespace(__name__="pickle", Unpickler=_Unpickler, load=_load)  # what torch.load uses of the module
+_PICKLE: Any = SimpleNamespace(
+    __name__="pickle", Unpickler=_Unpickler, load=_load
+)  # what torch.load uses of the module
 
 
 def read_torch_file(path: Path) -> Any:
@@ -185,17 +202,22 @@ def read_torch_file(path: Path) -> Any:
 
 
 def _read(path: Path, is_archive: bool) -> Any:
-    if is_archive and "constants.pkl" in torch._C.PyTorchFileReader(str(path)).get_all_records():
-        raise WeightsError(f"{path} is a program in TorchScript; save the state dict of the model alone.")
-    if not is_archive:
+    if is_archive:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+        if any(member.filename.endswith("/constants.pkl") for member in members):
+            raise WeightsError(f"{path} is a program in TorchScript; save the state dict of the model alone.")
+        if (unpacked := sum(member.file_size for member in members)) > (packed := path.stat().st_size):
+            raise WeightsError(
+                f"{path} unpacks to {unpacked:,} bytes, and has {packed:,}: torch.save packs nothing, so it is none of "
+                "its files; fetch it again, or write it with torch.save."
+            )
+    else:
         with path.open("rb") as stream:
             content = _load(stream)
         if type(content) is not int or content != _MAGIC:
             return content
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:  # it names more than tensors and plain data
-        return torch.load(path, map_location="cpu", weights_only=False, pickle_module=_PICKLE, encoding="latin1")
+    return torch.load(path, map_location="cpu", weights_only=False, pickle_module=_PICKLE, encoding="latin1")
 
 
 def module_tensors(module: StandIn) -> dict[str, Tensor]:
@@ -220,5 +242,7 @@ def _named_tensors(module: StandIn, prefix: str) -> Iterator[tuple[str, Tensor]]
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor is a dense one of numbers that every operation of torch takes: no sparse, 4-bit or meta ones."""
-    return tensor.layout is torch.strided and tensor.dtype in _DTYPES and tensor.device.type == "cpu"
+    """Whether a tensor is a dense one of numbers that every operation of torch takes, all of them stored: no sparse,
+    4-bit, meta or expanded ones."""
+    is_dense = tensor.layout is torch.strided and tensor.dtype in _DTYPES and tensor.device.type == "cpu"
+    return is_dense and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()

@@ -14,7 +14,9 @@ from showtell import CheckpointError, ImageError, UsageError
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.captioners.contract import Abilities, About
 from showtell.captions import Caption
+from showtell.datasets import open_dataset
 from showtell.decoding import DecodingConfig, StageView
+from showtell.evaluation import evaluate
 from showtell.models import Decoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
@@ -156,6 +158,28 @@ def test_weights_that_overflow_are_a_sentence(model: str, value: float, features
             captioner.caption_features(features, captioner.settings(**settings))
     with pytest.raises(CheckpointError, match="as a log-probability"):
         captioner.logprobs_features(features, ["a b", "c"])
+
+
+@pytest.mark.parametrize("ask", ["caption_photos", "explain_photos", "evaluate", "caption_features"])
+def test_settings_that_are_not_given_are_the_checkpoints_own(
+    ask: str, tiny_checkpoint: Path, tiny_scenes: Path
+) -> None:
+    captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu")
+    captioner.decoding = captioner.settings(max_length=3, bad_words=("a",))
+    records = open_dataset(tiny_scenes).split("train")[:20]
+    photos = [record.path for record in records[:4]]
+
+    def answer(settings: DecodingConfig | None) -> object:
+        if ask == "caption_features":
+            return [captioner.caption_features(one, settings) for one in captioner.encode_photos(photos)]
+        if ask == "evaluate":
+            return evaluate(captioner, records, settings, metrics=["bleu"]).captions
+        return [result for _, result in getattr(captioner, ask)(photos, settings)]
+
+    assert answer(DecodingConfig(num_beams=5)) == answer(captioner.settings(num_beams=5)) != answer(None)
+    assert answer(DecodingConfig()) == answer(None)
+    whole = DecodingConfig().changed(num_beams=5)  # with all of its values given
+    assert answer(whole) != answer(DecodingConfig(num_beams=5))
 
 
 def test_what_it_is_and_what_it_can_do(captioner: EncoderDecoderCaptioner, tiny_checkpoint: Path) -> None:

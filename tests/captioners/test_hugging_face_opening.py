@@ -80,6 +80,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     *((edit("config.json", model_type=kind), f'has a model of type "{kind}", which does not caption photos in')
       for kind in ("vit", "blip9000")),
     (edit("config.json", vision_config={"attn_implementation": "someone/attention"}), "code for attention .someone/at"),
+    (edit_text(num_hidden_layers=10**9), "num_hidden_layers is 1000000000; models have at most 1000 la"),
     (edit_text(hidden_size="many"), rf"cannot be opened with transformers {hf.__version__} \(\w+: "),
     (edit_text(intermediate_size=64), "a file is damaged, was not fetched to its end, or is of another model; get the"),
     *((lambda folder, name=name: (folder / name).unlink(), sentence) for name, sentence in (

@@ -86,7 +86,7 @@ def test_it_is_written_and_read_again():
     assert again == fitted
     assert again.confidences(made) == fitted.confidences(made)
     assert fitted.confidences([]) == []
-    for change in ({"weights": None}, {"reliability": 3}):
+    for change in ({"weights": None}, {"weights": [1, 2, 3]}, {"bias": math.nan}, {"deviations": [1, 1, 1, 0]}):
         with pytest.raises(DataError, match=r"calibration\.json is no calibration .*; calibrate the checkpoint again"):
             Calibration.from_json({**fitted.to_json(), **change}, "calibration.json")
 

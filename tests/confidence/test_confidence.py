@@ -4,9 +4,9 @@ import pytest
 
 from showtell import Captioner
 from showtell.captions import Caption
-from showtell.checkpoint import read_settings
 from showtell.confidence.calibration import Calibration, save_calibration
 from showtell.datasets import open_dataset
+from showtell.decoding import DecodingConfig
 from showtell.evaluation import calibrate, caption_records
 from showtell.scores import ImageFacts, score
 
@@ -21,7 +21,7 @@ def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_scenes, tmp
     # a threshold that splits the captions of an untrained model
     scores = sorted(numbers["cider"] for numbers in report.per_image.values())
     middle = scores[len(scores) // 2]
-    fitted = calibrate(captioner, records, facts, settings, good_cider=middle)
+    fitted = calibrate(captioner, records, facts, DecodingConfig(search="sample", max_length=6), good_cider=middle)
     assert fitted.meaning == f"CIDEr-D of {middle:g} or more"
     assert fitted.captions == 40
     assert sum(one.captions for one in fitted.reliability.bins) == 40
@@ -30,8 +30,9 @@ def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_scenes, tmp
     assert sum(chances) == pytest.approx(good, abs=0.01)  # as many as there are
     assert len(fitted.familiarity.mean) == captioner.encoder.feature_size
     captioner.save_pretrained(tmp_path)
-    assert Captioner.from_pretrained(tmp_path).calibration is None
-    save_calibration(tmp_path, read_settings(tmp_path)["fingerprints"]["weights"], fitted)
+    plain = Captioner.from_pretrained(tmp_path)
+    assert plain.calibration is None
+    save_calibration(tmp_path, plain.about.fingerprints["weights"], fitted)
     opened = Captioner.from_pretrained(tmp_path)
     assert opened.calibration == fitted
     photo = records[0].path

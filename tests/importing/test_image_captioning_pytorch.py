@@ -154,6 +154,8 @@ REFUSED: list[tuple[Any, Any, type[ShowtellError], str]] = [
     *((changed(PLAIN, logit__bias=torch.ones(19).to(kind)), None, C, "instead of floating point")
       for kind in (torch.int32, torch.complex64, torch.uint16)),
     (changed(PLAIN, logit__bias=torch.full((19,), 1e300, dtype=torch.float64)), None, C, "contains NaN or infinity"),
+    (changed(PLAIN, logit__bias=torch.ones(1).expand(19)), None, C, "instead of floating point numbers, all stored"),
+    ({**luo_tensors(PLAIN), 7: torch.ones(3)}, None, C, "has 1 tensors that this model does not have (7)"),
     (changed(PLAIN, ctx2att__weight=torch.ones(0, 10)), None, C, "none of them empty: the file is damaged"),
     (changed(PLAIN, logit__bias=torch.full((19,), torch.nan)), None, C, "contains NaN or infinity"),
     (changed(PLAIN, core__more=torch.ones(3)), None, C, "has 1 tensors that this model does not have"),

@@ -17,11 +17,11 @@ from PIL import Image
 from torch import Tensor
 
 from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation
-from showtell.explanations.explanation import Explanation
+from showtell.explanations.explanation import Explanation, has_collapsed
 from showtell.explanations.geometry import attention_map
 from showtell.images.boxes import scale_boxes
 from showtell.reports.explanation_page import fragment, page, write_page
-from showtell.reports.explanation_view import MAX_DROP, describe_location, has_collapsed
+from showtell.reports.explanation_view import MAX_DROP, describe_location
 from tests.chromium import Chromium
 
 WIDTH, HEIGHT = 320, 240  # of the photo in the page, a quarter of the photo in full

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import hashlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -165,11 +166,47 @@ def test_what_may_not_be_overwritten_or_resumed_is_refused(tiny_recipe, tiny_sce
         assert fingerprints(run) == before
     train(copy.deepcopy(tiny_recipe), run, resume=True, quiet=True)  # finished: nothing to do
     assert fingerprints(run) == before
-    shutil.rmtree(run / "last")
-    capsys.readouterr()
-    train(tiny_recipe, run, resume=True)
-    assert f"{run / 'last'} does not exist, so there is nothing to resume from" in capsys.readouterr().err
-    assert fingerprints(run) == before
+
+
+def test_a_run_without_its_last_checkpoint_replaces_nothing(tiny_recipe, tmp_path):
+    """It is written before the log and before best/: whatever else is there shows that it was lost."""
+    tiny_recipe["training"]["epochs"] = 1
+    run = train(tiny_recipe, tmp_path / "run", quiet=True).folder
+    whole = fingerprints(run)
+    for lost in (["last"], ["last", "best"], ["last", "log.jsonl"]):
+        broken = Path(shutil.copytree(run, tmp_path / "-".join(lost)))
+        for name in lost:
+            shutil.rmtree(broken / name) if (broken / name).is_dir() else (broken / name).unlink()
+        before = fingerprints(broken)
+        with pytest.raises(UsageError, match=r"last is gone, so there is nothing to resume from, .* another --out"):
+            train(tiny_recipe, broken, resume=True, quiet=True)
+        assert fingerprints(broken) == before
+    begun = tmp_path / "begun"  # and killed before its first checkpoint
+    begun.mkdir()
+    shutil.copy(run / "recipe.yaml", begun)
+    (begun / "log.jsonl").touch()
+    assert fingerprints(train(tiny_recipe, begun, resume=True, quiet=True).folder) == whole
+
+
+def test_a_run_writes_through_no_link(tiny_recipe, tmp_path):
+    tiny_recipe["training"] |= {"epochs": 1, "schedule": "step", "decay_epochs": 2}
+    run = train(tiny_recipe, tmp_path / "run", quiet=True).folder
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    for name in (".writing.lock", ".last.new", "best", "last", "log.jsonl", "recipe.yaml", "tensorboard"):
+        linked = Path(shutil.copytree(run, tmp_path / name))
+        kept = precious / name
+        shutil.move(linked / name, kept) if (linked / name).exists() else kept.mkdir()
+        (linked / name).symlink_to(kept)
+        before = fingerprints(precious)
+        with pytest.raises((UsageError, DataError), match=rf"holds links \({name}\), and a run writes|symbolic links"):
+            train(tiny_recipe, linked, resume=True, quiet=True)
+        assert fingerprints(precious) == before
+    shutil.copytree(run, tmp_path / "copy", copy_function=os.link)
+    before = fingerprints(tmp_path / "copy")
+    tiny_recipe["training"]["epochs"] = 2
+    assert train(tiny_recipe, run, resume=True, quiet=True).epochs == 2
+    assert fingerprints(tmp_path / "copy") == before  # hard links: both names are of one file
 
 
 def test_a_loss_that_is_no_number_stops_the_run_in_words(tiny_recipe, tmp_path):
@@ -177,7 +214,7 @@ def test_a_loss_that_is_no_number_stops_the_run_in_words(tiny_recipe, tmp_path):
     message = (
         r"The loss is \S+( its gradient (nan|inf),)? at step \d+, over the images \d+, \d+, \d+, \d+, \d+ and 3 more: "
         r"training has diverged; lower training.learning_rate \(now 1e\+30\) or training.clip_norm, or look at these "
-        "images and their captions; there is no checkpoint yet"
+        "images and their captions; .*run/last is the last good checkpoint"
     )
     with pytest.raises(TrainingError, match=message):
         train(tiny_recipe, tmp_path / "run", quiet=True)

@@ -255,7 +255,7 @@ def test_killed_before_and_after_going_back_it_ends_with_the_same_bits(objective
             break
         except KilledError:
             kills += 1
-    assert kills == 8
+    assert kills == 9  # once before the first step
     assert fingerprints(tmp_path / "broken") == fingerprints(tmp_path / "whole")
 
 

@@ -192,11 +192,12 @@ class Captioner(abc.ABC):
         return self.check(self.decoding.changed(**changes))
 
     def check(self, settings: DecodingConfig) -> DecodingConfig:
-        """The same settings, if this captioner can honour them.
+        """The settings, those that were not given as by default, if this captioner can honour them.
 
         Raises:
             UsageError: it cannot; the sentence says what it can.
         """
+        settings = settings.over(self.decoding)
         name, abilities = self.about.name, self.abilities
         if settings.kind not in abilities.searches:
             raise UsageError(f"{name} has no search {settings.kind}; choose one of {', '.join(abilities.searches)}.")

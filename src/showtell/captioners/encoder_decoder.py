@@ -83,12 +83,13 @@ class EncoderDecoderCaptioner(Captioner):
         )
 
     def check(self, settings: DecodingConfig) -> DecodingConfig:
-        """The same settings, if this captioner can honour them: it knows the required words and has the stage."""
+        """The settings, if this captioner can honour them: it knows the required words and has the stage."""
         if settings.prompt is not None:
             raise UsageError(
                 f"{self.about.name} takes no prompt: the models of showtell caption photos alone; leave --prompt out."
             )
-        super().check(settings).rules(self.vocabulary)
+        settings = super().check(settings)
+        settings.rules(self.vocabulary)
         if settings.stage is not None:
             StageView(self.decoder, settings.stage)
         return settings
@@ -191,7 +192,7 @@ class EncoderDecoderCaptioner(Captioner):
         Raises:
             UsageError: the features are of another size, or the model does not know a required word.
         """
-        settings = settings or self.decoding
+        settings = self.check(settings or self.decoding)
         with eval_mode(self.decoder):
             result = search(self.decoder, self._fitting(features), settings, self.vocabulary)
         return self.read_captions(result, settings.num_return_sequences)

@@ -155,8 +155,8 @@ class TransformersCaptioner(Captioner):
         return digest.hexdigest()[:12]
 
     def check(self, settings: DecodingConfig) -> DecodingConfig:
-        """The same settings, if this captioner can honour them."""
-        super().check(settings)
+        """The settings, if this captioner can honour them."""
+        settings = super().check(settings)
         if settings.length_normalisation == "wu":
             raise UsageError(
                 f"{self.name} cannot honour length_normalisation=wu, which transformers lacks; use average, or none."

@@ -20,16 +20,15 @@ from typing import Any, ClassVar, Literal
 import torch
 from pydantic import Field
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
-from showtell import __version__
+from showtell import __version__, checkpoint
 from showtell.captioners.contract import Source
 from showtell.captioners.hugging_face import TransformersCaptioner
 from showtell.captioners.hugging_face_opening import open_transformers_folder
-from showtell.checkpoint import FORMAT, fingerprint_of, read_settings, read_weights
 from showtell.config import Config, Size
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import CheckpointError, MissingDependencyError, RecipeError, UsageError, nearest
+from showtell.errors import CheckpointError, MissingDependencyError, RecipeError, UsageError, nearest, summarise
 from showtell.files import write_bytes, write_folder, write_json
 from showtell.hub import ADAPTER, SETTINGS, find_checkpoint, quiet
 from showtell.models import Capability, DecoderConfig
@@ -64,6 +63,24 @@ class TransformersConfig(DecoderConfig):
 
 
 @dataclass(frozen=True)
+class BaseSettings:
+    """The captioner that a checkpoint stands on."""
+
+    name: str  # a folder, or owner/name on the hub
+    weights: checkpoint.Fingerprint
+    revision: str | None = None  # commit on the hub; None for a folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptedSettings(checkpoint.CheckpointSettings):
+    """What `config.json` of a checkpoint that stands on another holds."""
+
+    base: BaseSettings
+    model: TransformersConfig  # type: ignore[assignment]
+    targets: tuple[str, ...]  # full names of the layers with adapters
+
+
+@dataclass(frozen=True)
 class Adapted:
     """How a captioner differs from the one that it was."""
 
@@ -90,7 +107,9 @@ def adapt(captioner: TransformersCaptioner, config: TransformersConfig, targets:
     if config.learns == "adapter":
         targets = targets or _targets(captioner, config.adapter)
         _inject(model, config.adapter, targets)
-    elif config.learns != "all":
+    else:
+        targets = ()
+    if isinstance(config.learns, tuple):
         modules = dict(model.named_modules())
         for name in _matching(config.learns, list(modules), "model.learns", captioner.name):
             modules[name].requires_grad_(True)
@@ -99,12 +118,17 @@ def adapt(captioner: TransformersCaptioner, config: TransformersConfig, targets:
 
 def _targets(captioner: TransformersCaptioner, config: AdapterConfig) -> list[str]:
     """The layers that get adapters."""
-    from transformers.pytorch_utils import Conv1D
-
-    layers = [name for name, module in captioner.model.named_modules() if isinstance(module, nn.Linear | Conv1D)]
+    layers = _layers(captioner)
     if config.targets:
         return _matching(config.targets, layers, "model.adapter.targets", captioner.name)
     return [name for name in layers if re.match(captioner.family.text, name) and not _HEADS & {*name.split(".")}]
+
+
+def _layers(captioner: TransformersCaptioner) -> list[str]:
+    """The layers that adapters may stand beside."""
+    from transformers.pytorch_utils import Conv1D
+
+    return [name for name, module in captioner.model.named_modules() if isinstance(module, nn.Linear | Conv1D)]
 
 
 def _matching(wanted: Sequence[str], names: Sequence[str], key: str, captioner: str) -> list[str]:
@@ -167,7 +191,7 @@ def save_adapted(
     if adapted.targets:
         _lora(adapted.config.adapter, adapted.targets, name).save_pretrained(folder)
     settings = {
-        "format": FORMAT,
+        "format": checkpoint.FORMAT,
         "showtell": __version__,
         "base": {"name": name, "revision": base.revision, **base.fingerprints},
         "encoder": {"name": "transformers"},
@@ -175,49 +199,65 @@ def save_adapted(
         "targets": adapted.targets,
         "decoding": decoding.model_dump(mode="json"),
         "about": dict(origin),
-        "fingerprints": {"weights": fingerprint_of(weights)},
+        "fingerprints": {"weights": checkpoint.fingerprint_of(weights)},
     }
     write_json(folder / SETTINGS, settings, indent=1)
 
 
 def open_adapted(source: Source, device: str | torch.device, dtype: str | None = None) -> TransformersCaptioner:
     """Open what learned on top of its base; a CheckpointError if either is damaged or missing, or the base changed."""
-    settings = read_settings(source.folder)
-    base = settings["base"]
-    config = TransformersConfig.model_validate(settings["model"])
+    settings = checkpoint.read_settings(source.folder, AdaptedSettings)
+    base, rank = settings.base, settings.model.adapter.rank
+    tensors = checkpoint.read_weights(source.folder / ADAPTER, settings.fingerprints.get("weights"))
     try:
-        folder = find_checkpoint(f"{base['name']}@{base['revision']}" if base["revision"] else base["name"])
+        folder = find_checkpoint(f"{base.name}@{base.revision}" if base.revision else base.name)
+        captioner = open_transformers_folder(Source(base.name, folder, base.revision), device, dtype)
     except CheckpointError as error:
-        raise CheckpointError(f"{source.name} holds adapters alone, and their base is missing: {error}") from error
-    of_base = Source(base["name"], folder, base["revision"])
-    captioner = open_transformers_folder(of_base, device, dtype)
-    weights = captioner.about.fingerprints["weights"]
-    if weights != base["weights"]:
         raise CheckpointError(
-            f"{source.name} was trained on top of {base['name']} with the weights {base['weights']}, and now these are "
+            f"{source.name} holds adapters alone, and their base cannot be opened: {error}"
+        ) from error
+    weights = captioner.about.fingerprints["weights"]
+    if weights != base.weights:
+        raise CheckpointError(
+            f"{source.name} was trained on top of {base.name} with the weights {base.weights}, and now these are "
             f"{weights}: put the old ones back, or train again from the new ones."
         )
-    adapt(captioner, config, settings["targets"])
+    if unknown := sorted({*settings.targets} - {*_layers(captioner)}):
+        raise CheckpointError(
+            f"The checkpoint is damaged: {source.folder / SETTINGS}: targets: {base.name} has no layer "
+            f"{summarise(unknown, 3)}."
+        )
+    if any(tensor.shape[:1] != (rank,) for name, tensor in tensors.items() if ".lora_A." in name):
+        raise _misfit(source.folder)  # before memory for adapters of another rank is taken
+    adapt(captioner, settings.model, settings.targets)
     assert captioner.adapted is not None
-    captioner.adapted = replace(captioner.adapted, origin=settings["about"])
-    load_learned(captioner, source.folder)
+    captioner.adapted = replace(captioner.adapted, origin=settings.about)
+    _take(captioner, tensors, source.folder)
     captioner.model.eval()
-    captioner.decoding = captioner.check(DecodingConfig.model_validate(settings["decoding"]))
+    captioner.decoding = captioner.check(checkpoint.decoding_of(settings, source.folder / SETTINGS))
     captioner.source = source
     vars(captioner).pop("_fingerprint")  # which was that of the base
     return captioner
 
 
-@torch.no_grad()
 def load_learned(captioner: TransformersCaptioner, folder: Path) -> None:
     """Take the weights of a checkpoint of the same base and settings."""
-    tensors = read_weights(folder / ADAPTER, read_settings(folder)["fingerprints"].get("weights"))
+    recorded = checkpoint.read_settings(folder, AdaptedSettings).fingerprints.get("weights")
+    _take(captioner, checkpoint.read_weights(folder / ADAPTER, recorded), folder)
+
+
+@torch.no_grad()
+def _take(captioner: TransformersCaptioner, tensors: Mapping[str, Tensor], folder: Path) -> None:
     weights = {_name_in_file(name): weight for name, weight in learned(captioner.model).items()}
     shapes, expected = ({name: value.shape for name, value in of.items()} for of in (tensors, weights))
     if shapes != expected:
-        raise CheckpointError(f"The weights in {folder / ADAPTER} do not fit what {SETTINGS} says; get both again.")
+        raise _misfit(folder)
     for name, weight in weights.items():
         weight.copy_(tensors[name])
+
+
+def _misfit(folder: Path) -> CheckpointError:
+    return CheckpointError(f"The weights in {folder / ADAPTER} do not fit what {SETTINGS} says; get both again.")
 
 
 # --- without showtell ---

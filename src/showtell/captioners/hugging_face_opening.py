@@ -17,7 +17,7 @@ from showtell.captioners.hugging_face_families import CHAT, FAMILIES, Family, Pr
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, MissingDependencyError, install_command, summarise
 from showtell.files import read_json
-from showtell.hub import INDEX, LOCAL, SETTINGS, WEIGHTS, missing_files, refuse_kernels
+from showtell.hub import INDEX, LOCAL, WEIGHTS, entries, missing_files, read_model_settings
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Generation settings of other searches than ours, which some repositories have.
@@ -69,13 +69,13 @@ def _check_folder(source: Source, version: str) -> None:
 
     folder = source.folder
     for file in sorted(folder.rglob("*.json")):  # `AutoProcessor` runs code whatever it is told
-        if _has_code(read_json(file)):
+        if any(key == "auto_map" and isinstance(value, dict | list | str) for key, value in entries(read_json(file))):
             raise CheckpointError(
                 f"{source.name} needs Python code from its repository (auto_map in {file.name}), and such code is "
                 "never run here; look for a version of it for transformers itself."
             )
-    refuse_kernels(folder)
-    kind = str(read_json(folder / SETTINGS)["model_type"])
+    settings = read_model_settings(folder)
+    kind = str(settings.get("model_type"))
     if kind not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
         raise CheckpointError(
             f'{source.name} has a model of type "{kind}", which does not caption photos in transformers '
@@ -96,13 +96,6 @@ def _check_folder(source: Source, version: str) -> None:
             f"{source.name} is not whole: {folder} lacks {', '.join(missing)}; get what is missing from where it comes "
             "from, and put it into that folder."
         )
-
-
-def _has_code(content: Any) -> bool:
-    """Whether an object, or one within it, has an `auto_map`; numbers are those of a token's id."""
-    if isinstance(content, dict):
-        return isinstance(content.get("auto_map"), dict | list | str) or any(map(_has_code, content.values()))
-    return isinstance(content, list) and any(map(_has_code, content))
 
 
 def _open_processor(folder: Path) -> Processor:

@@ -78,14 +78,14 @@ def recipe_sections(path_or_hub_id: str | Path) -> dict[str, dict[str, Any]]:
 
         own = open_transformers_folder(source, "meta").decoding.model_dump(mode="json")
         return {"encoder": {"name": TRANSFORMERS}, "model": {"name": TRANSFORMERS}, "decoding": own}
-    settings = checkpoint.read_settings(source.folder)
-    return {section: settings[section] for section in ("encoder", "model", "decoding")}
+    settings = checkpoint.read_settings(source.folder, checkpoint.CheckpointSettings)
+    return {"encoder": settings.encoder, "model": settings.model, "decoding": settings.decoding}
 
 
 def _open_folder(source: Source, device: torch.device, precision: str | None) -> EncoderDecoderCaptioner:
     """A checkpoint of showtell, with the precision of its encoder's products; None is that of its training."""
     opened = checkpoint.load_checkpoint(source.folder)
-    fingerprints = checkpoint.read_settings(source.folder)["fingerprints"]
+    fingerprints = dict(checkpoint.read_settings(source.folder, checkpoint.CheckpointSettings).fingerprints)
     encoder = opened.encoder
     if precision == "auto":
         precision = fastest_precision(encoder.precisions, device)

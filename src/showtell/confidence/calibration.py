@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
 from showtell.captions import Caption
 from showtell.confidence.familiarity import Familiarity, Floats
@@ -34,12 +34,16 @@ FEWEST = 20  # captions that a map can be fitted to
 _IRRELEVANT = {"num_return_sequences", "seed"}  # settings that do not change how sure the model is
 
 
+_Features = tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 @dataclass(frozen=True)
 class Bin:
     """Captions of about the same confidence."""
 
-    confidence: float  # mean
-    good: float  # share of them that is good
+    confidence: FiniteFloat  # mean
+    good: FiniteFloat  # share of them that is good
     captions: int
 
 
@@ -47,9 +51,9 @@ class Bin:
 class Reliability:
     """How reliable stated probabilities are."""
 
-    expected_calibration_error: float  # mean over captions of the distance between confidence and share of good, 0 to 1
-    brier: float  # mean squared distance between chance and what came true; lower is better
-    brier_of_base_rate: float  # that of stating the share of good captions every time
+    expected_calibration_error: FiniteFloat  # mean over captions of |confidence - share of good|, 0 to 1
+    brier: FiniteFloat  # mean squared distance between chance and what came true; lower is better
+    brier_of_base_rate: FiniteFloat  # that of stating the share of good captions every time
     bins: tuple[Bin, ...]
 
     @classmethod
@@ -72,10 +76,10 @@ class Calibration:
     """A fitted map, with what it means and how good it is."""
 
     meaning: str  # what a good caption is, in words
-    weights: tuple[float, ...]  # w
-    bias: float  # b
-    means: tuple[float, ...]  # of the features in the captions that it was fitted to
-    deviations: tuple[float, ...]
+    weights: _Features  # w
+    bias: FiniteFloat  # b
+    means: _Features  # of the features in the captions that it was fitted to
+    deviations: tuple[_Positive, _Positive, _Positive, _Positive]
     captions: int  # how many those were
     reliability: Reliability  # on captions that were not fitted on
     before: Reliability  # of the geometric mean probability of a caption's words, on the same captions

@@ -12,6 +12,9 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import FiniteFloat
+
+from showtell.errors import DataError
 
 Floats = NDArray[np.float64]
 COMPONENTS = 128  # at most
@@ -23,9 +26,9 @@ FOLDS = 5
 class Familiarity:
     """The principal components of familiar photos."""
 
-    mean: tuple[float, ...]  # (D,)
-    components: tuple[tuple[float, ...], ...]  # (K, D), orthonormal
-    limit: float  # distance from which a photo is unfamiliar
+    mean: tuple[FiniteFloat, ...]  # (D,)
+    components: tuple[tuple[FiniteFloat, ...], ...]  # (K, D), orthonormal
+    limit: FiniteFloat  # distance from which a photo is unfamiliar
 
     @classmethod
     def fit(cls, vectors: Floats) -> Self:
@@ -39,7 +42,12 @@ class Familiarity:
         return cls(rounded[0], tuple(rounded[1:]), float(np.quantile(distances, QUANTILE)))
 
     def is_familiar(self, vectors: Floats) -> list[bool]:
-        """Whether photos with these mean feature vectors (N, D) are familiar."""
+        """Whether photos with these mean feature vectors (N, D) are familiar; a DataError if they are of another D."""
+        if {len(self.mean), *map(len, self.components)} != {vectors.shape[1]}:
+            raise DataError(
+                f"The calibration is not of this checkpoint, whose features have {vectors.shape[1]} numbers; calibrate "
+                "the checkpoint again."
+            )
         distances = _distances(vectors, np.asarray(self.mean), np.asarray(self.components))
         return [bool(distance <= self.limit) for distance in distances]
 

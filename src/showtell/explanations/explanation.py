@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from PIL import Image, ImageDraw
 
 from showtell.captioners import Captioner, EncoderDecoderCaptioner, PhotoToCaption
-from showtell.captions import ModelExplanation
+from showtell.captions import ExplainedCaption, ModelExplanation
 from showtell.decoding import DecodingConfig
 from showtell.errors import ImageError, UsageError, or_raise
 from showtell.features.store import ImageFeatures, StoredImage
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SourceT = TypeVar("SourceT", bound=PhotoToCaption)
 EMPTY, OUTLINE, TEXT = (238, 238, 238), (190, 190, 190), (120, 120, 120)  # colours in place of a photo
 UNKNOWN_SIZE = (320, 240)  # of the picture in place of a photo whose size is unknown
+MIN_COLLAPSED_WORDS = 3  # of a caption whose words all look at one region, for its attention to have collapsed
 THUMBNAIL_SIDE = 640  # pixels of the longer side of the photo that is kept, at most
 
 
@@ -155,6 +156,26 @@ def display_name(path: str | Path | StoredImage) -> str:
     return str(path).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def has_collapsed(caption: ExplainedCaption) -> bool:
+    """Whether the attention of every word peaks at the same region."""
+    if caption.attention is None or len(caption.words) < MIN_COLLAPSED_WORDS or caption.attention.shape[1] == 1:
+        return False
+    is_peak = caption.attention == caption.attention.amax(1, keepdim=True)  # even weights have no peak of their own
+    return bool((is_peak.sum(1) == 1).all() and (is_peak == is_peak[0]).all())
+
+
+def collapsed_attention(explanations: Sequence[Explanation]) -> list[str]:
+    """A sentence for each model whose attention has collapsed in at least half of several photos."""
+    models = [model for explanation in explanations for model in explanation.models]
+    counts = Counter(model.model for model in models if has_collapsed(model.caption))
+    return [
+        f"{model}: in {count} of {len(explanations)} photos every word looks most at one and the same region. "
+        "Attention has collapsed, or has not been trained for long enough."
+        for model, count in counts.items()
+        if len(explanations) > 1 and 2 * count >= len(explanations)
+    ]
+
+
 def unique_titles(titles: Sequence[str]) -> list[str]:
     """The titles with a number behind those that occur more than once.
 
@@ -180,4 +201,4 @@ def settings_along(captioner: Captioner, caption: str, stage: int | None = None)
     if not words:
         raise UsageError(f'The caption "{caption}" has no words to follow; give some, such as "a dog runs".')
     given = {"prefix": " ".join(words), "max_length": len(words), "stage": stage}
-    return captioner.check(DecodingConfig.checked(given))
+    return captioner.check(DecodingConfig().changed(**given))

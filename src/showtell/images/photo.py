@@ -90,9 +90,7 @@ class _PhotoStream(BufferedIOBase):
         """Read for Pillow."""
         content = self._read(-1 if size is None else size)
         self.reads_left -= 1
-        self.scans_left -= content.count(
-            b"\xff\xda\0"
-        )  # a scan's header has a length below 256, unlike what follows a photo
+        self.scans_left -= content.count(b"\xff\xda\0")  # with its length, below 256: a video may follow the photo
         self.require(0)
         return content
 

@@ -150,7 +150,9 @@ class SourceTensors:
             return tensor
         if not tensor.is_floating_point() or not is_plain(tensor):
             kind = str(tensor.dtype).removeprefix("torch.")
-            raise CheckpointError(f"The tensor {name} in {self.file} holds {kind} instead of floating point numbers.")
+            raise CheckpointError(
+                f"The tensor {name} in {self.file} holds {kind} instead of floating point numbers, all stored."
+            )
         single = tensor.detach().to(torch.float32, copy=True)
         if not bool(torch.isfinite(single).all()):
             raise CheckpointError(

@@ -6,12 +6,12 @@ It holds the photos and the weights of attention, a byte each; its script draws 
 from __future__ import annotations
 
 import html
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from showtell.explanations.explanation import Explanation
+from showtell.explanations.explanation import Explanation, collapsed_attention
 from showtell.explanations.geometry import DEVIATION
 from showtell.files import write_text
 from showtell.reports.base import render_page, resource
@@ -72,7 +72,7 @@ def render_explanations(
         scores=scores,
         sorted_by=scores[0] if scores else None,
         repeated_captions=_repeated_captions(photos),
-        collapsed=_collapsed(photos),
+        collapsed=collapsed_attention(explanations),
         deviation=DEVIATION,
         named_regions=NUM_NAMED_REGIONS,
         is_fragment=is_fragment,
@@ -89,14 +89,6 @@ def _repeated_captions(photos: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
     captions = [{"model": model, "text": text, "photos": of} for (model, text), of in photos_of.items() if text]
     repeated = [caption for caption in captions if len(caption["photos"]) > 1]
     return sorted(repeated, key=lambda caption: -len(caption["photos"]))[:MAX_REPEATED]
-
-
-def _collapsed(photos: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:
-    """The models whose attention has collapsed in at least half of several photos, with the number of these photos."""
-    counts = Counter(
-        model["title"] for photo in photos for model in photo["models"] if model["captions"][-1]["has_collapsed"]
-    )
-    return [(model, count) for model, count in counts.items() if len(photos) > 1 and 2 * count >= len(photos)]
 
 
 def _short_names(explanations: Sequence[Explanation]) -> list[str]:

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
-from showtell.explanations.explanation import Explanation
+from showtell.explanations.explanation import Explanation, has_collapsed
 from showtell.explanations.geometry import attention_map
 from showtell.images.boxes import scale_boxes
 from showtell.reports.base import data_url
@@ -25,7 +25,6 @@ MAX_TINY = 200  # pixels of the longer side up to which a photo is shown with it
 JPEG_QUALITY = 80
 NINTHS = ("upper left", "top", "upper right", "left", "middle", "right", "lower left", "bottom", "lower right")
 MIN_PEAK = 2  # times the mean weight that the peak of attention must have for its location to be named
-MIN_COLLAPSED_WORDS = 3  # of a caption whose words all look at one region, for its attention to have collapsed
 MAX_DROP, MIN_DROP = 2.0, 0.05  # nats by occlusion at which a colour is full, and below which there is none
 
 
@@ -167,14 +166,6 @@ def describe_location(weights: Tensor, model: ModelExplanation, size: tuple[int,
 def is_flat(weights: Tensor) -> bool:
     """Whether the attention of a word, (R,), has no peak worth naming."""
     return bool(weights.max() * len(weights) < min(MIN_PEAK, len(weights)))
-
-
-def has_collapsed(caption: ExplainedCaption) -> bool:
-    """Whether the attention of every word peaks at the same region."""
-    if caption.attention is None or len(caption.words) < MIN_COLLAPSED_WORDS or caption.attention.shape[1] == 1:
-        return False
-    is_peak = caption.attention == caption.attention.amax(1, keepdim=True)  # even weights have no peak of their own
-    return bool((is_peak.sum(1) == 1).all() and (is_peak == is_peak[0]).all())
 
 
 def _sentences(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ import yaml
 from showtell.captioners import Captioner
 from showtell.config import differences, flat
 from showtell.datasets.records import CaptionDataset
-from showtell.errors import DataError, summarise
+from showtell.errors import DataError, shorten, summarise
 from showtell.evaluation import evaluate
 from showtell.explanations.explanation import display_name
 from showtell.features.store import FeatureStore
@@ -100,16 +101,31 @@ def read_run(folder: Path) -> Run:
         hint = f"name the run itself: {folder.parent}" if is_run else "showtell train writes one"
         raise DataError(f"{folder} is no run folder: there is no {' and no '.join(missing)} in it; {hint}.")
     text, log = read_text(folder / RECIPE), read_log(folder / LOG)
-    try:
+    with damage_refused(folder):
         saved = read_json(folder / STATE)["progress"] if (folder / STATE).is_file() else {}
         run = Run(folder, yaml.safe_load(text), text, tuple(log), saved)
         _ = run.progress, run.best, run.warnings, run.recipe["data"]["path"]  # what a report needs
-    except (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError) as error:
-        reason = " ".join(str(error).split())
+    return run
+
+
+@contextmanager
+def damage_refused(folder: Path) -> Iterator[None]:
+    """Inside the block, what a run's files hold of a wrong structure or type is a DataError."""
+    try:
+        yield
+    except (
+        yaml.YAMLError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        reason = shorten(" ".join(str(error).split()))
         raise DataError(
             f"{folder} is damaged: training wrote its recipe, log or state otherwise ({reason})."
         ) from error
-    return run
 
 
 @dataclass(frozen=True)

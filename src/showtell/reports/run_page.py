@@ -12,7 +12,7 @@ from showtell.files import write_text
 from showtell.reports.base import resource
 from showtell.reports.curves import Points, chart
 from showtell.reports.explanation_page import render_explanations
-from showtell.reports.run import Run, ScoreCard
+from showtell.reports.run import Run, ScoreCard, damage_refused
 
 NO_TERM = ("step", "epoch", "learning_rate", "loss", "gradient_norm")  # of a line of the log; the rest are terms
 
@@ -32,14 +32,16 @@ def write_run_page(
     signatures: dict[str, list[str]] = {}  # the names of the numbers by signature
     for name, signature in card.report.signatures.items() if card is not None else ():
         signatures.setdefault(signature, []).append(name)
+    with damage_refused(run.folder):
+        facts, charts = _facts(run), draw_curves(run)
     content = render_explanations(
         "run_page.html.j2",
         explanations,
         f"Run {run.title}",
         style=resource("run_page.css"),
         run=run,
-        facts=_facts(run),
-        charts=draw_curves(run),
+        facts=facts,
+        charts=charts,
         card=card,
         signatures=signatures,
         note=note,

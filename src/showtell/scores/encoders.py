@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 from torchvision.transforms import CenterCrop, Compose, InterpolationMode, Normalize, Resize, ToTensor
 
 from showtell import errors
-from showtell.hub import LOCAL, missing_files, quiet, refuse_kernels, repository_folder
+from showtell.hub import LOCAL, missing_files, quiet, read_model_settings, repository_folder
 from showtell.images.loading import prepare_batches
 from showtell.images.photo import open_photo
 from showtell.progress import counting
@@ -65,8 +65,8 @@ class Encoder:
         self.name = Path(name).resolve().name if is_folder else name
         self.batch_size = batch_size
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        read_model_settings(self.folder)
         self.settings = self._open("AutoConfig")
-        refuse_kernels(self.folder)
         self.tokenizer = self._open("AutoTokenizer")
 
     def open_model(self, **settings: Any) -> None:

@@ -16,8 +16,9 @@ from showtell.captioners import EncoderDecoderCaptioner
 from showtell.errors import DataError
 from showtell.files import write_folder
 from showtell.training.model import TrainingModel
+from showtell.training.recipe_checks import make_recipe
 from showtell.training.run_folder import RunFolder
-from showtell.training.state import Progress, damage_refused, load_state, save_state
+from showtell.training.state import NUMBERS, Progress, damage_refused, load_state, save_state
 
 
 @dataclass
@@ -40,11 +41,12 @@ class RunCheckpoints:
         if self.accelerator.scaler is not None:
             progress.scaler = self.accelerator.scaler.state_dict()
         extra = {"objective": self.model.objective.state_dict()}
-        numbers = {"progress": asdict(progress), "data": self.data_fingerprint}
+        recipe = self.folder.recipe.model_dump(mode="json")
+        numbers = {"progress": asdict(progress), "data": self.data_fingerprint, "recipe": recipe}
 
         def fill(folder: Path) -> None:
             self.captioner.save_pretrained(folder)
-            save_state(folder / "training", self.optimizer, extra, numbers)
+            save_state(folder, self.optimizer, extra, numbers)
 
         write_folder(self.folder.last, fill)
 
@@ -58,16 +60,26 @@ class RunCheckpoints:
         write_folder(self.folder.best, best.save_pretrained)
 
     def restore(self) -> Progress:
-        """Restore the state in `last/`; a CheckpointError if it is damaged, a DataError if it began with other data."""
-        folder = self.folder.last / "training"
+        """Restore the state in `last/`.
+
+        Raises:
+            CheckpointError: it is damaged.
+            DataError: it began with other data.
+            RecipeError: it began with another recipe.
+        """
+        folder = self.folder.last
         extra, numbers = load_state(folder, self.optimizer)
+        with damage_refused(folder / NUMBERS):
+            before = make_recipe(numbers["recipe"]) if "recipe" in numbers else None  # versions before kept none here
+        if before is not None:
+            self.folder.require_same(before)
         if numbers.get("data") != self.data_fingerprint:
             raise DataError(
                 f"The images or captions of data.path have changed since the run in {self.folder.path} began; restore "
                 "them, or begin anew with another --out."
             )
-        self.captioner.load_weights(self.folder.last)
-        with damage_refused(folder):
+        self.captioner.load_weights(folder)
+        with damage_refused(folder / NUMBERS):
             self.model.objective.load_state_dict(extra.get("objective", {}))
             progress = TypeAdapter(Progress).validate_python(numbers["progress"])
             if self.accelerator.scaler is not None and progress.scaler:

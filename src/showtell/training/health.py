@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 
-from showtell.captions import Caption
+from showtell.captions import Caption, ExplainedCaption
 from showtell.features import EncoderConfig
 from showtell.scores import diagnose
 
@@ -36,7 +36,7 @@ def few_photos(images: int, encoder: EncoderConfig) -> str | None:
     )
 
 
-def warnings(captions: Mapping[str, Caption], rewarded: bool = False) -> list[str]:
+def warnings(captions: Mapping[str, Caption | ExplainedCaption], rewarded: bool = False) -> list[str]:
     """What is wrong with the captions of a split, a sentence each; empty where nothing is.
 
     Args:
@@ -60,7 +60,7 @@ def warnings(captions: Mapping[str, Caption], rewarded: bool = False) -> list[st
     return sentences
 
 
-def runs_in_circles(caption: Caption) -> bool:
+def runs_in_circles(caption: Caption | ExplainedCaption) -> bool:
     """Whether a caption was cut off by the limit while it repeated its last words."""
     words = caption.text.split()
     if caption.finished:

@@ -254,6 +254,8 @@ class Trainer:
         self.folder.begin(self.recipe)
         self.accelerator.init_trackers("tensorboard")
         with self.console.bar, self.interrupts, self.folder.logging(progress.log_bytes):
+            if not self.resuming:
+                self.checkpoints.save_last(progress)  # before best/ and the log, so that a run without it has lost it
             if first is not None:
                 self._judge(0, *first)
             self.console.begin(self.steps, progress.step)
@@ -288,8 +290,6 @@ class Trainer:
             say(self.start.describe(training.start_from))
         elif not progress.step and (few := few_photos(len(self.data), self.recipe.encoder)):
             say(f"warning: {len(self.data)} photos are {few}")
-        if self.folder.lacks_last:
-            say(f"{self.folder.last} does not exist, so there is nothing to resume from: training from the beginning")
         if progress.stopped:
             say("the run has stopped early; a greater training.patience continues it")
         elif progress.epochs == training.epochs:
@@ -395,13 +395,11 @@ class Trainer:
         finite = math.isfinite(numbers["loss"]) and "gradient_norm" in numbers
         gradient = f", its gradient {numbers['gradient_norm']:g}," if finite else ""
         images = gather_object(list(step.image_ids))
-        last = self.folder.last
-        kept = f"{last} is the last good checkpoint" if last.exists() else "there is no checkpoint yet"
         return TrainingError(
             f"The loss is {numbers['loss']:g}{gradient} at step {step.step}, over the images "
             f"{summarise(images)}: training has diverged; lower training.learning_rate (now "
             f"{self.recipe.training.learning_rate}) or training.clip_norm, or look at these images and their captions; "
-            f"{kept}."
+            f"{self.folder.last} is the last good checkpoint."
         )
 
     def _report(self, of: StepNumbers, numbers: dict[str, float], speed: float) -> None:

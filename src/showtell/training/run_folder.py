@@ -17,7 +17,7 @@ from typing import Any
 
 from showtell.config import differences, flat
 from showtell.errors import DataError, RecipeError, UsageError, summarise
-from showtell.files import recover_folder, write_whole
+from showtell.files import read_bytes, recover_folder, write_bytes, write_whole
 from showtell.objectives import OBJECTIVES
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_loading import load_recipe
@@ -41,7 +41,6 @@ class RunFolder:
     def __init__(self, path: Path, *, writes: bool) -> None:
         self.path, self.writes = path, writes
         self.best, self.last = path / "best", path / "last"
-        self.lacks_last = False  # a run is to be resumed that has saved nothing
         self._recipe, self._log_path = path / RECIPE, path / "log.jsonl"
 
     def claim(self, recipe: Recipe, *, resume: bool) -> bool:
@@ -51,9 +50,15 @@ class RunFolder:
             Whether there is something to resume.
 
         Raises:
-            UsageError: it holds a run, and `resume` is false; or it holds other files.
+            UsageError: it holds a run, and `resume` is false or `last/` is gone; or it holds other files, or links.
             RecipeError: that run began with another recipe.
         """
+        self.recipe = recipe
+        if links := sorted(path.name for path in self.path.glob("*") if path.is_symlink()):
+            raise UsageError(
+                f"{self.path} holds links ({summarise(links)}), and a run writes through none; put the files "
+                "themselves there, or choose another --out."
+            )
         for checkpoint in (self.last, self.best):
             recover_folder(checkpoint)
         exists = any(path.exists() for path in (self._recipe, self.last, self.best, self._log_path))
@@ -63,15 +68,25 @@ class RunFolder:
             raise UsageError(
                 f"{self.path} holds {summarise(others)} and no run; choose a new folder, or an empty one, with --out."
             )
-        if not self.last.exists():
-            self.lacks_last = exists
+        if not self.last.exists():  # a run writes it before its first line of the log and before best/
+            if self.best.exists() or (self._log_path.exists() and self._log_path.stat().st_size):
+                onward = f", with training.start_from={self.best} to train on" if self.best.exists() else ""
+                raise UsageError(
+                    f"{self.last} is gone, so there is nothing to resume from, and training from the beginning would "
+                    f"replace what {self.path} still holds; choose another --out{onward}."
+                )
             return False
-        if self._recipe.exists() and (changed := changes(load_recipe(self._recipe), recipe)):
+        if self._recipe.exists():
+            self.require_same(load_recipe(self._recipe))
+        return True
+
+    def require_same(self, before: Recipe) -> None:
+        """Raise a RecipeError if the run began with another recipe than the present one."""
+        if changed := changes(before, self.recipe):
             raise RecipeError(
                 f"The run in {self.path} began with another recipe: {summarise(changed)}; resume with the old "
                 f"values, or train on from its weights with --out ANOTHER training.start_from={self.best}."
             )
-        return True
 
     def begin(self, recipe: Recipe) -> None:
         """Create the folder, with the recipe in it."""
@@ -84,6 +99,8 @@ class RunFolder:
         """Keep the log open, cut back to as many bytes as the checkpoint knew of it."""
         path = self._log_path if self.writes else Path(os.devnull)
         if self.writes and path.exists():
+            if path.stat().st_nlink > 1:  # a copy of the run shares it
+                write_bytes(path, read_bytes(path))
             os.truncate(path, min(known, path.stat().st_size))
         with path.open("ab", buffering=0) as self._stream:  # for whoever follows it
             yield

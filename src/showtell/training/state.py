@@ -1,8 +1,9 @@
-"""What a run remembers between steps, as safetensors and JSON in `last/training/`."""
+"""What a run remembers between steps, as safetensors and JSON in `last/training/`, with checksums of all of `last/`."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +15,10 @@ from safetensors.torch import load_file, save
 from torch.optim import Optimizer
 
 from showtell.errors import CheckpointError
-from showtell.files import read_json, write_bytes, write_json
+from showtell.files import read_json, read_text, write_bytes, write_json, write_text
 
-TENSORS, NUMBERS = "optimizer.safetensors", "state.json"
+TENSORS, NUMBERS = "training/optimizer.safetensors", "training/state.json"
+CHECKSUMS = "training/SHA256SUMS"  # of the files of the checkpoint, as sha256sum writes and checks them
 
 
 @dataclass
@@ -51,10 +53,10 @@ class Progress:
 def save_state(
     folder: Path, optimizer: Optimizer, extra: Mapping[str, Mapping[str, torch.Tensor]], numbers: Mapping[str, Any]
 ) -> None:
-    """Write the optimiser, further tensors and numbers.
+    """Write the optimiser, further tensors and numbers, and checksums of these and of what is in the folder already.
 
     Args:
-        folder: made if it is not there.
+        folder: of the checkpoint.
         optimizer: its tensors are named state.<parameter>.<name>.
         extra: by part of the run, tensors that are not in the checkpoint, such as the objective's own weights.
         numbers: anything that JSON can hold.
@@ -71,6 +73,7 @@ def save_state(
     write_bytes(folder / TENSORS, save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
     groups = {"param_groups": state["param_groups"], "plain": plain}
     write_json(folder / NUMBERS, {"optimizer": groups, **numbers}, indent=1)
+    write_text(folder / CHECKSUMS, "".join(f"{line}\n" for line in _checksums(folder)))
 
 
 def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
@@ -80,8 +83,13 @@ def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, dict[str, 
         The further tensors by part of the run, and the numbers.
 
     Raises:
-        CheckpointError: a file is missing or damaged.
+        CheckpointError: a file is missing, damaged or not the one that was saved.
     """
+    if (folder / CHECKSUMS).is_file():  # versions before wrote none
+        recorded, now = read_text(folder / CHECKSUMS).splitlines(), _checksums(folder)
+        names = [line.partition("  ")[2] for line in recorded if line not in now]
+        if names or not recorded or not recorded[-1].endswith(f"  {NUMBERS}"):
+            raise CheckpointError(_damage(folder / (names or [CHECKSUMS])[0], "is not the file that was saved"))
     with damage_refused(folder / NUMBERS):
         numbers = read_json(folder / NUMBERS)
         groups = numbers.pop("optimizer")
@@ -106,11 +114,25 @@ def damage_refused(file: Path) -> Iterator[None]:
         yield
     except (SafetensorError, OSError, LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         is_unreadable = isinstance(error, SafetensorError | OSError)
-        raise CheckpointError(
-            f"The training state is damaged: {file} "
-            f"{f'cannot be read ({error})' if is_unreadable else 'does not hold what was saved'}; begin anew with "
-            "another --out, from its best/ with training.start_from."
-        ) from error
+        fault = f"cannot be read ({error})" if is_unreadable else "does not hold what was saved"
+        raise CheckpointError(_damage(file, fault)) from error
+
+
+def _damage(file: Path, fault: str) -> str:
+    return (
+        f"The training state is damaged: {file} {fault}; begin anew with another --out, from its best/ with "
+        "training.start_from."
+    )
+
+
+def _checksums(folder: Path) -> list[str]:
+    """A line for each file of a checkpoint, in the order of their names, the checksums themselves left out."""
+    lines = []
+    for path in sorted(filter(Path.is_file, folder.rglob("*"))):
+        if (name := path.relative_to(folder).as_posix()) != CHECKSUMS:
+            with path.open("rb") as stream:
+                lines.append(f"{hashlib.file_digest(stream, 'sha256').hexdigest()}  {name}")
+    return lines
 
 
 def _laid_out_as(weight: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
