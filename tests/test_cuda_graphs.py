@@ -54,7 +54,7 @@ def one_warm_up(monkeypatch):
 def graphs_for(owner: nn.Module) -> RecordedGraphs:
     """Let a module capture; the recorder that it captures by."""
     recorder = RecordedGraphs()
-    owner.__dict__["graphs"] = Graphs(lambda: recorder)
+    owner.__dict__["graphs"] = Graphs(lambda _: recorder)
     return recorder
 
 
@@ -87,6 +87,7 @@ SEARCHES: dict[str, Callable[[Decoder, Features], Captions]] = {
         decoder, shown, LENGTH, 3, length_penalty=LengthPenalty("average", 1.0), keep_outputs=True
     ),
     "beam by rules": lambda decoder, shown: beam(decoder, shown, LENGTH, 3, num_return=1, rules=RULES),
+    "required": lambda decoder, shown: beam(decoder, shown, LENGTH, 3, rules=Rules(required=((5,), (6, 7)))),
     "diverse beam": lambda decoder, shown: beam(decoder, shown, LENGTH, 4, groups=2, diversity=0.5),
 }
 

@@ -17,6 +17,7 @@ MAY_IMPORT: dict[str, str] = {
     "config": "errors",
     "types": "",
     "counter_rng": "",
+    "cuda_graphs": "types",
     "progress": "errors",
     "files": "errors",
     "processes": "errors files",
@@ -29,9 +30,9 @@ MAY_IMPORT: dict[str, str] = {
     "scenes": "cores datasets errors files processes",
     "features": "config datasets errors files hub images processes registry torch_weights types",
     "hub": "errors files",
-    "models": "config counter_rng errors files registry text types",
+    "models": "config counter_rng cuda_graphs errors files registry text types",
     "decoding_config": "config errors text",
-    "decoding": "counter_rng decoding_config errors models registry text types",
+    "decoding": "counter_rng cuda_graphs decoding_config errors models registry text types",
     "checkpoint": "config decoding errors features files hub models text torch_weights",
     "captions": "errors",
     "captioners": "captions checkpoint confidence config counter_rng decoding decoding_config errors features files "
@@ -50,10 +51,9 @@ MAY_IMPORT: dict[str, str] = {
     "files images reports text",
     # training
     "recipes": "errors",
-    "objectives": "config counter_rng decoding errors models registry scores text types",
-    "training": "captioners captions checkpoint config cores counter_rng datasets decoding errors explanations "
-    "features files grounding hub images models objectives processes progress recipes scores text "
-    "types",
+    "objectives": "config counter_rng cuda_graphs decoding errors models registry scores text types",
+    "training": "captioners captions checkpoint config cores counter_rng cuda_graphs datasets decoding errors "
+    "explanations features files grounding hub images models objectives processes progress recipes scores text types",
     "quickstart": "captioners captions cores datasets errors evaluation explanations hub models processes progress "
     "reports scenes scores training",
     "doctor": "captioners cores datasets errors explanations features files hub scores text training",

@@ -153,24 +153,25 @@ class Recorder(Protocol):
 class CudaRecorder:
     """CUDA graphs, which share the memory of their intermediate results: they run one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._pool = torch.cuda.graph_pool_handle()
-        self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     @contextlib.contextmanager
     def warming_up(self) -> Iterator[None]:
         """Capturing needs a stream of its own, whose memory afterwards no other use could take."""
-        self._stream.wait_stream(torch.cuda.current_stream())
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             yield
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()
 
     @contextlib.contextmanager
     def capture(self) -> Iterator[Callable[[], object]]:
         """One graph. Other threads may go on to use the device."""
         graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(self._device)
         with torch.cuda.stream(self._stream):
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
@@ -180,7 +181,7 @@ class CudaRecorder:
 
     def mark(self) -> Callable[[], object]:
         """An event."""
-        wait: Callable[[], object] = torch.cuda.current_stream().record_event().synchronize
+        wait: Callable[[], object] = torch.cuda.current_stream(self._device).record_event().synchronize
         return wait
 
 
@@ -218,7 +219,7 @@ class _Captured:
 class Graphs:
     """The graphs of a module. A copy of it has none."""
 
-    def __init__(self, recorder: Callable[[], Recorder] = CudaRecorder) -> None:
+    def __init__(self, recorder: Callable[[torch.device], Recorder] = CudaRecorder) -> None:
         self._make_recorder = recorder
         self._recorder: Recorder | None = None
         self._captured: OrderedDict[Hashable, _Captured] = OrderedDict()
@@ -257,10 +258,11 @@ class Graphs:
         self, steps: Callable[[InputsT], Steps[Any]], inputs: InputsT, owner: nn.Module, key: Hashable, host: Any
     ) -> _Captured | None:
         """The graphs of a function for inputs of these shapes; None, with a warning, if it cannot be captured."""
-        self._recorder = self._recorder or self._make_recorder()
+        device = _device_of(inputs)
+        self._recorder = self._recorder or self._make_recorder(device)
         changing = [*owner.buffers(), *(p.grad for p in owner.parameters() if p.grad is not None)]
         before = [x.detach().clone() for x in changing]
-        static = map_tensors(inputs, torch.clone)
+        static = map_tensors(inputs, lambda x: x.to(device, copy=True))
         try:
             with static_shapes():
                 with self._recorder.warming_up():
@@ -271,7 +273,8 @@ class Graphs:
                     return self._stretches(steps, static, answers)
                 except RuntimeError as error:
                     self._refused.add(key)
-                    first_line = str(error).partition("\n")[0]
+                    self._recorder = self._make_recorder(device)  # memory of a broken capture is not captured into
+                    first_line = str(error.__context__ or error).partition("\n")[0]
                     warnings.warn(
                         f"{type(owner).__name__} cannot be captured as a CUDA graph and runs without: {first_line}",
                         stacklevel=2,
@@ -322,7 +325,7 @@ def graphs_of(owner: nn.Module, device: torch.device) -> Graphs | None:
 def _mode(owner: nn.Module) -> Hashable:
     """What torch computes with."""
     autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
-    return owner.training, torch.is_grad_enabled(), autocast
+    return owner.training, torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast
 
 
 def _addresses(owner: nn.Module) -> Hashable:

@@ -11,7 +11,7 @@ from torch import Tensor
 from showtell import counter_rng
 from showtell.decoding import Captions, beam, greedy, teacher_forced
 from showtell.decoding.policy import beam_rollouts, policy_logprobs, rollouts
-from showtell.decoding.rollout import collect
+from showtell.decoding.rollout import collect, trimmed
 from showtell.errors import UsageError
 from showtell.models.contract import Decoder, Output
 from showtell.models.sat import SatConfig, SatDecoder
@@ -62,7 +62,7 @@ def test_all_captions_together_have_probability_one():
 def test_probabilities_by_hand():
     """One finished caption and one that is cut off at two words, from a table of logits."""
     decoder, features = table_decoder(images=1, steps=3, size=6, seed=3)
-    captions = collect(torch.tensor([[[4, END, PAD], [5, 3, PAD]]]), torch.zeros(1, 2, 3))
+    captions = trimmed(collect(torch.tensor([[[4, END, PAD], [5, 3, PAD]]]), torch.zeros(1, 2, 3)))
     logprobs = policy_logprobs(decoder, fed(decoder, features, captions), captions)[0]
 
     def p(step: int, last: int, word: int) -> Tensor:

@@ -89,7 +89,9 @@ class TrainingStep:
         """Gradients at addresses that stay, with what other batches of the step have added to them."""
         new = []
         for weight in weights:
-            static = self._static.setdefault(weight, torch.empty_like(weight, requires_grad=False))
+            if weight not in self._static:
+                self._static[weight] = torch.empty_like(weight, requires_grad=False)
+            static = self._static[weight]
             if weight.grad is None:
                 new.append(static)
             elif weight.grad is not static:
