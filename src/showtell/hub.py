@@ -149,9 +149,7 @@ def read_model_settings(folder: Path) -> dict[str, Any]:
     file = folder / SETTINGS
     settings = read_json(file)
     if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
-        raise CheckpointError(
-            f"{file} is of no model of transformers: it names no model_type; get the files once more."
-        )
+        raise CheckpointError(f"{file} is of no model of transformers: it names no model_type; get the files again.")
     for name, value in entries(settings):
         if name.endswith(("attn_implementation", "experts_implementation")) and "/" in str(value):
             raise CheckpointError(

@@ -169,9 +169,8 @@ def _load(stream: BinaryIO, **_: object) -> Any:
     return _Unpickler(stream, encoding="latin1").load()
 
 
-_PICKLE: Any = SimpleNamespace(
-    __name__="pickle", Unpickler=_Unpickler, load=_load
-)  # what torch.load uses of the module
+# What torch.load uses of the module.
+_PICKLE: Any = SimpleNamespace(__name__="pickle", Unpickler=_Unpickler, load=_load)
 
 
 def read_torch_file(path: Path) -> Any:

@@ -213,9 +213,8 @@ def open_adapted(source: Source, device: str | torch.device, dtype: str | None =
         folder = find_checkpoint(f"{base.name}@{base.revision}" if base.revision else base.name)
         captioner = open_transformers_folder(Source(base.name, folder, base.revision), device, dtype)
     except CheckpointError as error:
-        raise CheckpointError(
-            f"{source.name} holds adapters alone, and their base cannot be opened: {error}"
-        ) from error
+        sentence = f"{source.name} holds adapters alone, and their base cannot be opened: {error}"
+        raise CheckpointError(sentence) from error
     weights = captioner.about.fingerprints["weights"]
     if weights != base.weights:
         raise CheckpointError(

@@ -86,9 +86,8 @@ def _alt_texts(results: Iterable[CaptionResult], options: FormatOptions) -> Iter
             else:
                 yield csv_line(as_text_cell(image), as_text_cell(text))
     if blank:
-        notify(
-            f"{len(blank)} photos have a blank, for their captions are doubtful or repeat words: {summarise(blank)}."
-        )
+        because = "for their captions are doubtful or repeat words"
+        notify(f"{len(blank)} photos have a blank, {because}: {summarise(blank)}.")
 
 
 def is_sure(caption: Caption, options: FormatOptions) -> bool:

@@ -31,13 +31,7 @@ def doctor(
 
     from showtell.captioners import Captioner
     from showtell.datasets import read_dataset
-    from showtell.doctor import (
-        caption_causes,
-        checkpoint_causes,
-        dataset_causes,
-        describe_captioner,
-        inspect_machine,
-    )
+    from showtell.doctor import caption_causes, checkpoint_causes, dataset_causes, describe_captioner, inspect_machine
     from showtell.errors import UsageError
     from showtell.features.store import FeatureStore as FeatureStoreReader
 

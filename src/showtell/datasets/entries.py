@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from showtell.datasets.image_files import MAX_FILES, ImageFiles, as_text, list_files, root_of, subfolders
 from showtell.datasets.issues import DatasetIssues
@@ -21,6 +21,8 @@ from showtell.datasets.splits import (
 )
 from showtell.errors import summarise
 from showtell.text.caption_columns import Columns, captions_in
+
+FormT = TypeVar("FormT")
 
 
 @dataclass
@@ -138,8 +140,8 @@ class CaptionRows:
         return make_records(self._file, entries, self._issues, folders, remedy)
 
 
-def list_below(path: Path, suffixes: tuple[str, ...], holds_captions: Callable[[Path], object]) -> list[Path]:
-    """The files of captions at a path, by their splits: in a folder itself, else in its folders and `data/*`.
+def list_below(path: Path, suffixes: tuple[str, ...], form: Callable[[Path], FormT | None]) -> dict[Path, FormT]:
+    """The files of captions at a path with their forms, by splits: in a folder itself, else in its folders, `data/*`.
 
     A folder with more than `MAX_FILES` of them, but tables, has one for each image and is passed over.
     """
@@ -147,9 +149,9 @@ def list_below(path: Path, suffixes: tuple[str, ...], holds_captions: Callable[[
     for folders in (deeper[:1], deeper[1:]):
         listed = [list_files(folder, suffixes) for folder in folders]
         kept = [own for own in listed if len(own) <= MAX_FILES or ".tsv" in suffixes]
-        if files := [file for own in kept for file in own if holds_captions(file)]:
-            return sort_by_split(files, path)
-    return []
+        if forms := {file: held for own in kept for file in own if (held := form(file)) is not None}:
+            return {file: forms[file] for file in sort_by_split(forms, path)}
+    return {}
 
 
 def read_files(

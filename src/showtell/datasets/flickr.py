@@ -70,7 +70,7 @@ def _caption_files(path: Path) -> list[Path]:
     named = (folder / name for folder, pattern, names in matches for name in filter(pattern.fullmatch, names))
     if first := next((file for file in named if file.is_file() and _form(file)), None):
         return [first]
-    return list_below(path, _SUFFIXES, _form)
+    return list(list_below(path, _SUFFIXES, _form))
 
 
 def _form(file: Path) -> tuple[re.Pattern[str], bool] | None:

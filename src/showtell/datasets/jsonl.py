@@ -36,42 +36,37 @@ def read(path: Path) -> CaptionDataset:
     Images are searched in the folder of the file and in `images/`.
     """
     files, issues = _files(path), DatasetIssues(path)
-    split = [file for file in files if len(files) > 1 and _gives_splits(file)]
-    return read_files("jsonl", files, issues, _read_file, split)
+    split = [file for file, keys in files.items() if keys.split is not None]
+    return read_files("jsonl", list(files), issues, _read_file, split)
 
 
-def _files(path: Path) -> list[Path]:
-    def holds_captions(file: Path) -> bool:
-        return _holds_captions(file, is_named=file == path)
+def _files(path: Path) -> dict[Path, Columns]:
+    def keys(file: Path) -> Columns | None:
+        return _keys(file, is_named=file == path)
 
-    return list_below(path, (".jsonl", ".ndjson"), holds_captions) or list_below(path, (".json",), holds_captions)
+    return list_below(path, (".jsonl", ".ndjson"), keys) or list_below(path, (".json",), keys)
 
 
-def _holds_captions(file: Path, *, is_named: bool) -> bool:
-    """Whether the first object of a file has a key for an image's file and one for captions.
+def _keys(file: Path, *, is_named: bool) -> Columns | None:
+    """The keys of the first object of a file, if it has one for an image's file and one for captions.
 
     A number is no file name, unless the file is named outright: `[{"image_id": 1, "caption": ...}]` may be results.
     """
     start = read_start(file).lstrip()
     if file.suffix.lower() == ".json":
         if not start.startswith("["):
-            return False
+            return None
         start = start[1:].lstrip()
     try:
         first, _ = json.JSONDecoder().raw_decode(start)
     except (ValueError, RecursionError):  # a whole line that is broken, or longer: its keys tell what it should be
         end = start.find("\n")
-        return Columns.of(tuple(_KEY.findall(start[:end] if end >= 0 else start))) is not None
+        return Columns.of(tuple(_KEY.findall(start[:end] if end >= 0 else start)))
     if isinstance(first, dict) and first.keys() == {"image", "error"}:  # of `showtell caption`
-        return True
+        return Columns.of(("image", "caption"))
     columns = Columns.of(tuple(first)) if isinstance(first, dict) else None
-    return columns is not None and (is_named or isinstance(list(first.values())[columns.image], str))
-
-
-def _gives_splits(file: Path) -> bool:
-    """Whether the first object of a file has a key for its split."""
-    entries = (Columns.of(tuple(entry)) for _, entry in read_values(file, file.name) if isinstance(entry, dict))
-    return getattr(next(entries, None), "split", None) is not None
+    is_file = columns is not None and (is_named or isinstance(list(first.values())[columns.image], str))
+    return columns if is_file else None
 
 
 def read_values(file: Path, name: str) -> Iterator[tuple[int, Any]]:

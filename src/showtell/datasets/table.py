@@ -101,11 +101,7 @@ def columns_of(file: Path) -> list[str] | None:
 
 def _tables(path: Path) -> dict[Path, Columns]:
     """The tables of captions at a path, each with what its columns hold."""
-
-    def columns(file: Path) -> Columns | None:
-        return (_header(first_line(file, _EXCEL)) or (None, None))[1]
-
-    return {file: own for file in list_below(path, SUFFIXES, columns) if (own := columns(file))}
+    return list_below(path, SUFFIXES, lambda file: (_header(first_line(file, _EXCEL)) or (None, None))[1])
 
 
 def _header(line: str, *, predicted: bool = False) -> tuple[str, Columns] | None:

@@ -248,9 +248,7 @@ def _identify(stream: BinaryIO, name: str) -> ImageFile.ImageFile:
         file = cast("BinaryIO", pieces)
         start = stream.read(12)
         stream.seek(0)
-        is_usual = start.startswith(
-            (b"\xff\xd8", b"\x89PNG")
-        )  # Pillow imports its other plug-ins where they are needed
+        is_usual = start.startswith((b"\xff\xd8", b"\x89PNG"))  # Pillow imports its other plug-ins where needed
         formats = ("JPEG", "PNG") if is_usual else _formats(start[4:8] == b"ftyp")
         with _silencing, warnings.catch_warnings(action="ignore"):
             if start.startswith((b"II", b"MM")):

@@ -50,9 +50,8 @@ class Columns:
         names = tuple(re.sub(r"[\s.-]+", "_", name.strip().lower()) for name in names)
         wanted_images = (*ID[:-1], *IMAGE, *ID) if predicted else IMAGE
         image, split, image_id = (_first(names, wanted) for wanted in (wanted_images, SPLIT, ID))
-        for word in (
-            (*CAPTION, *ANSWER) if predicted else CAPTION
-        ):  # caption, captions, caption_1, caption2 and so on, of the first such word that occurs
+        # caption, captions, caption_1, caption2 and so on, of the first such word that occurs
+        for word in (*CAPTION, *ANSWER) if predicted else CAPTION:
             captions = tuple(index for index, name in enumerate(names) if re.fullmatch(rf"{word}s?_?[0-9]*", name))
             if predicted and word in names:  # beside all candidates
                 captions = tuple(index for index in captions if names[index] != f"{word}s")

@@ -63,9 +63,5 @@ def warnings(captions: Mapping[str, Caption | ExplainedCaption], rewarded: bool 
 def runs_in_circles(caption: Caption | ExplainedCaption) -> bool:
     """Whether a caption was cut off by the limit while it repeated its last words."""
     words = caption.text.split()
-    if caption.finished:
-        return False
-    return any(
-        len(words) >= 3 * period and words[-period:] == words[-2 * period : -period] == words[-3 * period : -2 * period]
-        for period in range(1, len(words) // 3 + 1)
-    )
+    periods = range(1, len(words) // 3 + 1)
+    return not caption.finished and any(words[-period:] * 3 == words[-3 * period :] for period in periods)
