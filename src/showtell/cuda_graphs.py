@@ -146,7 +146,7 @@ class CudaRecorder:
 
     @contextlib.contextmanager
     def warming_up(self) -> Iterator[None]:
-        """Everything runs as in a capture, but is computed: on a stream of its own, whose memory nobody else could use."""
+        """All runs as in a capture, but is computed: on a stream of its own, whose memory nobody else could use."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             yield
