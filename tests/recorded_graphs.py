@@ -49,7 +49,7 @@ class _Recording(TorchDispatchMode):
 
 
 class RecordedGraphs:
-    """`showtell.cuda_graphs.Recorder` for tests."""
+    """`showtell.cuda_graphs.CudaRecorder` for tests."""
 
     def __init__(self) -> None:
         self.captured = 0

@@ -29,7 +29,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -121,33 +121,19 @@ def run(
         key: what else the function depends on.
         host: what functions of `Ask` are given beside tensors; it may differ in each call.
     """
-    graphs = None if is_static() else graphs_of(owner, _device_of(inputs))
+    graphs = None if is_static() else graphs_of(owner, _tensors_of(inputs)[0].device)
     return run_eagerly(steps(inputs), host) if graphs is None else graphs.run(steps, inputs, owner, key, host)
+
+
+def _tensors_of(record: Any) -> list[Tensor]:
+    every: list[Tensor] = []
+    map_tensors(record, lambda x: every.append(x) or x)  # type: ignore[func-returns-value]
+    return every
 
 
 def shapes(record: Any) -> Hashable:
     """What of the tensors of a record a graph depends on."""
-    every: list[Hashable] = []
-
-    def note(x: Tensor) -> Tensor:
-        every.append((tuple(x.shape), x.dtype))
-        return x
-
-    map_tensors(record, note)
-    return tuple(every)
-
-
-class Recorder(Protocol):
-    """How functions are captured."""
-
-    def warming_up(self) -> contextlib.AbstractContextManager[Any]:
-        """Inside the block everything runs as in a capture, but is computed."""
-
-    def capture(self) -> contextlib.AbstractContextManager[Callable[[], object]]:
-        """Capture what the block does, as a function that does it again."""
-
-    def mark(self) -> Callable[[], object]:
-        """A function that waits for what was started up to now."""
+    return tuple((tuple(x.shape), x.dtype) for x in _tensors_of(record))
 
 
 class CudaRecorder:
@@ -160,7 +146,7 @@ class CudaRecorder:
 
     @contextlib.contextmanager
     def warming_up(self) -> Iterator[None]:
-        """Capturing needs a stream of its own, whose memory afterwards no other use could take."""
+        """All runs as in a capture, but is computed: on a stream of its own, whose memory nobody else could use."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             yield
@@ -169,7 +155,7 @@ class CudaRecorder:
 
     @contextlib.contextmanager
     def capture(self) -> Iterator[Callable[[], object]]:
-        """One graph. Other threads may go on to use the device."""
+        """A function that does again what the block does. Other threads may go on to use the device."""
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self._device)
         with torch.cuda.stream(self._stream):
@@ -180,7 +166,7 @@ class CudaRecorder:
                 graph.capture_end()
 
     def mark(self) -> Callable[[], object]:
-        """An event."""
+        """A function that waits for what was started up to now."""
         wait: Callable[[], object] = torch.cuda.current_stream(self._device).record_event().synchronize
         return wait
 
@@ -219,9 +205,9 @@ class _Captured:
 class Graphs:
     """The graphs of a module. A copy of it has none."""
 
-    def __init__(self, recorder: Callable[[torch.device], Recorder] = CudaRecorder) -> None:
+    def __init__(self, recorder: Callable[[torch.device], Any] = CudaRecorder) -> None:
         self._make_recorder = recorder
-        self._recorder: Recorder | None = None
+        self._recorder: Any = None
         self._captured: OrderedDict[Hashable, _Captured] = OrderedDict()
         self._seen: set[int] = set()  # hashes of what ran once
         self._refused: set[Hashable] = set()  # what cannot be captured
@@ -237,7 +223,7 @@ class Graphs:
         self, steps: Callable[[InputsT], Steps[ResultT]], inputs: InputsT, owner: nn.Module, key: Hashable, host: Any
     ) -> ResultT:
         """See `run`."""
-        whole = (key, shapes(inputs), _mode(owner), _addresses(owner))
+        whole = (key, shapes(inputs), _surroundings(owner))
         with self._lock:
             captured = self._captured.get(whole)
             if captured is None and hash(whole) in self._seen and key not in self._refused:
@@ -249,7 +235,6 @@ class Graphs:
             self._captured.move_to_end(whole)
             if len(self._captured) > MAX_GRAPHS:
                 self._captured.popitem(last=False)
-            assert self._recorder is not None, "something was captured"
             with torch.no_grad():
                 result: ResultT = map_tensors(captured.replay(inputs, host, self._recorder.mark), torch.clone)
             return result
@@ -258,7 +243,7 @@ class Graphs:
         self, steps: Callable[[InputsT], Steps[Any]], inputs: InputsT, owner: nn.Module, key: Hashable, host: Any
     ) -> _Captured | None:
         """The graphs of a function for inputs of these shapes; None, with a warning, if it cannot be captured."""
-        device = _device_of(inputs)
+        device = _tensors_of(inputs)[0].device
         self._recorder = self._recorder or self._make_recorder(device)
         changing = [*owner.buffers(), *(p.grad for p in owner.parameters() if p.grad is not None)]
         before = [x.detach().clone() for x in changing]
@@ -286,7 +271,6 @@ class Graphs:
                     x.copy_(old)
 
     def _stretches(self, steps: Callable[[Any], Steps[Any]], static: Any, answers: list[Tensor]) -> _Captured:
-        assert self._recorder is not None, "it was warmed up"
         captured = _Captured(static, [], [x.clone() for x in answers], None, steps)
         generator, unused, send = steps(static), iter(captured.answers), None
         while True:
@@ -302,18 +286,6 @@ class Graphs:
             send = next(unused) if isinstance(request, Answer) else None
 
 
-def _device_of(record: Any) -> torch.device:
-    """Where the first tensor of a record is."""
-    devices: list[torch.device] = []
-
-    def note(x: Tensor) -> Tensor:
-        devices.append(x.device)
-        return x
-
-    map_tensors(record, note)
-    return devices[0]
-
-
 def graphs_of(owner: nn.Module, device: torch.device) -> Graphs | None:
     """The graphs that a module keeps; None where nothing is captured."""
     graphs: Graphs | None = owner.__dict__.get("graphs")
@@ -322,12 +294,8 @@ def graphs_of(owner: nn.Module, device: torch.device) -> Graphs | None:
     return graphs
 
 
-def _mode(owner: nn.Module) -> Hashable:
-    """What torch computes with."""
+def _surroundings(owner: nn.Module) -> Hashable:
+    """What torch computes with, and where the weights are, from where graphs read them."""
     autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
-    return owner.training, torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast
-
-
-def _addresses(owner: nn.Module) -> Hashable:
-    """Where the weights are: graphs read them there."""
-    return tuple(x.data_ptr() for some in (owner.parameters(), owner.buffers()) for x in some)
+    addresses = tuple(x.data_ptr() for some in (owner.parameters(), owner.buffers()) for x in some)
+    return owner.training, torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast, addresses

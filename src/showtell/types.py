@@ -6,7 +6,6 @@ D feature size, V vocabulary.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeVar
@@ -18,11 +17,11 @@ RecordT = TypeVar("RecordT")
 
 
 def map_tensors(record: RecordT, function: Callable[..., Tensor], *others: RecordT) -> RecordT:
-    """Apply a function to every tensor of a record, nested records and tuples included; None stays None.
+    """Apply a function to every tensor of a record, nested records, tuples and dicts included; the rest stays.
 
     With further records of the same structure, the function gets the matching tensors of all of them.
     """
-    if record is None:
+    if record is None or isinstance(record, str | int):
         return record
     if isinstance(record, Tensor):
         return function(record, *others)  # type: ignore[return-value]
@@ -193,15 +192,11 @@ class Batch(TensorRecord):
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device. Half-precision features become single after the transfer."""
 
-        return self._map(lambda tensor: upcast_half(tensor.to(device, non_blocking=True)))
+        return map_tensors(self, lambda tensor: upcast_half(tensor.to(device, non_blocking=True)))
 
     def pin_memory(self) -> Batch:
         """The same batch in memory from which a GPU reads by itself; torch's DataLoader calls it."""
-        return self._map(Tensor.pin_memory)
-
-    def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        names = ("images", "features", "words", "is_caption", "mentions")
-        return dataclasses.replace(self, **{name: map_tensors(getattr(self, name), function) for name in names})
+        return map_tensors(self, Tensor.pin_memory)
 
 
 @dataclass(frozen=True, repr=False)

@@ -15,7 +15,7 @@ import contextlib
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import islice
@@ -299,17 +299,20 @@ class Trainer:
         if self.watchdog is not None:
             say("a reward watchdog supervises this run (training.reward_watchdog; null turns it off)")
 
+    def batches(self, epoch: int, skip: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch for this process, but for the first ones."""
+        training = self.recipe.training
+        return epoch_batches(
+            self.data, epoch=epoch, skip=skip, batch_size=training.batch_size, bucket=training.bucket,
+            seed=training.seed, workers=self.recipe.data.workers, process=self.accelerator.process_index,
+            processes=self.accelerator.num_processes, for_gpu=self.accelerator.device.type == "cuda",
+        )  # fmt: skip
+
     def _train_epoch(self) -> None:
         """The steps of the epoch that are left."""
         training, epoch = self.recipe.training, self.progress.epochs
         done = self.progress.step - epoch * self.steps_per_epoch
-        batches = epoch_batches(
-            self.data, epoch=epoch, skip=done * training.gradient_accumulation, batch_size=training.batch_size,
-            bucket=training.bucket, seed=training.seed, workers=self.recipe.data.workers,
-            process=self.accelerator.process_index, processes=self.accelerator.num_processes,
-            for_gpu=self.accelerator.device.type == "cuda",
-        )  # fmt: skip
-        batches = on_device(batches, self.accelerator.device)
+        batches = on_device(self.batches(epoch, done * training.gradient_accumulation), self.accelerator.device)
         self.model.encoder_learns = epoch >= self.recipe.encoder.start_epoch
         self.model.train()
         self.read_at = time.perf_counter()

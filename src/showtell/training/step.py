@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,20 +21,7 @@ from showtell.cuda_graphs import Steps, graphs_of, run, run_eagerly, shapes
 from showtell.models.kernels import bfloat16_products
 from showtell.objectives.processes import sum_over_processes
 from showtell.training.model import TrainingModel
-from showtell.types import Batch, Counts, Features, Mentions
-
-
-@dataclass(frozen=True)
-class StepInputs:
-    """The tensors of a batch, and the keys of its random numbers."""
-
-    words: Tensor
-    is_caption: Tensor
-    images: Tensor | tuple[Tensor, ...] | None
-    features: Features | None
-    mentions: Mentions | None
-    counts: Counts
-    keys: tuple[Tensor, Tensor]  # `CounterRNG.keys`
+from showtell.types import Batch
 
 
 class TrainingStep:
@@ -53,27 +39,22 @@ class TrainingStep:
         assert batch.counts is not None, "a batch of a step has the counts of the step"
         device, model = batch.words.device, self.model
         keys = rng.keys[0].to(device, non_blocking=True), rng.keys[1].to(device, non_blocking=True)
-        inputs = StepInputs(
-            batch.words, batch.is_caption, batch.images, batch.features, batch.mentions, batch.counts, keys
-        )
-
-        def steps(inputs: StepInputs) -> Steps[dict[str, Tensor]]:
-            return self._steps(replace(batch, **{name: getattr(inputs, name) for name in TENSORS}), inputs.keys)
-
+        inputs = batch, keys
         has_fixed_shapes = model.objective.has_fixed_shapes and model.decoder.has_fixed_shapes
         is_eager = batch.is_dummy or not has_fixed_shapes or isinstance(batch.images, tuple)
         if is_eager or graphs_of(model, device) is None:
-            return run_eagerly(steps(inputs), batch.image_ids)
+            return run_eagerly(self._steps(inputs), batch.image_ids)
         variant = model.objective.variant, model.encoder_learns
         if weights := self._with_gradient.get((variant, shapes(inputs))):
             self._use_static_gradients(weights)
-        result = run(steps, inputs, owner=model, key=variant, host=batch.image_ids)
+        result = run(self._steps, inputs, owner=model, key=variant, host=batch.image_ids)
         if weights is None:
             learned = [weight for weight in model.parameters() if weight.grad is not None]
             self._with_gradient[variant, shapes(inputs)] = learned
         return result
 
-    def _steps(self, batch: Batch, keys: tuple[Tensor, Tensor]) -> Steps[dict[str, Tensor]]:
+    def _steps(self, inputs: tuple[Batch, tuple[Tensor, Tensor]]) -> Steps[dict[str, Tensor]]:
+        batch, keys = inputs
         with (
             counter_rng.use(CounterRNG.of_keys(keys)),
             bfloat16_products() if self.rounds_products else nullcontext(),
@@ -99,9 +80,6 @@ class TrainingStep:
             weight.grad = static
         if new:
             torch._foreach_zero_(new)
-
-
-TENSORS = ("words", "is_caption", "images", "features", "mentions", "counts")  # of a batch, in `StepInputs`
 
 
 def sum_gradients(weights: Iterable[nn.Parameter]) -> None:

@@ -4,7 +4,7 @@
 |-------------------|-------------------------------|------------------------------------------------------------------|
 | `linear`          | x W' + b with some columns    | packed weights, gradients over time (`linear.py`)                |
 | `embedding`       | rows of a table               | gradients over time (`linear.py`)                                |
-| `additive_scores` | w . f(p + q)                  | C++ (`fused.py`, `compiled/`), on a GPU Triton (`inductor.py`)   |
+| `additive_scores` | w . f(p + q)                  | C++ (`fused.py`, `compiled/`), on a GPU compiled by torch        |
 | `log_likelihood`  | s_y - log sum_v exp s_v       | C++ (`fused.py`, `compiled/`)                                    |
 
 The fast forms call private operators of torch (`onednn.py`, `accumulation.py`): nothing outside of this package does.

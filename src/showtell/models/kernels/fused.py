@@ -1,18 +1,22 @@
 """Fused operations: a C++ loop each, with gradients, in place of several passes of torch over megabytes.
 
 The loops are in `compiled/` and compute with float32 on a CPU. On a GPU torch compiles scores of attention
-(`inductor.py`). Everything else runs the plain form: other precisions, and machines without a compiler.
+(Triton). Everything else runs the plain form: other precisions, and machines without a compiler.
 """
 
 from __future__ import annotations
 
+import functools
+import warnings
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from showtell.models.kernels import inductor, plain
+from showtell.cuda_graphs import is_static
+from showtell.models.kernels import plain
 from showtell.models.kernels.compiled import library
 from showtell.models.kernels.plain import Activation, is_plain
 
@@ -42,10 +46,28 @@ class _AdditiveScores(torch.autograd.Function):
         return grad_p.mul_(w.view(-1)), grad_q, grad_w.sum(0).view_as(w), None
 
 
+@functools.cache
+def _compile() -> list[Callable[..., Tensor]]:
+    """The form that torch compiles, in a list that is emptied where there is no compiler."""
+    return [torch.compile(plain.additive_scores, dynamic=False)]
+
+
+def compiled_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation) -> Tensor:
+    """`plain.additive_scores` in one kernel, which takes seconds to compile for each shape; plain if that fails."""
+    try:
+        for form in _compile():
+            return form(projected, query, weight, activation)
+    except Exception as error:  # noqa: BLE001  (no Triton, no compiler for its launcher, ...: each raises its own)
+        _compile().clear()
+        reason = str(error).strip().partition("\n")[0]
+        warnings.warn(f"attention is not compiled, which costs time and memory: {reason}", stacklevel=2)
+    return plain.additive_scores(projected, query, weight, activation)
+
+
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = "tanh") -> Tensor:
     """`plain.additive_scores`, without its tensor of (B, N, R, A)."""
-    if inductor.can_compile(projected):
-        return inductor.additive_scores(projected, query, weight, activation)
+    if projected.is_cuda and is_static() and not is_plain():  # what is captured comes often enough to be compiled
+        return compiled_scores(projected, query, weight, activation)
     if is_plain() or not library.fits(projected, query, weight):
         return plain.additive_scores(projected, query, weight, activation)
     return cast(Tensor, _AdditiveScores.apply(projected, query, weight, activation))
