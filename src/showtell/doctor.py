@@ -167,8 +167,7 @@ def dataset_causes(
 
 
 def caption_causes(captioner: Captioner, records: Sequence[CaptionRecord], store: FeatureStore | None) -> list[str]:
-    """What a captioner that attends says of the first few images of a split, and where it looks: a sentence for each
-    sign that it does not look at the photo, by which `report` and training warn, too."""
+    """A sentence for each sign that a captioner that attends does not look at the first few images of a split."""
     if captioner.abilities.attention is None:
         return []
     photos = [photo_or_stored(record, store) for record in records if store is None or record.image_id in store]

@@ -241,7 +241,6 @@ def _named_tensors(module: StandIn, prefix: str) -> Iterator[tuple[str, Tensor]]
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor is a dense one of numbers that every operation of torch takes, all of them stored: no sparse,
-    4-bit, meta or expanded ones."""
+    """Whether a tensor is a dense one of usual numbers, all of them stored: no sparse, 4-bit, meta or expanded one."""
     is_dense = tensor.layout is torch.strided and tensor.dtype in _DTYPES and tensor.device.type == "cpu"
     return is_dense and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()

@@ -292,9 +292,7 @@ class Captioner(abc.ABC):
         *,
         first_alone: bool = False,
     ) -> Iterator[tuple[Any, AnswerT | ImageError]]:
-        """Answers about photos, each with what else its answer depends on. A thread keeps a GPU at work, so that the
-        next batch is computed while the caller writes one; on a CPU the two would take the cores from each other.
-        """
+        """Answers about photos, each with what else its answer depends on; a thread has those of a GPU ahead."""
 
         def answer_batch(batch: list[tuple[tuple[Any, Any], Any]]) -> list[tuple[Any, AnswerT | ImageError]]:
             good = [(other, photo) for (_, other), photo in batch if not isinstance(photo, ImageError)]

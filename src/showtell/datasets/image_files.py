@@ -133,11 +133,9 @@ class ImageFiles:
     @cached_property
     def _by_bare_name(self) -> dict[str, list[Path]]:
         """Paths by file name, with and without its suffix, in the folders and their direct subfolders."""
-        folders = {Path(folder) for folder in self._folders if self._listing(folder)}
-        entries = [entry for folder in folders for entry in os.scandir(folder)]  # which knows folders without a look
-        below = {Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith(".")}
+        starts = [Path(folder) for folder in self._folders if self._listing(folder)]
         paths: dict[str, list[Path]] = {}
-        for folder in folders | below:
+        for folder in {*starts, *(below for start in starts for below in subfolders(start))}:
             for name in filter(is_image_file, self._listing(str(folder))):
                 for key in {_bare(name), _bare(Path(name).stem)}:
                     paths.setdefault(key, []).append(folder / name)

@@ -5,7 +5,6 @@ Descriptions that a person wrote or edited are drawn into train and val; those o
 
 from __future__ import annotations
 
-import os
 from itertools import islice
 from pathlib import Path
 
@@ -28,10 +27,8 @@ def recognises(path: Path) -> bool:
         return False
     if has_sidecars(path):
         return True
-    with os.scandir(path) as entries:
-        others = [entry for entry in entries if not is_image_file(entry.name) and not entry.name.startswith(".")]
-        has_photos_alone = all(entry.is_dir() for entry in others)
-    if not has_photos_alone:
+    others = (file for file in path.iterdir() if not is_image_file(file.name) and not file.name.startswith("."))
+    if not all(map(Path.is_dir, others)):
         return False
     from showtell.images.xmp import description_of  # other formats need no reader of XML
 

@@ -271,9 +271,7 @@ class CorrectionStore:
         )
 
     def photo(self, id: str) -> Path:
-        """The file of a photo; an UnknownCorrectionError if there is none, a StorageError if it was removed or is not
-        the one of this id: a database from elsewhere, or a link, may name any file.
-        """
+        """The file of a photo; an UnknownCorrectionError without one, a StorageError if its content has not this id."""
         with self._transaction() as connection:
             row = self._row(connection, id)
         if not self._is_kept(row):
