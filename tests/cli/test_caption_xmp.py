@@ -22,6 +22,7 @@ from showtell.cli.caption_sidecars import XmpSidecars
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.images import xmp
+from showtell.images.descriptions import Description, description_of
 from showtell.text.alt_text import alt_text
 from tests.cli.test_caption import copied, run
 
@@ -250,7 +251,7 @@ def write_described(folder: Path, place: str, text: str) -> Path:
 def test_what_a_person_wrote_into_a_photo_is_its_description(place, text, tmp_path_factory):
     text = "Großmutter" + ("" if "Latin-1" in place else text)
     photo = write_described(tmp_path_factory.mktemp("described"), place, text)
-    assert xmp.description_of(photo) == xmp.Description(text, photo, is_of_person=True)
+    assert description_of(photo) == Description(text, photo, is_of_person=True)
 
 
 OF_CAMERAS = [
@@ -276,11 +277,11 @@ def test_what_a_camera_writes_is_no_description(tmp_path):
     for texts, are_of_persons in ((OF_CAMERAS, False), (OF_PERSONS, True)):
         for text in texts:
             photo = write_described(tmp_path, "EXIF, description, jpg", text)
-            assert (xmp.description_of(photo) is not None) == are_of_persons, text
+            assert (description_of(photo) is not None) == are_of_persons, text
             sidecar = xmp.sidecar_of(photo)
             XmpSidecars("mine", "dog.jpg.xmp").write(sidecar, Caption(text.strip(" \0"), -1.0, True, ()))
             if not are_of_persons and xmp.Sidecar(sidecar)[xmp.CAPTION]:  # the captioner says the same: a caption
-                assert xmp.description_of(photo) == xmp.Description(text.strip(), sidecar, is_of_person=False)
+                assert description_of(photo) == Description(text.strip(), sidecar, is_of_person=False)
             sidecar.unlink()
 
 
@@ -304,7 +305,7 @@ def test_descriptions_in_photos_are_left_alone_and_learned(capsys, tiny_checkpoi
     said = xmp.Sidecar(tmp_path / "camera.jpg.xmp")[xmp.CAPTION]
     for text, is_of_person in ((said, False), ("a zebra at last", True)):
         write_described(tmp_path, "XMP, JPEG", text).replace(camera)
-        assert xmp.description_of(camera).is_of_person == is_of_person
+        assert description_of(camera).is_of_person == is_of_person
         assert open_dataset(tmp_path).splits.get("unchecked", 0) == 1 - is_of_person
     before = (tmp_path / "camera.jpg.xmp").read_bytes()
     assert "0 files are written" in run(capsys, "caption", tiny_checkpoint, camera, "--xmp", "--overwrite")[2]

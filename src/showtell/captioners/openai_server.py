@@ -395,15 +395,15 @@ def caption_text(answer: str) -> str:
     >>> caption_text("<think>They want a caption.</think>\\n\\nA man sits in a train.")
     'A man sits in a train.'
     """
-    said, is_thought, position = "", False, 0
+    caption, is_thought, position = "", False, 0
     for mark in _MARK.finditer(answer):
-        said += "" if is_thought else _SPECIAL.sub(" ", answer[position : mark.start()])
+        caption += "" if is_thought else _SPECIAL.sub(" ", answer[position : mark.start()])
         if mark["end"] and not is_thought:  # the thoughts were begun by the prompt of the model
-            said = ""
+            caption = ""
         is_thought, position = mark["end"] is None, mark.end()
-    said += "" if is_thought else _SPECIAL.sub(" ", answer[position:])
-    has_words = any(char.isalnum() or ord(char) > 0xFFFF for char in said)  # or pictures
-    return " ".join(said.split()) if has_words else ""
+    caption += "" if is_thought else _SPECIAL.sub(" ", answer[position:])
+    has_words = any(char.isalnum() or ord(char) > 0xFFFF for char in caption)  # or pictures
+    return " ".join(caption.split()) if has_words else ""
 
 
 def _why_none(choice: _Choice) -> str:

@@ -18,6 +18,7 @@ from showtell.cli.caption_formats import escaped, tell_guesses
 from showtell.errors import DataError, ImageError, ShowtellError, notify, summarise
 from showtell.files import read_bytes, remove_leftovers, require_writable, write_text
 from showtell.images import xmp
+from showtell.images.descriptions import description_of
 from showtell.progress import counting
 from showtell.text.alt_text import alt_text
 from showtell.text.endings import is_degenerate
@@ -70,7 +71,7 @@ class XmpSidecars:
 
     def blocking(self, photo: Path, file: Path, *, overwrite: bool) -> Path | None:
         """The file with a description, a sidecar or the photo itself; with `overwrite` only with one of a person."""
-        description = xmp.description_of(photo)
+        description = description_of(photo)
         if description is not None and (description.is_of_person or not overwrite):
             return description.file
         if os.path.islink(file):  # noqa: PTH114 (a name that is too long is no link)

@@ -30,14 +30,14 @@ def recognises(path: Path) -> bool:
     others = (file for file in path.iterdir() if not is_image_file(file.name) and not file.name.startswith("."))
     if not all(map(Path.is_dir, others)):
         return False
-    from showtell.images.xmp import description_of  # other formats need no reader of XML
+    from showtell.images.descriptions import description_of  # other formats need no reader of XML
 
     return any(map(description_of, islice(files_below(path), _LOOKED_AT)))
 
 
 def read(path: Path) -> CaptionDataset:
     """Read the photos that have a description; an image's id is its path from the folder."""
-    from showtell.images.xmp import description_of
+    from showtell.images.descriptions import description_of
 
     issues = DatasetIssues(path)
     unreadable, texts, checked = [], {}, []
