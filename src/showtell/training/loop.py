@@ -128,8 +128,8 @@ class StepNumbers:
     """The numbers of a step, which the GPU may not have computed yet."""
 
     step: int  # counted from 1
-    names: tuple[str, ...]  # of the loss and its parts
-    values: Tensor  # more than 0 to stop, those of the names, captions and, if it is clipped, the gradient's norm
+    names: tuple[str, ...]  # of the loss, its parts, and "asked" (to stop, if above 0), "captions", "gradient_norm"
+    values: Tensor
     learning_rate: float
     image_ids: tuple[str, ...]  # of this process
 
@@ -361,9 +361,10 @@ class Trainer:
         values = sum_over_processes(torch.stack([asked, *(part.float() for part in parts.values())]))
         counts = group[0].counts
         assert counts is not None, "every batch has those of its step"
-        extra = [counts.captions.float(), *([norm] if training.clip_norm else [])]
+        known = {"captions": counts.captions.float()} | ({"gradient_norm": norm} if training.clip_norm else {})
         return StepNumbers(
-            step + 1, tuple(parts), torch.cat([values, torch.stack(extra)]), self.optimizer.param_groups[0]["lr"],
+            step + 1, ("asked", *parts, *known), torch.cat([values, torch.stack([*known.values()])]),
+            self.optimizer.param_groups[0]["lr"],
             tuple(image for batch in group if not batch.is_dummy for image in batch.image_ids),
         )  # fmt: skip
 
@@ -380,15 +381,11 @@ class Trainer:
     def _read_numbers(self) -> None:
         """Read the numbers of the steps since the last time, and report them; a TrainingError if one has diverged."""
         steps, self.unread = self.unread, []
-        every = [numbers.values.tolist() for numbers in steps]
-        now, before = time.perf_counter(), self.read_at
-        self.read_at = now
-        captions = len(steps[0].names) + 1  # where their number stands
-        speed = sum(values[captions] for values in every) / (now - before)
-        for step, (asked, *values) in zip(steps, every, strict=True):
-            self.interrupted = self.interrupted or asked > 0
-            numbers = dict(zip(step.names, values, strict=False))
-            numbers |= dict(zip(["gradient_norm"], values[len(step.names) + 1 :], strict=False))
+        every = [dict(zip(step.names, step.values.tolist(), strict=True)) for step in steps]
+        before, self.read_at = self.read_at, time.perf_counter()
+        speed = sum(numbers.pop("captions") for numbers in every) / (self.read_at - before)
+        for step, numbers in zip(steps, every, strict=True):
+            self.interrupted = numbers.pop("asked") > 0 or self.interrupted
             scales = self.accelerator.scaler is not None  # it leaves out a step whose gradient is too large for 16 bits
             if not abs(numbers["loss"]) < MAX_LOSS or not (scales or math.isfinite(numbers.get("gradient_norm", 0.0))):
                 raise self._diverged(numbers, step)
