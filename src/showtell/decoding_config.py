@@ -34,9 +34,8 @@ class DecodingConfig(Config):
 
     search: str | None = Field(
         None,
-        description="Search algorithm: greedy, beam, diverse-beam, sample, or one that an installed package adds. If "
-        "not set: `num_beam_groups` selects diverse beam search, `num_beams` above 1 or required words select beam "
-        "search, otherwise greedy.",
+        description="Search algorithm: greedy, beam, sample, or one that an installed package adds. If not set: "
+        "`num_beams` above 1 selects beam search, otherwise greedy.",
     )
     num_return_sequences: int = Field(1, ge=1, le=1000, description="Number of different captions per image.")
     min_length: int = Field(
@@ -80,14 +79,7 @@ class DecodingConfig(Config):
         description="Exponent of the length normalisation; higher values favour longer captions (default: 1 for "
         "average, 0.65 for wu).",
     )
-    force_words: tuple[str, ...] = Field((), description="Words and phrases that captions must contain.")
     prefix: str | None = Field(None, description="Words that captions begin with; other rules hold after them.")
-    num_beam_groups: int | None = Field(
-        None, ge=1, le=1000, description="Groups of a diverse beam, a divisor of `num_beams` (default: one per beam)."
-    )
-    diversity_penalty: float = Field(
-        0.5, ge=0, description="Log-probability that a word costs for each earlier group that chose it in that step."
-    )
     temperature: float = Field(
         1.0, ge=1e-6, le=1e6, description="Sampling temperature, dividing the logits; below 1 safer, above more varied."
     )
@@ -97,7 +89,7 @@ class DecodingConfig(Config):
     )
     seed: int = Field(0, description="Random seed of sampling.")
 
-    @field_validator("bad_words", "force_words", mode="before")
+    @field_validator("bad_words", mode="before")
     @classmethod
     def _string_to_tuple(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
@@ -137,37 +129,24 @@ class DecodingConfig(Config):
                 f"num_return_sequences={wanted} asks for more captions than num_beams={self.num_beams} finds; "
                 "raise num_beams, or use search=sample"
             )
-        if self.num_beam_groups is not None and self.num_beams % self.num_beam_groups:
-            yield f"num_beam_groups={self.num_beam_groups} does not divide num_beams={self.num_beams}; choose a divisor"
 
     def _contradictions(self) -> Iterator[str]:
-        """Required words that other rules forbid."""
-        forced, bad = _phrases(self.force_words), _phrases(self.bad_words)
-        begin = _phrases(() if self.prefix is None else (self.prefix,))
-        for text, phrase in (forced | bad | begin).items():
+        """Forbidden words in the prefix."""
+        bad, begin = _phrases(self.bad_words), _phrases(() if self.prefix is None else (self.prefix,))
+        for text, phrase in (bad | begin).items():
             if not phrase:
                 yield f'"{text}" has no words in it; leave it out'
-        for text, phrase in (forced | begin).items():
+        for text, phrase in begin.items():
             for other, part in bad.items():
                 if f" {' '.join(part)} " in f" {' '.join(phrase)} ":
                     yield f'"{text}" must occur and has "{other}" in it, which must not; leave one of them out'
-        needed = sum(map(len, forced.values()))
-        if needed > self.max_length:
-            yield f"the required words are {needed} and max_length is {self.max_length}; raise it"
 
     @property
     def kind(self) -> str:
         """The name of the search, which other settings imply where it is not set."""
         if self.search:
             return self.search
-        if self.num_beam_groups is not None and self.num_beam_groups > 1:
-            return "diverse-beam"
-        return "beam" if self.num_beams > 1 or self.force_words else "greedy"
-
-    @property
-    def groups(self) -> int:
-        """Number of groups of the beam."""
-        return (self.num_beam_groups or self.num_beams) if self.kind == "diverse-beam" else 1
+        return "beam" if self.num_beams > 1 else "greedy"
 
     @property
     def ranking(self) -> LengthPenalty:
@@ -182,15 +161,13 @@ class DecodingConfig(Config):
         """The rules for captions, in the ids of a vocabulary.
 
         Raises:
-            UsageError: a required word is not in the vocabulary, or the prefix is too long.
+            UsageError: a word of the prefix is not in the vocabulary, or it is too long.
         """
         from showtell.decoding.rules import Rules
 
-        forced, bad = _phrases(self.force_words), _phrases(self.bad_words)
+        bad = _phrases(self.bad_words)
         begin = () if self.prefix is None else tuple(vocabulary.split(self.prefix))
         _require_known(begin, vocabulary, f'captions should begin with "{self.prefix}"')
-        for text, phrase in forced.items():
-            _require_known(phrase, vocabulary, f'"{text}" must occur')
         if len(begin) > self.max_length:
             raise UsageError(f"prefix has {len(begin)} words and max_length is {self.max_length}; raise it.")
         # A phrase with a word that the vocabulary lacks cannot occur anyway.
@@ -206,7 +183,6 @@ class DecodingConfig(Config):
                 *(((Vocabulary.unknown,),) if self.no_unknown else ()),
             ),
             bad_endings=_ids(endings, vocabulary),
-            required=tuple(_ids(phrase, vocabulary) for phrase in forced.values()),
             prefix=_ids(begin, vocabulary),
         )
 
@@ -228,9 +204,9 @@ class DecodingConfig(Config):
             if name not in fields:
                 raise UsageError(f'There is no decoding setting "{name}"; {nearest(name, fields)}.')
         if "search" not in changes and changes.get("num_beams", 1) != 1 and self.search in ("greedy", "sample"):
-            changes["search"] = "diverse-beam" if "num_beam_groups" in changes else "beam"
+            changes["search"] = "beam"
         kind, kept = str(changes.get("search") or ""), self.model_dump()
-        if changes.get("num_beams") == 1 and not (kind or self.search or self.force_words):
+        if changes.get("num_beams") == 1 and not (kind or self.search):
             kind = "greedy"
         if kind in _searches() and kind != self.kind:
             unused = {*_search_settings(), "num_return_sequences"} - set(_searches()[kind].settings)

@@ -37,9 +37,8 @@ def _greedy(decoder: Decoder, features: Features, config: DecodingConfig, image_
 
 
 def _beam(decoder: Decoder, features: Features, config: DecodingConfig, image_ids: Any, **options: Any) -> Captions:
-    groups, diversity, penalty = config.groups, config.diversity_penalty, config.ranking
-    options |= {"num_return": config.num_return_sequences, "groups": groups, "diversity": diversity}
-    return beam(decoder, features, config.max_length, config.num_beams, length_penalty=penalty, **options)
+    options |= {"num_return": config.num_return_sequences, "length_penalty": config.ranking}
+    return beam(decoder, features, config.max_length, config.num_beams, **options)
 
 
 def _sample(decoder: Decoder, features: Features, config: DecodingConfig, **options: Any) -> Captions:
@@ -48,13 +47,11 @@ def _sample(decoder: Decoder, features: Features, config: DecodingConfig, **opti
     return deduplicate(sample(decoder, features, config.max_length, samples=samples, **settings, **options))
 
 
-_LENGTHS = ("length_normalisation", "length_penalty")
 SEARCHES: Registry[Search] = Registry(
     "showtell.searches",
     {
         "greedy": Search((), _greedy),
-        "beam": Search(("num_beams", *_LENGTHS, "force_words"), _beam),
-        "diverse-beam": Search(("num_beams", *_LENGTHS, "num_beam_groups", "diversity_penalty"), _beam),
+        "beam": Search(("num_beams", "length_normalisation", "length_penalty"), _beam),
         "sample": Search(_SAMPLING, _sample),
     },
     expects="a showtell.decoding.Search whose settings are fields of DecodingConfig",
@@ -76,7 +73,7 @@ def search(
     Samples depend on `image_ids`, B names; by default the images are counted. `keep_outputs` fills `Captions.outputs`.
 
     Raises:
-        UsageError: a required word is not in the vocabulary, or the decoder has no such stage.
+        UsageError: a word of the prefix is not in the vocabulary, or the decoder has no such stage.
     """
     if config.stage is not None:
         decoder = StageView(decoder, config.stage)
