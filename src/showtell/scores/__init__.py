@@ -16,7 +16,7 @@ from showtell.scores.chair import Chair
 from showtell.scores.cider import Cider, CiderPlain
 from showtell.scores.diagnostics import diagnose, form_warnings
 from showtell.scores.facts import ImageFacts, Need, image_facts
-from showtell.scores.learned import BertScore, ClipScore, PacScore, RefClipScore, RefPacScore
+from showtell.scores.learned import ClipScore, PacScore, RefClipScore, RefPacScore
 from showtell.scores.meteor import Meteor
 from showtell.scores.model_settings import ScoreModels
 from showtell.scores.ngrams import FEW_IMAGES, DocumentFrequency
@@ -49,7 +49,6 @@ SCORES: Registry[type[Score]] = Registry(
         "ref_clip_score": RefClipScore,
         "pac_s": PacScore,
         "ref_pac_s": RefPacScore,
-        "bert_score": BertScore,
     },
     expects="a Score class that can be made without arguments",
     accepts=lambda name, score: isinstance(score, type) and issubclass(score, Score),
