@@ -4,9 +4,9 @@
 
 The arguments are clones of jmhessel/clipscore (read at 1036465), aimagelab/pacscore (bfbc488) and openai/CLIP
 (d05afc4); their code needs ftfy. Nothing of them is here: the script builds tiny models whose weights depend on the
-name and shape of each tensor alone, with tokenizers of a few hundred tokens, runs the authors' functions from photos and
-texts to scores, and writes what came out. The tests build the same models as folders of transformers, or as the files
-that the authors publish, and score the same photos and texts.
+name and shape of each tensor alone, with tokenizers of a few hundred tokens, runs the authors' functions from photos
+and texts to scores, and writes what came out. The tests build the same models as folders of transformers, or as the
+files that the authors publish, and score the same photos and texts.
 """
 
 from __future__ import annotations
