@@ -60,10 +60,7 @@ RUNS: dict[str, dict[str, dict[str, Any]]] = {
     # weights without a gradient: of the earlier stages' words, of the subgoals
     "last_stage": {"model": STAGES, "objective": {"name": "cross_entropy", "earlier_stage_weight": 0.0}},
     "goals_as_they_are": {"model": GOALS, "objective": {"name": "cross_entropy"}},
-    "self_critical": {
-        "objective": {"name": "self_critical", "samples": 2},
-        "training": {"reward_watchdog": {"patience": 1}},
-    },
+    "self_critical": {"objective": {"name": "self_critical", "samples": 2}},
     "coarse_to_fine": {"model": STAGES, "objective": {"name": "coarse_to_fine", "samples": 2}},
     "beam": {"objective": {"name": "self_critical", "samples": 2, "sampling": "beam", "baseline": "mean"}},
     "adversarial_pretraining": {"model": GOALS, "objective": {"name": "adversarial_pretraining"}},
@@ -121,9 +118,6 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], start: Path) -> dict[str, 
         recipe[section] = content if section in ("model", "objective") else {**recipe[section], **content}
     if name == "self_critical":
         recipe["training"]["start_from"] = str(start)
-        recipe["training"]["reward_watchdog"] |= {"min_cider": 0.0}
-    else:
-        recipe["training"]["reward_watchdog"] = None
     return recipe
 
 
@@ -169,7 +163,7 @@ def test_processes_find_together_what_one_finds(processes, names, alone, tiny_re
             assert set(actual) == set(expected), name
             if "validation" in expected:
                 assert actual["validation"] == pytest.approx(expected["validation"], rel=1e-4), name
-            elif "reward_watchdog" not in expected:
+            else:
                 kept = {part: value for part, value in expected.items() if part not in APPROXIMATE}
                 close = 2e-4 if expected["step"] == 1 else 1e-3  # cosines of small differences magnify the last bits
                 # abs: rewards of about 2 minus their baseline, in float32 (`reinforce`)
@@ -200,7 +194,7 @@ def test_the_total_of_a_step_is_that_of_its_captions_by_hand(tiny_recipe, tmp_pa
         recipe["encoder"] |= {"norm": "none", "trained": False}
         recipe["model"] = {**model, "dropout": 0.0}
         recipe["objective"] = {"name": name, "doubly_stochastic": PENALTY, **settings}
-        recipe["training"] |= {"epochs": 1, "reward_watchdog": None}
+        recipe["training"] |= {"epochs": 1}
         trainer = Trainer(make_recipe(recipe), tmp_path / f"by-hand-{name}", resume=False, quiet=True)
         captioner, (ids, captions) = trainer.captioner, zip(*trainer.data.contents(), strict=True)
         assert len(ids) == 6

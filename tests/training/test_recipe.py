@@ -58,9 +58,6 @@ def test_each_mistake_has_its_sentence():
 
 
 CONTRADICTIONS: list[tuple[dict[str, object], str]] = [
-    ({"objective.name": "self_critical"}, "needs training.start_from: a reward teaches only a model that says somethi"),
-    ({"objective.name": "self_critical", "training.start_from": "a", "data.validation_split": None},
-     "data.validation_split=null contradict each other: the reward watchdog goes by validations; name a split"),
     ({"decoding.stage": 1}, "decoding.stage=1 and model.name=sat contradict each other: the model has one stage, 0;"),
     ({"model.name": "stack", "decoding.stage": 3}, "the model has stages 0 to 2; leave out decoding.stage for the"),
     ({"model.attention": "hard"},

@@ -85,9 +85,3 @@ class RunCheckpoints:
             if self.accelerator.scaler is not None and progress.scaler:
                 self.accelerator.scaler.load_state_dict(progress.scaler)
         return progress
-
-    def roll_back(self) -> None:
-        """Load the weights of `best/` and reset the optimiser, whose averages are of gradients at other weights."""
-        self.accelerator.wait_for_everyone()
-        self.captioner.load_weights(self.folder.best)
-        self.optimizer.state.clear()

@@ -22,20 +22,6 @@ CHECKSUMS = "training/SHA256SUMS"  # of the files of the checkpoint, as sha256su
 
 
 @dataclass
-class WatchdogState:
-    """What the reward watchdog remembers between steps."""
-
-    start: dict[str, float] = field(default_factory=dict)  # rates of the captions of the starting weights
-    had_collapsed: bool = False  # at the start already
-    bad_validations: int = 0  # in a row, with a sign of harm
-    rollbacks: int = 0
-    lr_factor: float = 1.0
-    first: dict[str, float] = field(default_factory=dict)  # parts of the objective at the first step
-    sums: dict[str, float] = field(default_factory=dict)  # of each part, since the last validation
-    steps: dict[str, int] = field(default_factory=dict)  # that had the part
-
-
-@dataclass
 class Progress:
     """The progress of a run: its state between steps beside weights and optimiser."""
 
@@ -47,7 +33,7 @@ class Progress:
     stopped: bool = False  # by patience
     log_bytes: int = 0  # length of log.jsonl
     scaler: dict[str, float] = field(default_factory=dict)  # of mixed precision in fp16
-    reward_watchdog: WatchdogState = field(default_factory=WatchdogState)
+    start_rates: dict[str, float] = field(default_factory=dict)  # of the captions that a reward began with
 
 
 def save_state(
