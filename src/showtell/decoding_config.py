@@ -1,4 +1,4 @@
-"""The settings of decoding, declared once for recipes, checkpoints, calls and the command line.
+"""The settings of decoding, declared once for recipes, checkpoints, calls and the command line, and what they mean.
 
 The module loads without torch, so that the command line can make its options and its help from it.
 """
@@ -6,26 +6,77 @@ The module loads without torch, so that the command line can make its options an
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from showtell.config import Config
 from showtell.errors import UsageError, nearest
+from showtell.registry import Registry
 from showtell.text.endings import BAD_ENDINGS
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL, Vocabulary
-
-if TYPE_CHECKING:
-    from showtell.decoding.ranking import LengthPenalty
-    from showtell.decoding.rules import Rules
-    from showtell.decoding.searches import Search
 
 # What a caption may repeat under `no_repeat_words`: of the 19 tokens in Peter Anderson's Up-Down-Captioner
 # (`allowed_multiple`), those but the comma and quotation marks, which our tokenizer drops.
 FUNCTION_WORDS = frozenset(
     ["a", "an", "and", "are", "at", "by", "in", "is", "it", "of", "on", "some", "that", "the", "to", "with"]
+)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What captions may contain, in ids of a vocabulary."""
+
+    min_length: int = 0  # words before end is allowed
+    no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0 is no rule
+    repeatable: tuple[int, ...] | None = None  # no other word occurs twice; None is no rule
+    forbidden: tuple[tuple[int, ...], ...] = ()  # words and phrases that do not occur
+    bad_endings: tuple[int, ...] = ()  # words that no caption ends on
+    prefix: tuple[int, ...] = ()  # words that captions begin with, whatever the other rules say of them
+
+
+@dataclass(frozen=True)
+class LengthPenalty:
+    """What a caption's log-probability is divided by before captions are ranked.
+
+    none: 1. average: length ** exponent, which is Hugging Face's `length_penalty`. wu: ((5 + length) / 6) ** exponent,
+    Wu et al., 2016, equation 14. The length counts the words and, where it came, the end.
+    """
+
+    form: Literal["none", "average", "wu"] = "none"
+    exponent: float = 0.0
+
+    def divisor(self, length: int) -> float:
+        """For a caption of that length; one of length 0 counts as 1."""
+        if self.form == "none":
+            return 1.0
+        base = float(max(length, 1)) if self.form == "average" else (5 + length) / 6
+        return float(base**self.exponent)
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search, and the settings that it uses beside those that all searches share."""
+
+    settings: tuple[str, ...]
+    # (decoder, features, config, *, rules, image_ids, keep_outputs) to `decoding.Captions`; None of those of showtell,
+    # which `decoding/searches.py` runs.
+    run: Callable[..., Any] | None = None
+
+
+SAMPLING = ("temperature", "top_k", "top_p", "seed")  # also the names in `decoding.sample`
+SEARCHES: Registry[Search] = Registry(
+    "showtell.searches",
+    {
+        "greedy": Search(()),
+        "beam": Search(("num_beams", "length_normalisation", "length_penalty")),
+        "sample": Search(SAMPLING),
+    },
+    expects="a showtell.decoding.Search whose settings are fields of DecodingConfig",
+    accepts=lambda _, entry: isinstance(entry, Search) and DecodingConfig.model_fields.keys() >= set(entry.settings),
 )
 
 
@@ -97,8 +148,8 @@ class DecodingConfig(Config):
     @field_validator("search")
     @classmethod
     def _is_known(cls, value: str | None) -> str | None:
-        if value is not None and value not in _searches():
-            raise ValueError(f'there is no search "{value}"; {nearest(value, _searches())}')
+        if value is not None and value not in SEARCHES:
+            raise ValueError(f'there is no search "{value}"; {nearest(value, SEARCHES)}')
         return value
 
     @model_validator(mode="after")
@@ -109,7 +160,6 @@ class DecodingConfig(Config):
 
     def _problems(self) -> Iterator[str]:
         """Numbers that contradict each other, and settings that the search does not use."""
-        searches = _searches()
         if self.min_length > self.max_length:
             yield f"min_length={self.min_length} is above max_length={self.max_length}; lower one or raise the other"
         if self.length_normalisation == "none" and self.length_penalty is not None:
@@ -118,9 +168,9 @@ class DecodingConfig(Config):
         for name in _search_settings():
             value = getattr(self, name)
             is_default = value == type(self).model_fields[name].default
-            if is_default or name == "seed" or name in searches[self.kind].settings:  # a seed is part of every call
+            if is_default or name == "seed" or name in SEARCHES[self.kind].settings:  # a seed is part of every call
                 continue
-            others = " or ".join(f"search={key}" for key, search in searches.items() if name in search.settings)
+            others = " or ".join(f"search={key}" for key, search in SEARCHES.items() if name in search.settings)
             shown = ",".join(value) if isinstance(value, tuple) else value
             yield f"{name}={shown} has no effect with search={self.kind}; use {others}"
         wanted = self.num_return_sequences
@@ -151,8 +201,6 @@ class DecodingConfig(Config):
     @property
     def ranking(self) -> LengthPenalty:
         """How captions of different lengths are compared."""
-        from showtell.decoding.ranking import LengthPenalty
-
         form = self.length_normalisation or ("none" if self.length_penalty is None else "average")
         usual = {"none": 0.0, "average": 1.0, "wu": 0.65}[form]  # Wu et al. found 0.6 to 0.7 best
         return LengthPenalty(form, usual if self.length_penalty is None else self.length_penalty)
@@ -163,8 +211,6 @@ class DecodingConfig(Config):
         Raises:
             UsageError: a word of the prefix is not in the vocabulary, or it is too long.
         """
-        from showtell.decoding.rules import Rules
-
         bad = _phrases(self.bad_words)
         begin = () if self.prefix is None else tuple(vocabulary.split(self.prefix))
         _require_known(begin, vocabulary, f'captions should begin with "{self.prefix}"')
@@ -208,8 +254,8 @@ class DecodingConfig(Config):
         kind, kept = str(changes.get("search") or ""), self.model_dump()
         if changes.get("num_beams") == 1 and not (kind or self.search):
             kind = "greedy"
-        if kind in _searches() and kind != self.kind:
-            unused = {*_search_settings(), "num_return_sequences"} - set(_searches()[kind].settings)
+        if kind in SEARCHES and kind != self.kind:
+            unused = {*_search_settings(), "num_return_sequences"} - set(SEARCHES[kind].settings)
             kept = {name: value for name, value in kept.items() if name not in unused}
         return self.checked({**type(self)().model_dump(), **kept, **changes})
 
@@ -232,13 +278,7 @@ def _ids(words: Sequence[str], vocabulary: Vocabulary) -> tuple[int, ...]:
     return tuple(vocabulary.encode(words)[1:-1])
 
 
-def _searches() -> Mapping[str, Search]:
-    from showtell.decoding.searches import SEARCHES  # they need torch, which this module loads without
-
-    return SEARCHES
-
-
 def _search_settings() -> list[str]:
     """The settings that not all searches use, in the order of the fields."""
-    used = {name for search in _searches().values() for name in search.settings}
+    used = {name for search in SEARCHES.values() for name in search.settings}
     return [name for name in DecodingConfig.model_fields if name in used]

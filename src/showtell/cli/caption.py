@@ -15,12 +15,11 @@ from showtell.errors import NoAnswerError, UsageError, nearest, notify
 from showtell.images.photo_files import SidecarName
 
 if TYPE_CHECKING:
-    from showtell.captions import Caption, CaptionResult
-    from showtell.errors import ImageError
+    from showtell.captions import CaptionResult
+    from showtell.cli.caption_formats import CaptionPhotos
     from showtell.features.store import StoredImage
 
     Writer = Callable[[Iterable[CaptionResult]], Iterator[str]]
-    CaptionPhotos = Callable[..., Iterator[tuple[Any, list[Caption] | ImageError]]]
 
 IF_INTERRUPTED = "with --out, --xmp or --format sidecar the same command resumes"
 

@@ -13,13 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from showtell.captions import Caption, CaptionResult, state_confidence
-from showtell.errors import UsageError, notify, printable, summarise
+from showtell.errors import ImageError, UsageError, notify, printable, summarise
 from showtell.text.alt_text import MAX_CHARACTERS, alt_text
 from showtell.text.endings import is_degenerate
 from showtell.text.vocabulary import SPECIAL, Vocabulary
+
+CaptionPhotos = Callable[..., Iterator[tuple[Any, list[Caption] | ImageError]]]  # `Captioner.caption_photos`
 
 
 @dataclass(frozen=True)

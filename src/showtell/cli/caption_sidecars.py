@@ -24,7 +24,7 @@ from showtell.text.alt_text import alt_text
 from showtell.text.endings import is_degenerate
 
 if TYPE_CHECKING:
-    from showtell.cli.caption import CaptionPhotos
+    from showtell.cli.caption_formats import CaptionPhotos
     from showtell.images.photo_files import SidecarName
 
 

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from showtell.cuda_graphs import Finish, Steps, Until
 from showtell.decoding.active_batch import ActiveBatch, take_images
-from showtell.decoding.ranking import LengthPenalty, order_key, sort_keys, stable_topk
+from showtell.decoding.ranking import order_key, sort_keys, stable_topk
 from showtell.decoding.rollout import Captions, collect, gather_by_backpointers, run_search
-from showtell.decoding.rules import NO_RULES, LogitsProcessor, Rules
+from showtell.decoding.rules import NO_RULES, LogitsProcessor
+from showtell.decoding_config import LengthPenalty, Rules
 from showtell.models.contract import Decoder, Output, gather_rows, take_rows
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors
