@@ -13,7 +13,7 @@ from showtell.scores.bleu import Bleu, BleuNoBp
 from showtell.scores.bootstrap import Comparison, Interval, compare, intervals
 from showtell.scores.captions import Predictions, References, match, read_predictions, read_references
 from showtell.scores.chair import Chair
-from showtell.scores.cider import Cider, CiderPlain
+from showtell.scores.cider import Cider
 from showtell.scores.diagnostics import diagnose, form_warnings
 from showtell.scores.facts import ImageFacts, Need, image_facts
 from showtell.scores.learned import ClipScore, PacScore, RefClipScore, RefPacScore
@@ -41,7 +41,6 @@ SCORES: Registry[type[Score]] = Registry(
         "meteor": Meteor,
         "rouge_l": RougeL,
         "cider": Cider,
-        "cider_plain": CiderPlain,
         "spice": Spice,
         "truth": Truth,
         "chair": Chair,
