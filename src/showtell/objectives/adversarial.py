@@ -41,7 +41,6 @@ Where this differs from the papers, or they are silent:
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
@@ -67,8 +66,6 @@ from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.processes import over_whole_batch, roll_images
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features, Terms
-
-CHANCE = 2 * math.log(2)  # the discriminator's loss if D is 1/2 for every caption
 
 
 def horizon_cosines(leaked: Tensor, goals: Tensor, lengths: Tensor, horizon: int) -> Tensor:
