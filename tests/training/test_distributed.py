@@ -75,14 +75,12 @@ def train_and_record(recipe: dict[str, Any], folder: Path) -> None:
     """A run; each process writes what it ended with beside it, as RUN.0.json, RUN.1.json ..."""
     trainer = Trainer(make_recipe(recipe), folder, resume=False, quiet=True)
     process = trainer.accelerator.process_index
-    decisions: list[Any] = []
     captions: dict[str, str] = {}
     judge = trainer._judge
 
-    def recorded_judge(epoch: int, validation: Any, decision: Any) -> None:
-        decisions.append([decision.rolls_back, decision.is_harmful, [kind for kind, _ in decision.messages]])
+    def recorded_judge(epoch: int, validation: Any) -> None:
         captions.update({image: caption.text for image, caption in validation.captions.items()})
-        judge(epoch, validation, decision)
+        judge(epoch, validation)
 
     trainer._judge = recorded_judge  # type: ignore[method-assign]
     result = trainer.fit()
@@ -92,7 +90,6 @@ def train_and_record(recipe: dict[str, Any], folder: Path) -> None:
         "best": result.best,
         "best_epoch": result.best_epoch,
         "captions": captions,
-        "decisions": decisions,
         "is_half": trainer.step.rounds_products or trainer.accelerator.mixed_precision == "bf16",
         "data": f"{key_of(*trainer.data.contents())}",
     }
@@ -154,7 +151,7 @@ def alone(folder: Path, tiny_recipe: dict[str, Any]) -> Callable[[str], Path]:
     ],
 )
 def test_processes_find_together_what_one_finds(processes, names, alone, tiny_recipe, tmp_path):
-    """The losses and parts of all steps, the validations and the captions; weights and decisions alike on all."""
+    """The losses and parts of all steps, the validations and the captions; weights alike on all."""
     start = alone("cross_entropy") / "best"
     launch(processes, [(recipe_of(name, tiny_recipe, start), tmp_path / name) for name in names], tmp_path)
     for name in names:
@@ -171,7 +168,7 @@ def test_processes_find_together_what_one_finds(processes, names, alone, tiny_re
         expected = json.loads(reference.with_name(f"{name}.0.json").read_text())
         ends = [json.loads((tmp_path / f"{name}.{rank}.json").read_text()) for rank in range(processes)]
         assert all(end == ends[0] for end in ends), name
-        assert ends[0]["captions"] == expected["captions"] and ends[0]["decisions"] == expected["decisions"], name
+        assert ends[0]["captions"] == expected["captions"], name
 
 
 PENALTY = 0.7
