@@ -1,14 +1,12 @@
 """Reference numbers for learned scores: the authors' own code, run on made-up weights.
 
-    python benchmarks/learned_scores_parity.py clip CLIPSCORE PACSCORE CLIP --out tests/scores/reference_clip.json
-    python benchmarks/learned_scores_parity.py bert BERT_SCORE --out tests/scores/reference_bert.json
+    python benchmarks/learned_scores_parity.py CLIPSCORE PACSCORE CLIP --out tests/scores/reference_clip.json
 
-The arguments are clones of jmhessel/clipscore (read at 1036465), aimagelab/pacscore (bfbc488), openai/CLIP (d05afc4)
-and Tiiiger/bert_score (19e7f55); their code needs ftfy, and bert_score was run with transformers 4.49, whose tokenizers
-are those that it was made for. Nothing of them is here: the script builds tiny models whose weights depend on the name
-and the shape of each tensor alone, with tokenizers of a few hundred tokens, runs the authors' functions from photos and
-texts to scores, and writes what came out. The tests build the same models as folders of transformers, or as the files
-that the authors publish, and score the same photos and texts.
+The arguments are clones of jmhessel/clipscore (read at 1036465), aimagelab/pacscore (bfbc488) and openai/CLIP
+(d05afc4); their code needs ftfy. Nothing of them is here: the script builds tiny models whose weights depend on the
+name and shape of each tensor alone, with tokenizers of a few hundred tokens, runs the authors' functions from photos
+and texts to scores, and writes what came out. The tests build the same models as folders of transformers, or as the
+files that the authors publish, and score the same photos and texts.
 """
 
 from __future__ import annotations
@@ -49,8 +47,6 @@ REFERENCES = (
     ("a dog on a photo", " ".join(["the blue cat"] * 40)), ("a dog", "the cat on the photo"),
     ("the dog and a ball", ""),
 )  # fmt: skip
-BERT_LAYERS = 3  # of the tiny BERT and RoBERTa
-BERT_SETTINGS = {"plain": 2, "embeddings": 0}  # the layer that is compared
 
 
 # --- made-up weights, photos and tokenizers ---
@@ -59,7 +55,7 @@ BERT_SETTINGS = {"plain": 2, "embeddings": 0}  # the layer that is compared
 def weight(name: str, shape: Sequence[int]) -> Tensor:
     """A tensor that depends on its name and shape alone, in values that half precision has."""
     numbers = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(tuple(shape))
-    is_norm = "ln_" in name or "LayerNorm" in name
+    is_norm = "ln_" in name
     scale = 0.1 if len(shape) < 2 else 1.5 / np.prod(shape[1:]) ** 0.5
     values = numbers * scale + (1.0 if is_norm and name.endswith("weight") else 0.0)
     return torch.from_numpy(np.asarray(values, np.float16).astype(np.float32))
@@ -167,50 +163,6 @@ def write_clip(folder: Path, tensors: dict[str, Tensor]) -> Path:
     return folder
 
 
-def write_bert(folder: Path, kind: str) -> Path:
-    """A tiny BERT or RoBERTa as a folder of transformers."""
-    import transformers
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True)
-    sizes = {
-        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": BERT_LAYERS, "num_attention_heads": 4,
-        "max_position_embeddings": 48 if kind == "bert" else 50,
-    }  # fmt: skip
-    if kind == "bert":
-        words = sorted({*"abcdefghijklmnopqrstuvwxyz", *" ".join(["a red dog the cat on photo blue grass"]).split()})
-        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, *(f"##{letter}" for letter in words), *".,&;"]
-        (folder / "vocab.txt").write_text("\n".join([*tokens, ""]), encoding="utf-8")
-        tokenizer = {
-            "tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 48, "pad_token": "[PAD]",
-            "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
-        }  # fmt: skip
-        model: Any = transformers.BertModel(transformers.BertConfig(vocab_size=len(tokens), pad_token_id=0, **sizes))
-    else:
-        merges = [merge.removesuffix("</w>") for merge in MERGES] + ["Ġ a", "Ġ the", "Ġ dog"]
-        special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-        tokens = list(dict.fromkeys([*special, *byte_letters(), *("".join(merge.split()) for merge in merges)]))
-        vocabulary = {token: number for number, token in enumerate(tokens)}
-        (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-        (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
-        tokenizer = {
-            "tokenizer_class": "RobertaTokenizer", "model_max_length": 48, "bos_token": "<s>", "eos_token": "</s>",
-            "cls_token": "<s>", "sep_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>",
-            "add_prefix_space": False,
-        }  # fmt: skip
-        model = transformers.RobertaModel(
-            transformers.RobertaConfig(
-                vocab_size=len(tokens), pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1, **sizes
-            )
-        )
-    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer), encoding="utf-8")
-    model.config.architectures = [type(model).__name__]
-    (folder / "config.json").write_text(model.config.to_json_string(), encoding="utf-8")
-    floats = {name: weight(name, one.shape) for name, one in model.state_dict().items() if one.is_floating_point()}
-    save_file(floats, folder / "model.safetensors", {"format": "pt"})
-    return folder
-
-
 # --- the authors' code ---
 
 
@@ -281,33 +233,12 @@ def both(of_photos: Iterable[float], of_texts: Iterable[float]) -> tuple[list[fl
     return photos_.tolist(), (2 * photos_ * texts / (photos_ + texts)).tolist()
 
 
-def run_bert(checkout: Path) -> dict[str, Any]:
-    """P, R and F of each image by bert_score, for two kinds of encoders and `BERT_SETTINGS`."""
-    sys.path.insert(0, str(checkout))
-    import bert_score
-    import transformers
-
-    print(f"transformers {transformers.__version__}")
-    numbers: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as temporary:
-        for kind in ("bert", "roberta"):
-            folder = write_bert(Path(temporary) / kind, kind)
-            for name, layer in BERT_SETTINGS.items():
-                references = [list(texts) for texts in REFERENCES]
-                values = bert_score.score(
-                    list(CAPTIONS), references, model_type=str(folder), num_layers=layer, device="cpu", lang="en"
-                )
-                numbers[f"{kind}, {name}"] = torch.stack(values, dim=1).tolist()
-    return numbers
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["clip", "bert"])
-    parser.add_argument("paths", type=Path, nargs="+")
+    parser.add_argument("paths", type=Path, nargs=3)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    numbers = {"clip": run_clip, "bert": run_bert}[arguments.what](*arguments.paths)
+    numbers = run_clip(*arguments.paths)
     text = json.dumps(numbers, indent=1) + "\n"
     if arguments.out is None:
         print(text)

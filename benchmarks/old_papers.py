@@ -34,8 +34,8 @@ TEXT = ("model.discriminator_image=none",)
 WORKER = ("model.goals=false", "objective.name=cross_entropy")
 IMAGE = ("model.discriminator_image=attended",)
 GENTLE = 0.0003  # the rate of policy gradients from a discriminator; at 0.001 they do harm (docs/hacap.md)
-# The rows show what adversarial epochs do: none of pre-training between them, and no watchdog that rolls back.
-BARE = ("objective.interleave=0", "objective.worker_weight=0.3", "training.reward_watchdog=null")
+# The rows show what adversarial epochs do, with none of pre-training between them.
+BARE = ("objective.interleave=0", "objective.worker_weight=0.3")
 GOALS_ALONE = ("objective.intrinsic_weight=1", "objective.external_weight=0")
 GRU = ("model.cell=gru", "model.image=state")
 ROWS = (

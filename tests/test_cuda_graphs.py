@@ -86,8 +86,6 @@ SEARCHES: dict[str, Callable[[Decoder, Features], Captions]] = {
         decoder, shown, LENGTH, 3, length_penalty=LengthPenalty("average", 1.0), keep_outputs=True
     ),
     "beam by rules": lambda decoder, shown: beam(decoder, shown, LENGTH, 3, num_return=1, rules=RULES),
-    "required": lambda decoder, shown: beam(decoder, shown, LENGTH, 3, rules=Rules(required=((5,), (6, 7)))),
-    "diverse beam": lambda decoder, shown: beam(decoder, shown, LENGTH, 4, groups=2, diversity=0.5),
 }
 
 

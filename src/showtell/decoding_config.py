@@ -1,4 +1,4 @@
-"""The settings of decoding, declared once for recipes, checkpoints, calls and the command line.
+"""The settings of decoding, declared once for recipes, checkpoints, calls and the command line, and what they mean.
 
 The module loads without torch, so that the command line can make its options and its help from it.
 """
@@ -6,21 +6,18 @@ The module loads without torch, so that the command line can make its options an
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from showtell.config import Config
 from showtell.errors import UsageError, nearest
+from showtell.registry import Registry
 from showtell.text.endings import BAD_ENDINGS
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL, Vocabulary
-
-if TYPE_CHECKING:
-    from showtell.decoding.ranking import LengthPenalty
-    from showtell.decoding.rules import Rules
-    from showtell.decoding.searches import Search
 
 # What a caption may repeat under `no_repeat_words`: of the 19 tokens in Peter Anderson's Up-Down-Captioner
 # (`allowed_multiple`), those but the comma and quotation marks, which our tokenizer drops.
@@ -29,14 +26,67 @@ FUNCTION_WORDS = frozenset(
 )
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What captions may contain, in ids of a vocabulary."""
+
+    min_length: int = 0  # words before end is allowed
+    no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0 is no rule
+    repeatable: tuple[int, ...] | None = None  # no other word occurs twice; None is no rule
+    forbidden: tuple[tuple[int, ...], ...] = ()  # words and phrases that do not occur
+    bad_endings: tuple[int, ...] = ()  # words that no caption ends on
+    prefix: tuple[int, ...] = ()  # words that captions begin with, whatever the other rules say of them
+
+
+@dataclass(frozen=True)
+class LengthPenalty:
+    """What a caption's log-probability is divided by before captions are ranked.
+
+    none: 1. average: length ** exponent, which is Hugging Face's `length_penalty`. wu: ((5 + length) / 6) ** exponent,
+    Wu et al., 2016, equation 14. The length counts the words and, where it came, the end.
+    """
+
+    form: Literal["none", "average", "wu"] = "none"
+    exponent: float = 0.0
+
+    def divisor(self, length: int) -> float:
+        """For a caption of that length; one of length 0 counts as 1."""
+        if self.form == "none":
+            return 1.0
+        base = float(max(length, 1)) if self.form == "average" else (5 + length) / 6
+        return float(base**self.exponent)
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search, and the settings that it uses beside those that all searches share."""
+
+    settings: tuple[str, ...]
+    # (decoder, features, config, *, rules, image_ids, keep_outputs) to `decoding.Captions`; None of those of showtell,
+    # which `decoding/searches.py` runs.
+    run: Callable[..., Any] | None = None
+
+
+SAMPLING = ("temperature", "top_k", "top_p", "seed")  # also the names in `decoding.sample`
+SEARCHES: Registry[Search] = Registry(
+    "showtell.searches",
+    {
+        "greedy": Search(()),
+        "beam": Search(("num_beams", "length_normalisation", "length_penalty")),
+        "sample": Search(SAMPLING),
+    },
+    expects="a showtell.decoding.Search whose settings are fields of DecodingConfig",
+    accepts=lambda _, entry: isinstance(entry, Search) and DecodingConfig.model_fields.keys() >= set(entry.settings),
+)
+
+
 class DecodingConfig(Config):
     """How captions are searched for. The names are those of Hugging Face `generate`, where it has one."""
 
     search: str | None = Field(
         None,
-        description="Search algorithm: greedy, beam, diverse-beam, sample, or one that an installed package adds. If "
-        "not set: `num_beam_groups` selects diverse beam search, `num_beams` above 1 or required words select beam "
-        "search, otherwise greedy.",
+        description="Search algorithm: greedy, beam, sample, or one that an installed package adds. If not set: "
+        "`num_beams` above 1 selects beam search, otherwise greedy.",
     )
     num_return_sequences: int = Field(1, ge=1, le=1000, description="Number of different captions per image.")
     min_length: int = Field(
@@ -80,14 +130,7 @@ class DecodingConfig(Config):
         description="Exponent of the length normalisation; higher values favour longer captions (default: 1 for "
         "average, 0.65 for wu).",
     )
-    force_words: tuple[str, ...] = Field((), description="Words and phrases that captions must contain.")
     prefix: str | None = Field(None, description="Words that captions begin with; other rules hold after them.")
-    num_beam_groups: int | None = Field(
-        None, ge=1, le=1000, description="Groups of a diverse beam, a divisor of `num_beams` (default: one per beam)."
-    )
-    diversity_penalty: float = Field(
-        0.5, ge=0, description="Log-probability that a word costs for each earlier group that chose it in that step."
-    )
     temperature: float = Field(
         1.0, ge=1e-6, le=1e6, description="Sampling temperature, dividing the logits; below 1 safer, above more varied."
     )
@@ -97,7 +140,7 @@ class DecodingConfig(Config):
     )
     seed: int = Field(0, description="Random seed of sampling.")
 
-    @field_validator("bad_words", "force_words", mode="before")
+    @field_validator("bad_words", mode="before")
     @classmethod
     def _string_to_tuple(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
@@ -105,8 +148,8 @@ class DecodingConfig(Config):
     @field_validator("search")
     @classmethod
     def _is_known(cls, value: str | None) -> str | None:
-        if value is not None and value not in _searches():
-            raise ValueError(f'there is no search "{value}"; {nearest(value, _searches())}')
+        if value is not None and value not in SEARCHES:
+            raise ValueError(f'there is no search "{value}"; {nearest(value, SEARCHES)}')
         return value
 
     @model_validator(mode="after")
@@ -117,7 +160,6 @@ class DecodingConfig(Config):
 
     def _problems(self) -> Iterator[str]:
         """Numbers that contradict each other, and settings that the search does not use."""
-        searches = _searches()
         if self.min_length > self.max_length:
             yield f"min_length={self.min_length} is above max_length={self.max_length}; lower one or raise the other"
         if self.length_normalisation == "none" and self.length_penalty is not None:
@@ -126,9 +168,9 @@ class DecodingConfig(Config):
         for name in _search_settings():
             value = getattr(self, name)
             is_default = value == type(self).model_fields[name].default
-            if is_default or name == "seed" or name in searches[self.kind].settings:  # a seed is part of every call
+            if is_default or name == "seed" or name in SEARCHES[self.kind].settings:  # a seed is part of every call
                 continue
-            others = " or ".join(f"search={key}" for key, search in searches.items() if name in search.settings)
+            others = " or ".join(f"search={key}" for key, search in SEARCHES.items() if name in search.settings)
             shown = ",".join(value) if isinstance(value, tuple) else value
             yield f"{name}={shown} has no effect with search={self.kind}; use {others}"
         wanted = self.num_return_sequences
@@ -137,43 +179,28 @@ class DecodingConfig(Config):
                 f"num_return_sequences={wanted} asks for more captions than num_beams={self.num_beams} finds; "
                 "raise num_beams, or use search=sample"
             )
-        if self.num_beam_groups is not None and self.num_beams % self.num_beam_groups:
-            yield f"num_beam_groups={self.num_beam_groups} does not divide num_beams={self.num_beams}; choose a divisor"
 
     def _contradictions(self) -> Iterator[str]:
-        """Required words that other rules forbid."""
-        forced, bad = _phrases(self.force_words), _phrases(self.bad_words)
-        begin = _phrases(() if self.prefix is None else (self.prefix,))
-        for text, phrase in (forced | bad | begin).items():
+        """Forbidden words in the prefix."""
+        bad, begin = _phrases(self.bad_words), _phrases(() if self.prefix is None else (self.prefix,))
+        for text, phrase in (bad | begin).items():
             if not phrase:
                 yield f'"{text}" has no words in it; leave it out'
-        for text, phrase in (forced | begin).items():
+        for text, phrase in begin.items():
             for other, part in bad.items():
                 if f" {' '.join(part)} " in f" {' '.join(phrase)} ":
                     yield f'"{text}" must occur and has "{other}" in it, which must not; leave one of them out'
-        needed = sum(map(len, forced.values()))
-        if needed > self.max_length:
-            yield f"the required words are {needed} and max_length is {self.max_length}; raise it"
 
     @property
     def kind(self) -> str:
         """The name of the search, which other settings imply where it is not set."""
         if self.search:
             return self.search
-        if self.num_beam_groups is not None and self.num_beam_groups > 1:
-            return "diverse-beam"
-        return "beam" if self.num_beams > 1 or self.force_words else "greedy"
-
-    @property
-    def groups(self) -> int:
-        """Number of groups of the beam."""
-        return (self.num_beam_groups or self.num_beams) if self.kind == "diverse-beam" else 1
+        return "beam" if self.num_beams > 1 else "greedy"
 
     @property
     def ranking(self) -> LengthPenalty:
         """How captions of different lengths are compared."""
-        from showtell.decoding.ranking import LengthPenalty
-
         form = self.length_normalisation or ("none" if self.length_penalty is None else "average")
         usual = {"none": 0.0, "average": 1.0, "wu": 0.65}[form]  # Wu et al. found 0.6 to 0.7 best
         return LengthPenalty(form, usual if self.length_penalty is None else self.length_penalty)
@@ -182,15 +209,11 @@ class DecodingConfig(Config):
         """The rules for captions, in the ids of a vocabulary.
 
         Raises:
-            UsageError: a required word is not in the vocabulary, or the prefix is too long.
+            UsageError: a word of the prefix is not in the vocabulary, or it is too long.
         """
-        from showtell.decoding.rules import Rules
-
-        forced, bad = _phrases(self.force_words), _phrases(self.bad_words)
+        bad = _phrases(self.bad_words)
         begin = () if self.prefix is None else tuple(vocabulary.split(self.prefix))
         _require_known(begin, vocabulary, f'captions should begin with "{self.prefix}"')
-        for text, phrase in forced.items():
-            _require_known(phrase, vocabulary, f'"{text}" must occur')
         if len(begin) > self.max_length:
             raise UsageError(f"prefix has {len(begin)} words and max_length is {self.max_length}; raise it.")
         # A phrase with a word that the vocabulary lacks cannot occur anyway.
@@ -206,7 +229,6 @@ class DecodingConfig(Config):
                 *(((Vocabulary.unknown,),) if self.no_unknown else ()),
             ),
             bad_endings=_ids(endings, vocabulary),
-            required=tuple(_ids(phrase, vocabulary) for phrase in forced.values()),
             prefix=_ids(begin, vocabulary),
         )
 
@@ -228,12 +250,12 @@ class DecodingConfig(Config):
             if name not in fields:
                 raise UsageError(f'There is no decoding setting "{name}"; {nearest(name, fields)}.')
         if "search" not in changes and changes.get("num_beams", 1) != 1 and self.search in ("greedy", "sample"):
-            changes["search"] = "diverse-beam" if "num_beam_groups" in changes else "beam"
+            changes["search"] = "beam"
         kind, kept = str(changes.get("search") or ""), self.model_dump()
-        if changes.get("num_beams") == 1 and not (kind or self.search or self.force_words):
+        if changes.get("num_beams") == 1 and not (kind or self.search):
             kind = "greedy"
-        if kind in _searches() and kind != self.kind:
-            unused = {*_search_settings(), "num_return_sequences"} - set(_searches()[kind].settings)
+        if kind in SEARCHES and kind != self.kind:
+            unused = {*_search_settings(), "num_return_sequences"} - set(SEARCHES[kind].settings)
             kept = {name: value for name, value in kept.items() if name not in unused}
         return self.checked({**type(self)().model_dump(), **kept, **changes})
 
@@ -256,13 +278,7 @@ def _ids(words: Sequence[str], vocabulary: Vocabulary) -> tuple[int, ...]:
     return tuple(vocabulary.encode(words)[1:-1])
 
 
-def _searches() -> Mapping[str, Search]:
-    from showtell.decoding.searches import SEARCHES  # they need torch, which this module loads without
-
-    return SEARCHES
-
-
 def _search_settings() -> list[str]:
     """The settings that not all searches use, in the order of the fields."""
-    used = {name for search in _searches().values() for name in search.settings}
+    used = {name for search in SEARCHES.values() for name in search.settings}
     return [name for name in DecodingConfig.model_fields if name in used]

@@ -113,7 +113,7 @@ ROWS: list[Row] = [
      "Not all photos lie in the folder of other/mine.csv, and a dataset names its images from its own folder", None),
     ("setting of a sample", f"{CAPTION} --temperature 0.5 --out a.txt", "has no effect with search=beam; use se", None),
     ("cold", f"{CAPTION} --search sample --temperature 0", "Input should be greater than or equal to 0.000001", None),
-    ("unknown word", f"{CAPTION} --force-word zebra", '"zebra" must occur, but the model does not know "zebra"', None),
+    ("unknown word", f"{CAPTION} --prefix zebra", 'begin with "zebra", but the model does not know "zebra"', None),
     ("no such stage", f"{CAPTION} --stage 1", "There is no stage 1: the model has one stage, 0.", None),
     # --- explain
     ("a page typo", f"{EXPLAIN} --out why.htm", 'selects no format: did you mean ".html"?', None),

@@ -87,7 +87,6 @@ TOY = [
     "--reward-epochs", "1", "--rows", "sat_soft,updown,stack,sat_soft_sc,stack_c2f",
     "training.epochs=1", "training.warmup_steps=1", "encoder.image_size=48", "encoder.widths=[8,8]",
     "model.embedding_size=8", "model.hidden_size=8", "model.attention_size=8", "decoding.num_beams=1",
-    "training.reward_watchdog=null",
 ]  # fmt: skip
 
 

@@ -312,9 +312,7 @@ def test_what_is_refused(opened: Open) -> None:
         with pytest.raises(UsageError, match=sentence):
             opened(name).caption(PHOTOS[0], **settings)
 
-    refused("blip", r"has no search diverse-beam; choose one of greedy, beam, sample", num_beams=2, num_beam_groups=2)
-    refused("blip", r"cannot honour force_words=dog; it knows search, num_return_sequences", num_beams=2,
-            force_words=("dog",))  # fmt: skip
+    refused("blip", r"cannot honour stage=0; it knows search, num_return_sequences", stage=0)
     refused("blip", r"cannot honour length_normalisation=wu.*use average, or none", num_beams=2,
             length_normalisation="wu")  # fmt: skip
     refused("blip", r"max_length=65 is more than the 64 tokens", max_length=65)

@@ -41,13 +41,11 @@ def test_a_folder_with_its_texts_is_a_dataset(capsys, tiny_checkpoint, album, ca
         assert record.captions == (captioner.caption(path)[0].text,)
 
 
-def test_a_text_for_an_image_generator_has_its_prefix_suffix_and_extension(capsys, tiny_checkpoint, album, captioner):
-    """The options of kohya's scripts, by their names."""
-    given = ["--caption-extension", ".caption", "--caption-prefix", "sks, ", "--caption-suffix", ", photo"]
-    assert run(capsys, "caption", tiny_checkpoint, album / "0.png", "--format", "sidecar", *given)[0] == 0
-    text = captioner.caption(album / "0.png")[0].text
-    assert (album / "0.caption").read_text() == f"sks, {text}, photo\n"
-    assert texts_of(album) == {}
+def test_a_text_for_an_image_generator_has_its_trigger_word(capsys, tiny_checkpoint, album, captioner):
+    """The option of kohya's scripts, by its name."""
+    given = ["--format", "sidecar", "--caption-prefix", "sks, "]
+    assert run(capsys, "caption", tiny_checkpoint, album / "0.png", *given)[0] == 0
+    assert (album / "0.txt").read_text() == f"sks, {captioner.caption(album / '0.png')[0].text}\n"
 
 
 def test_texts_that_are_there_are_left_alone_unless_told_otherwise(capsys, tiny_checkpoint, album):

@@ -81,7 +81,7 @@ def test_a_new_field_is_an_option_a_key_and_a_row_with_no_other_edit(monkeypatch
 def test_a_search_without_its_setting_refuses_it_by_name():
     for name, search in SEARCHES.items():
         for other in {setting for one in SEARCHES.values() for setting in one.settings} - {"seed"}:
-            value = {"length_normalisation": "average", "force_words": ["car"]}.get(other, 2)
+            value = {"length_normalisation": "average"}.get(other, 2)
             value = 0.25 if DecodingConfig.model_fields[other].annotation is float else value
             if other in search.settings:
                 continue
@@ -96,14 +96,12 @@ def test_a_search_without_its_setting_refuses_it_by_name():
 GIVEN: list[tuple[list[object], dict[str, Any]]] = [
     (["--min-length", 7, "--max-length", 9, "--num-beams", 5, "--num-return-sequences", 5],
      {"min_length": 7, "max_length": 9, "num_beams": 5, "num_return_sequences": 5}),
-    (["--num-beams", 3, "--force-word", "circle", "--force-word", "red square", "--bad-word", "blue"],
-     {"num_beams": 3, "force_words": ["circle", "red square"], "bad_words": "blue"}),
+    (["--num-beams", 3, "--bad-word", "circle", "--bad-word", "red square"],
+     {"num_beams": 3, "bad_words": ["circle", "red square"]}),
     (["--no-repeat-ngram-size", 1, "--no-bad-endings", "--unknown", "--min-length", 6],
      {"no_repeat_ngram_size": 1, "no_bad_endings": True, "no_unknown": False, "min_length": 6}),
     (["--search", "sample", "--seed", 7, "--temperature", 3, "--top-k", 5, "--top-p", 0.9, "--no-repeat-words"],
      {"search": "sample", "seed": 7, "temperature": 3, "top_k": 5, "top_p": 0.9, "no_repeat_words": True}),
-    (["--num-beams", 6, "--num-beam-groups", 3, "--diversity-penalty", 5],
-     {"num_beams": 6, "num_beam_groups": 3, "diversity_penalty": 5}),
     (["--num-beams", 4, "--length-normalisation", "wu", "--length-penalty", 0.5, "--prefix", "a red"],
      {"num_beams": 4, "length_normalisation": "wu", "length_penalty": 0.5, "prefix": "a red"}),
 ]  # fmt: skip
@@ -141,6 +139,5 @@ def test_a_beam_for_a_checkpoint_that_draws_samples(tiny_checkpoint):
     captioner = Captioner.from_pretrained(tiny_checkpoint)
     captioner.decoding = DecodingConfig(search="sample", temperature=0.5, num_return_sequences=7, max_length=9)
     assert captioner.settings(num_beams=5) == DecodingConfig(search="beam", num_beams=5, max_length=9)
-    assert captioner.settings(num_beams=4, num_beam_groups=2).kind == "diverse-beam"
     assert captioner.settings(top_k=3).kind == "sample"
     assert captioner.settings() == captioner.decoding

@@ -75,9 +75,7 @@ def test_files(style: str, photos: dict[str, str]) -> None:
         assert {name: text.strip() for name, text in predicted.items()} == {n: t.strip() for n, t in expected.items()}
 
 
-@pytest.mark.parametrize(
-    "kind", [TextSidecars(".txt"), TextSidecars(".caption", "p, ", "."), XmpSidecars("small", "dog.xmp")]
-)
+@pytest.mark.parametrize("kind", [TextSidecars(), TextSidecars("p, "), XmpSidecars("small", "dog.xmp")])
 @settings(deadline=None, max_examples=15)
 @given(photos=PHOTOS)
 def test_sidecars(kind: TextSidecars | XmpSidecars, photos: dict[str, str]) -> None:
@@ -90,6 +88,6 @@ def test_sidecars(kind: TextSidecars | XmpSidecars, photos: dict[str, str]) -> N
             (folder / name).touch()
             kind.write(kind.file_of(folder / name), Caption(text, -1.0, True, ()))
             line = " ".join(text.split())
-            expected[name] = f"{kind.prefix}{line}{kind.end}" if isinstance(kind, TextSidecars) else line
+            expected[name] = f"{kind.prefix}{line}" if isinstance(kind, TextSidecars) else line
         assert captions_in(folder, folder) == expected
         assert predictions_in(folder, list(photos), folder) == expected

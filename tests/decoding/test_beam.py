@@ -26,16 +26,9 @@ RULES = {
     "no word at all": Rules(repeatable=()),
     "forbidden": Rules(forbidden=((4,), (5, 6))),
     "endings": Rules(bad_endings=(4, 5)),
-    "required": Rules(required=((5,),)),
-    "phrases": Rules(required=((4, 5), (6,))),
-    "a phrase that repeats": Rules(required=((4, 4, 4),)),
-    "phrases once": Rules(required=((5, 4), (6,)), repeatable=(4,)),
     "prefix": Rules(prefix=(5,)),
     "prefix against rules": Rules(prefix=(4, 4), min_length=2, no_repeat_ngram_size=1, forbidden=((4,), (4, 6))),
-    "prefix and phrases": Rules(prefix=(5,), required=((5, 4), (6,))),
-    "everything": Rules(
-        min_length=1, no_repeat_ngram_size=2, forbidden=((6, 3),), bad_endings=(6,), required=((6, 4),)
-    ),
+    "everything": Rules(min_length=1, no_repeat_ngram_size=2, forbidden=((6, 3),), bad_endings=(6,)),
 }
 SIZE = 7  # four words to say
 seeds = st.integers(0, 1000)
@@ -52,26 +45,21 @@ def check(captions, image: int, expected: list[Hypothesis], penalty: LengthPenal
 @pytest.mark.parametrize("name", RULES)
 def test_a_wide_beam_is_exhaustive_search(name):
     rules = RULES[name]
-    needed = sum(map(len, rules.required))
     for penalty, seed in itertools.product(PENALTIES, range(8)):
-        max_length = max(1 + seed % 3, needed, rules.min_length)
+        max_length = max(1 + seed % 3, rules.min_length)
         decoder, features = table_decoder(images=2, steps=max_length + 1, size=SIZE, seed=seed)
         captions = beam(decoder, features, max_length, 100, length_penalty=penalty, rules=rules)
         for image in range(2):
             brute = every_caption(decoder, image, max_length, rules, penalty)
-            wanted = [one for one in brute if one.met == needed or not needed]
-            assert wanted
-            check(captions, image, wanted, penalty)
-            assert not needed or all(one.met == needed for one in brute[: len(wanted)])
-            beyond = captions.logprob[image].isfinite().sum()
-            assert int(beyond) == len(brute) if not needed else int(beyond) >= len(wanted)
+            check(captions, image, brute, penalty)
+            assert int(captions.logprob[image].isfinite().sum()) == len(brute)
 
 
 @settings(max_examples=60, deadline=None)
 @given(seeds)
 def test_a_narrow_beam_is_that_of_the_plain_version(seed):
     choose = random.Random(seed)
-    name = choose.choice([name for name, rules in RULES.items() if not rules.required])
+    name = choose.choice(list(RULES))
     penalty, num_beams = choose.choice(PENALTIES), choose.choice([1, 2, 3, 4, 6])
     wanted, max_length = choose.randint(1, num_beams), choose.randint(2, 7)
     decoder, features = table_decoder(images=3, steps=8, size=8, seed=seed)
@@ -79,58 +67,12 @@ def test_a_narrow_beam_is_that_of_the_plain_version(seed):
         decoder, features, max_length, num_beams, num_return=wanted, length_penalty=penalty, rules=RULES[name]
     )
     for image in range(3):
-        (pool,) = plain_beam(decoder, image, max_length, num_beams, rules=RULES[name], penalty=penalty)
+        pool = plain_beam(decoder, image, max_length, num_beams, rules=RULES[name], penalty=penalty)
         check(captions, image, pool[:wanted], penalty)
 
 
-@settings(max_examples=40, deadline=None)
-@given(seeds)
-def test_diverse_beam_is_that_of_the_plain_version(seed):
-    choose = random.Random(seed)
-    groups, width = choose.choice([1, 2, 3, 4]), choose.choice([1, 2, 3])
-    wanted, diversity = choose.randint(1, groups * width), choose.choice([0.0, 0.3, 1.0, 5.0])
-    penalty = choose.choice(PENALTIES)
-    rules = RULES[choose.choice(["none", "bigrams", "endings", "but function words", "prefix"])]
-    decoder, features = table_decoder(images=2, steps=6, size=9, seed=seed)
-    captions = beam(
-        decoder, features, 5, groups * width, num_return=wanted, groups=groups, diversity=diversity,
-        length_penalty=penalty, rules=rules,
-    )  # fmt: skip
-    for image in range(2):
-        pools = plain_beam(
-            decoder, image, 5, groups * width, rules=rules, penalty=penalty, groups=groups, diversity=diversity
-        )
-        in_turn = [pool[index] for index in range(width) for pool in pools if index < len(pool)]
-        different = [one for n, one in enumerate(in_turn) if one.words not in [other.words for other in in_turn[:n]]]
-        check(captions, image, sorted(different[:wanted], key=lambda one: (-one.met, -one.score(penalty))), penalty)
-
-
-@settings(max_examples=30, deadline=None)
-@given(seeds)
-def test_required_words_occur_even_with_a_narrow_beam(seed):
-    decoder, features = table_decoder(images=3, steps=9, size=12, seed=seed)
-    rules = Rules(required=((7,), (8, 9)), no_repeat_ngram_size=2)
-    captions = beam(decoder, features, 8, 2, rules=rules)
-    for image in range(3):
-        for row in range(2):
-            words = words_of(captions, image, row)
-            assert 7 in words
-            assert (8, 9) in itertools.pairwise(words)
-
-
-def test_what_cannot_be_met_comes_back_unfinished_with_most_of_it():
-    decoder, features = table_decoder(images=2, steps=4, size=7, seed=0)
-    rules = Rules(required=((4, 5), (6,)), forbidden=((6,),))  # the settings would have refused this
-    captions = beam(decoder, features, 3, 2, rules=rules)
-    assert not captions.is_finished.any()
-    for image in range(2):
-        words = words_of(captions, image, 0)
-        assert (4, 5) in itertools.pairwise(words)
-
-
 def test_one_beam_is_greedy_whatever_the_rules():
-    allowed = [rules for rules in RULES.values() if not rules.required]
-    for rules, penalty, seed in itertools.product(allowed, PENALTIES, range(4)):
+    for rules, penalty, seed in itertools.product(RULES.values(), PENALTIES, range(4)):
         decoder, features = table_decoder(images=3, steps=7, size=SIZE, seed=seed)
         one = beam(decoder, features, 6, 1, rules=rules, length_penalty=penalty)
         other = greedy(decoder, features, 6, rules=rules)
@@ -164,7 +106,7 @@ def test_equal_scores_go_to_the_lower_row_then_the_lower_id():
 def test_neither_the_order_nor_the_company_of_images_matters():
     decoder, features = table_decoder(images=9, steps=10, size=9, seed=11)
     decoder.table[::2, :, :, 2] += 3.0  # every other image ends early, so that the batch thins out on the way
-    options = {"groups": 2, "diversity": 0.5, "rules": Rules(no_repeat_ngram_size=2), "keep_outputs": True}
+    options = {"rules": Rules(no_repeat_ngram_size=2), "keep_outputs": True}
     batched = beam(decoder, features, 9, 4, **options)
     order = torch.randperm(9, generator=torch.Generator().manual_seed(0))
     shuffled = beam(decoder, Features(features.vectors[order], features.is_region[order]), 9, 4, **options)

@@ -18,20 +18,7 @@ REFUSED = {
     },
     "temperature=0.5 has no effect with search=greedy; use search=sample": {"temperature": 0.5},
     "top_k=5 has no effect with search=beam; use search=sample": {"num_beams": 2, "top_k": 5},
-    "force_words=car has no effect with search=diverse-beam; use search=beam": {
-        "num_beams": 4, "num_beam_groups": 2, "force_words": ["car"],
-    },
-    "num_beam_groups=2 does not divide num_beams=3; choose a divisor": {"num_beams": 3, "num_beam_groups": 2},
-    '"a red car" must occur and has "Red car." in it, which must not; leave one of them out': {
-        "force_words": ["a red car"], "bad_words": ["Red car."],
-    },
-    "the required words are 3 and max_length is 2; raise it": {
-        "force_words": ["red car", "green"], "max_length": 2,
-    },
     '"..." has no words in it; leave it out': {"bad_words": ["..."]},
-    '"a rad car" must occur, but the model does not know "rad"; the nearest is "red"': {
-        "force_words": ["a rad car"],
-    },
     'captions should begin with "a dog", but the model does not know "dog"': {"prefix": "a dog"},
     'but the model does not know "<end>"': {"prefix": "a <end>"},
     "prefix has 3 words and max_length is 2; raise it.": {"prefix": "a red car", "max_length": 2},
@@ -50,18 +37,13 @@ def test_settings_that_contradict_each_other_are_refused_in_words():
         assert str(error.value).count("\n") == 0
 
 
-def test_the_settings_name_the_search_and_its_groups():
+def test_the_settings_name_the_search():
     for settings, kind in (
         ({}, "greedy"),
         ({"num_beams": 3}, "beam"),
-        ({"force_words": "car"}, "beam"),
-        ({"num_beams": 4, "num_beam_groups": 2}, "diverse-beam"),
         ({"search": "sample", "num_return_sequences": 9}, "sample"),
     ):
         assert DecodingConfig.checked(settings).kind == kind
-    assert DecodingConfig(search="diverse-beam", num_beams=6).groups == 6
-    assert DecodingConfig(num_beams=6, num_beam_groups=3).groups == 3
-    assert DecodingConfig(num_beams=6).groups == 1
 
 
 def test_length_penalties():
@@ -77,18 +59,16 @@ def test_length_penalties():
 
 def test_rules_in_ids():
     config = DecodingConfig(
-        num_beams=2, bad_words=("green", "green car", "purple", "purple car"), force_words=("A red car",),
+        num_beams=2, bad_words=("green", "green car", "purple", "purple car"),
         no_bad_endings=True, no_unknown=True, min_length=2,
     )  # fmt: skip
     assert config.rules(WORDS) == Rules(
         min_length=2,
         forbidden=((8,), (8, 6), (Vocabulary.unknown,)),  # what the vocabulary lacks is never said anyway
         bad_endings=(4, 7),
-        required=((4, 5, 6),),
     )
     assert DecodingConfig().rules(WORDS) == Rules()
     assert DecodingConfig(no_repeat_words=True).rules(WORDS) == Rules(repeatable=(4, 7))  # "a" and "with"
-    assert DecodingConfig(no_repeat_words=True, num_beams=2, force_words=("a car with a",)).rules(WORDS).required
 
 
 def test_another_search_leaves_behind_what_only_the_old_one_looks_at():
@@ -100,7 +80,6 @@ def test_another_search_leaves_behind_what_only_the_old_one_looks_at():
     assert long.changed(num_beams=1) == DecodingConfig(max_length=9)
     with pytest.raises(UsageError, match="length_normalisation=average has no effect with search=greedy"):
         long.changed(num_beams=1, length_normalisation="average")
-    assert beams.changed(search="diverse-beam").num_beams == 5
     assert beams.changed(search="beam").num_return_sequences == 3
     with pytest.raises(UsageError, match='There is no decoding setting "num_beam"; did you mean "num_beams"'):
         beams.changed(num_beam=3)

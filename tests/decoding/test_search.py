@@ -39,10 +39,10 @@ def test_samples_come_back_once_and_ranked():
         assert captions.score[image].tolist() == sorted(captions.score[image].tolist(), reverse=True)
 
 
-@pytest.mark.parametrize("kind", ["greedy", "beam", "diverse-beam", "sample"])
+@pytest.mark.parametrize("kind", ["greedy", "beam", "sample"])
 def test_every_search_keeps_every_rule(kind):
     decoder, features = table_decoder(images=6, steps=9, size=8, seed=7)
-    beams = {"num_beams": 4} if "beam" in kind else {}
+    beams = {"num_beams": 4} if kind == "beam" else {}
     config = DecodingConfig(
         search=kind, **beams, min_length=3, max_length=8, no_repeat_ngram_size=2, bad_words=("car park",),
         no_bad_endings=True, no_unknown=True,
@@ -57,12 +57,12 @@ def test_every_search_keeps_every_rule(kind):
         assert "<unknown>" not in words
 
 
-@pytest.mark.parametrize("kind", ["greedy", "beam", "diverse-beam", "sample"])
+@pytest.mark.parametrize("kind", ["greedy", "beam", "sample"])
 def test_a_prefix_of_a_caption_leads_to_that_caption(kind):
     decoder, features = table_decoder(images=1, steps=9, size=8, seed=7)
     decoder.table[:, :5, :, Vocabulary.end] -= 9.0  # five words or more
-    beams = {"num_beams": 64, "num_beam_groups": 1} if kind == "diverse-beam" else {"num_beams": 64}
-    config = DecodingConfig(search=kind, **(beams if "beam" in kind else {}), max_length=8, no_repeat_ngram_size=2)
+    beams = {"num_beams": 64} if kind == "beam" else {}
+    config = DecodingConfig(search=kind, **beams, max_length=8, no_repeat_ngram_size=2)
     free = search(decoder, features, config, WORDS)
     words = WORDS.decode(words_of(free, 0, 0))
     assert len(words) > 3

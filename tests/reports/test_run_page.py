@@ -58,7 +58,6 @@ LOG = [
     step(10, 1, 4.0, words=4.0), validation(15, 1, 0.2, "all alike"),
     step(20, 2, 3.0, words=3.0), validation(30, 2, 0.5, "all alike", "too short"),
     step(40, 3, 2.5, words=2.5), validation(45, 3, 0.5),
-    {"step": 45, "epoch": 3, "reward_watchdog": "warning", "sentence": "the reward falls"},
 ]  # fmt: skip
 
 
@@ -85,7 +84,7 @@ def test_an_interrupted_run(tmp_path: Path) -> None:
     assert run.best == "cider 0.5000 in epoch 2"  # the first of the two with 0.5
     assert run.checkpoint is None
     assert run.warnings == [
-        "epoch 1, epoch 2: all alike", "epoch 2: too short", "epoch 3: reward watchdog warning: the reward falls",
+        "epoch 1, epoch 2: all alike", "epoch 2: too short",
     ]  # fmt: skip
 
 

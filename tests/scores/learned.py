@@ -1,4 +1,4 @@
-"""Tiny CLIPs and encoders of texts with made-up weights, as folders and files that a person has."""
+"""Tiny CLIPs with made-up weights, as folders and files that a person has."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_what_the_numbers_are_used_for() -> None:
     assert scores.selection_metrics() == ("bleu_4", "meteor", "cider")
     assert scores.validation_numbers("cider") == ("bleu_4", "cider")
     assert scores.validation_numbers("meteor") == ("bleu_4", "cider", "meteor")
-    learned = ("clip_score", "ref_clip_score", "pac_s", "ref_pac_s", "bert_score_f1")
+    learned = ("clip_score", "ref_clip_score", "pac_s", "ref_pac_s")
     assert scores.explained_numbers() == ("truth", "truth_whole", "cider", "meteor", "rouge_l", "bleu_4", *learned)
     assert set(scores.reward_numbers()) == {"cider", "bleu_1", "bleu_2", "bleu_3", "bleu_4"}
     assert RewardConfig().weights == {"cider": 1.0} and set(scores.reward_numbers()) <= RewardConfig.model_fields.keys()

@@ -33,7 +33,7 @@ class Served(FakeCaptioner):
 
     about = About(name="toy model", library="tests", parameters=1, preprocessing={}, knows="knows nothing.")
     abilities = Abilities(
-        searches=("greedy", "beam", "diverse-beam", "sample"),
+        searches=("greedy", "beam", "sample"),
         settings=tuple(field for field in DecodingConfig.model_fields if field != "prompt"),
         attention="grid",
         occlusion=("mean", "pixels"),

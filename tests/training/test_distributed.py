@@ -60,10 +60,7 @@ RUNS: dict[str, dict[str, dict[str, Any]]] = {
     # weights without a gradient: of the earlier stages' words, of the subgoals
     "last_stage": {"model": STAGES, "objective": {"name": "cross_entropy", "earlier_stage_weight": 0.0}},
     "goals_as_they_are": {"model": GOALS, "objective": {"name": "cross_entropy"}},
-    "self_critical": {
-        "objective": {"name": "self_critical", "samples": 2},
-        "training": {"reward_watchdog": {"patience": 1}},
-    },
+    "self_critical": {"objective": {"name": "self_critical", "samples": 2}},
     "coarse_to_fine": {"model": STAGES, "objective": {"name": "coarse_to_fine", "samples": 2}},
     "beam": {"objective": {"name": "self_critical", "samples": 2, "sampling": "beam", "baseline": "mean"}},
     "adversarial_pretraining": {"model": GOALS, "objective": {"name": "adversarial_pretraining"}},
@@ -78,14 +75,12 @@ def train_and_record(recipe: dict[str, Any], folder: Path) -> None:
     """A run; each process writes what it ended with beside it, as RUN.0.json, RUN.1.json ..."""
     trainer = Trainer(make_recipe(recipe), folder, resume=False, quiet=True)
     process = trainer.accelerator.process_index
-    decisions: list[Any] = []
     captions: dict[str, str] = {}
     judge = trainer._judge
 
-    def recorded_judge(epoch: int, validation: Any, decision: Any) -> None:
-        decisions.append([decision.rolls_back, decision.is_harmful, [kind for kind, _ in decision.messages]])
+    def recorded_judge(epoch: int, validation: Any) -> None:
         captions.update({image: caption.text for image, caption in validation.captions.items()})
-        judge(epoch, validation, decision)
+        judge(epoch, validation)
 
     trainer._judge = recorded_judge  # type: ignore[method-assign]
     result = trainer.fit()
@@ -95,7 +90,6 @@ def train_and_record(recipe: dict[str, Any], folder: Path) -> None:
         "best": result.best,
         "best_epoch": result.best_epoch,
         "captions": captions,
-        "decisions": decisions,
         "is_half": trainer.step.rounds_products or trainer.accelerator.mixed_precision == "bf16",
         "data": f"{key_of(*trainer.data.contents())}",
     }
@@ -121,9 +115,6 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], start: Path) -> dict[str, 
         recipe[section] = content if section in ("model", "objective") else {**recipe[section], **content}
     if name == "self_critical":
         recipe["training"]["start_from"] = str(start)
-        recipe["training"]["reward_watchdog"] |= {"min_cider": 0.0}
-    else:
-        recipe["training"]["reward_watchdog"] = None
     return recipe
 
 
@@ -160,7 +151,7 @@ def alone(folder: Path, tiny_recipe: dict[str, Any]) -> Callable[[str], Path]:
     ],
 )
 def test_processes_find_together_what_one_finds(processes, names, alone, tiny_recipe, tmp_path):
-    """The losses and parts of all steps, the validations and the captions; weights and decisions alike on all."""
+    """The losses and parts of all steps, the validations and the captions; weights alike on all."""
     start = alone("cross_entropy") / "best"
     launch(processes, [(recipe_of(name, tiny_recipe, start), tmp_path / name) for name in names], tmp_path)
     for name in names:
@@ -169,7 +160,7 @@ def test_processes_find_together_what_one_finds(processes, names, alone, tiny_re
             assert set(actual) == set(expected), name
             if "validation" in expected:
                 assert actual["validation"] == pytest.approx(expected["validation"], rel=1e-4), name
-            elif "reward_watchdog" not in expected:
+            else:
                 kept = {part: value for part, value in expected.items() if part not in APPROXIMATE}
                 close = 2e-4 if expected["step"] == 1 else 1e-3  # cosines of small differences magnify the last bits
                 # abs: rewards of about 2 minus their baseline, in float32 (`reinforce`)
@@ -177,7 +168,7 @@ def test_processes_find_together_what_one_finds(processes, names, alone, tiny_re
         expected = json.loads(reference.with_name(f"{name}.0.json").read_text())
         ends = [json.loads((tmp_path / f"{name}.{rank}.json").read_text()) for rank in range(processes)]
         assert all(end == ends[0] for end in ends), name
-        assert ends[0]["captions"] == expected["captions"] and ends[0]["decisions"] == expected["decisions"], name
+        assert ends[0]["captions"] == expected["captions"], name
 
 
 PENALTY = 0.7
@@ -200,7 +191,7 @@ def test_the_total_of_a_step_is_that_of_its_captions_by_hand(tiny_recipe, tmp_pa
         recipe["encoder"] |= {"norm": "none", "trained": False}
         recipe["model"] = {**model, "dropout": 0.0}
         recipe["objective"] = {"name": name, "doubly_stochastic": PENALTY, **settings}
-        recipe["training"] |= {"epochs": 1, "reward_watchdog": None}
+        recipe["training"] |= {"epochs": 1}
         trainer = Trainer(make_recipe(recipe), tmp_path / f"by-hand-{name}", resume=False, quiet=True)
         captioner, (ids, captions) = trainer.captioner, zip(*trainer.data.contents(), strict=True)
         assert len(ids) == 6

@@ -3,7 +3,7 @@ from __future__ import annotations
 from showtell.captions import Caption
 from showtell.features.small_cnn import SmallCnnConfig
 from showtell.features.timm_grid import TimmConfig
-from showtell.training.health import few_photos, runs_in_circles, warnings
+from showtell.training.health import few_photos, harms, rates_of, runs_in_circles, warnings
 
 
 def caption(text: str, finished: bool = True) -> Caption:
@@ -45,3 +45,30 @@ def test_few_photos_are_told_with_what_to_do_instead():
         assert sentence.startswith(begins) and bool(sentence) == bool(begins)
         assert ("start from a checkpoint (training.start_from)" in sentence) == bool(begins)
         assert ("folder/sat_soft_pretrained" in sentence) == begins.startswith("too few")
+
+
+NAMES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+
+
+def ten(words: int = 5, **bad: int) -> dict[str, Caption]:
+    """Ten captions of so many words, all different; the first few of them bad in a way: endings=2, cut=3."""
+    captions = {}
+    for number, name in enumerate(NAMES):
+        text = " ".join([name, "dog", "runs", "far", "away", *NAMES[:9]][:words])
+        text += " with" * (number < bad.get("endings", 0)) + " red red" * (number < bad.get("repeats", 0))
+        captions[str(number)] = caption(text, number >= bad.get("cut", 0))
+    return captions
+
+
+def test_what_a_reward_does_to_captions_is_told():
+    start = rates_of(ten())
+    for worse, sentence in (
+        (ten(words=8), "the captions grew from 5.0 to 8.0 words: the reward is being gamed"),
+        (ten(words=3), "the captions shrank from 5.0 to 3.0 words: the reward is won by saying little"),
+        (ten(endings=4), '0% of the captions at the start, 40% now are captions that end in a word like "a"'),
+        (ten(repeats=3), "0% of the captions at the start, 30% now are captions that say words twice in a row"),
+        (ten(cut=10), "0% of the captions at the start, 100% now are captions that are cut off before they"),
+    ):
+        (told,) = harms(worse, start)
+        assert told.startswith(sentence)
+    assert harms(ten(words=6, endings=2), start) == harms(ten(words=9), {}) == []

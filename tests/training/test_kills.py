@@ -38,7 +38,7 @@ def run(recipe: dict[str, Any], folder: Path, last_operation: int | None = None)
 
 
 def recipe_of(name: str, tiny_recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Of two or three epochs of 7 steps. At the learning rate of adversarial training the watchdog rolls back."""
+    """Of two or three epochs of 7 steps."""
     recipe = copy.deepcopy(tiny_recipe)
     recipe["training"] |= {"epochs": 2, "save_every": 2}
     if name == "cross_entropy":
@@ -48,7 +48,7 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], folder: Path) -> dict[str,
         recipe["objective"] = {"name": "self_critical", "samples": 2, "cross_entropy": 0.5}
         recipe["data"]["workers"] = 0  # its photos are not kept in memory, and these processes fork none
         base = folder / "blip" if (folder / "blip").exists() else build("blip", folder / "blip")
-        recipe["training"] |= {"start_from": str(base), "reward_watchdog": None}
+        recipe["training"] |= {"start_from": str(base)}
         return recipe
     start = copy.deepcopy(tiny_recipe)
     start["training"] |= {"epochs": 12, "learning_rate": 0.01}
@@ -65,7 +65,6 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], folder: Path) -> dict[str,
         undisturbed(1, start, folder / "start")
     recipe["training"] |= {
         "start_from": str(folder / "start" / "best"), "epochs": 3, "learning_rate": 0.05,
-        "reward_watchdog": {"min_cider": 0, "patience": 1, "max_score_drop": 0.0, "max_rollbacks": 9},
     }  # fmt: skip
     return recipe
 
@@ -165,8 +164,6 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(name, processes, ti
     recipe = recipe_of(name, tiny_recipe, tmp_path)
     whole, output = tmp_path / "whole", tmp_path / "output"
     seconds = undisturbed(processes, recipe, whole)
-    if name == "adversarial":
-        assert any(line.get("reward_watchdog") == "rollback" for line in log_of(whole))
     moments, kills, runs = random.Random(f"{name} {processes}"), 0, 1
     while kills < times:
         broken = tmp_path / f"broken{runs}"

@@ -58,9 +58,6 @@ def test_each_mistake_has_its_sentence():
 
 
 CONTRADICTIONS: list[tuple[dict[str, object], str]] = [
-    ({"objective.name": "self_critical"}, "needs training.start_from: a reward teaches only a model that says somethi"),
-    ({"objective.name": "self_critical", "training.start_from": "a", "data.validation_split": None},
-     "data.validation_split=null contradict each other: the reward watchdog goes by validations; name a split"),
     ({"decoding.stage": 1}, "decoding.stage=1 and model.name=sat contradict each other: the model has one stage, 0;"),
     ({"model.name": "stack", "decoding.stage": 3}, "the model has stages 0 to 2; leave out decoding.stage for the"),
     ({"model.attention": "hard"},
@@ -114,7 +111,6 @@ def test_files_that_are_no_recipe(tmp_path: Path):
         (None, "There is no recipe .*: it is not the path of a file, and no recipe of showtell has that name; "),
         (b"", "is empty or no mapping; it needs the sections data, vocabulary, encoder"),
         (b"data: [", "is not valid YAML: .*, at line 1"),
-        (b"data: &a {path: x, more: *a}", r"is not valid YAML: it has an alias \(\*\); write the value out, at line 1"),
         (b"\xff\xfe\x00", "is in UTF-16; save it as YAML in UTF-8"),
     ):
         if content is not None:

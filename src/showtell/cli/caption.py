@@ -15,12 +15,11 @@ from showtell.errors import NoAnswerError, UsageError, nearest, notify
 from showtell.images.photo_files import SidecarName
 
 if TYPE_CHECKING:
-    from showtell.captions import Caption, CaptionResult
-    from showtell.errors import ImageError
+    from showtell.captions import CaptionResult
+    from showtell.cli.caption_formats import CaptionPhotos
     from showtell.features.store import StoredImage
 
     Writer = Callable[[Iterable[CaptionResult]], Iterator[str]]
-    CaptionPhotos = Callable[..., Iterator[tuple[Any, list[Caption] | ImageError]]]
 
 IF_INTERRUPTED = "with --out, --xmp or --format sidecar the same command resumes"
 
@@ -73,11 +72,9 @@ def caption(
     xmp_name: Annotated[
         SidecarName, typer.Option(help="Name of a new sidecar of dog.jpg; one that is there is used.")
     ] = "dog.jpg.xmp",
-    caption_extension: Annotated[
-        Literal[".txt", ".caption"], typer.Option(help="Suffix of --format sidecar.")
-    ] = ".txt",
-    caption_prefix: Annotated[str, typer.Option(help="Text before each caption of --format sidecar.")] = "",
-    caption_suffix: Annotated[str, typer.Option(help="Text after each caption of --format sidecar.")] = "",
+    caption_prefix: Annotated[
+        str, typer.Option(help="Text before each caption of --format sidecar, such as a trigger word.")
+    ] = "",
     alt_text: Annotated[
         bool,
         typer.Option(
@@ -86,9 +83,6 @@ def caption(
             "with --out FILE.html; blank where a calibrated captioner doubts its caption.",
         ),
     ] = False,
-    alt_text_length: Annotated[
-        int, typer.Option(help="Maximum number of characters of an alternative text.", min=20)
-    ] = 125,
     batch_size: common.BatchSize = 32,
     dtype: common.Dtype = None,
     *,
@@ -130,7 +124,7 @@ def caption(
     if len(images) >= common.MANY:
         notify(f"captioning {len(images):,} photos on {captioner.device}, {describe_threads()}.")
     caption_photos = partial(captioner.caption_photos, settings=settings, batch_size=batch_size, attention=attention)
-    options = FormatOptions(out, accept_above, alt_text_length)
+    options = FormatOptions(out, accept_above)
 
     def write(results: Iterable[CaptionResult]) -> Iterator[str]:
         return WRITERS[style](results, options)
@@ -143,7 +137,7 @@ def caption(
         kind = (
             XmpSidecars(short_names([checkpoint])[0] if is_here else captioner.about.name, xmp_name)
             if xmp
-            else TextSidecars(caption_extension, caption_prefix, caption_suffix)
+            else TextSidecars(caption_prefix)
         )
         failures = write_sidecars(caption_photos, files, kind, least=accept_above, overwrite=overwrite)
     elif out is None:

@@ -13,13 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from showtell.captions import Caption, CaptionResult, state_confidence
-from showtell.errors import UsageError, notify, printable, summarise
-from showtell.text.alt_text import MAX_CHARACTERS, alt_text
+from showtell.errors import ImageError, UsageError, notify, printable, summarise
+from showtell.text.alt_text import alt_text
 from showtell.text.endings import is_degenerate
 from showtell.text.vocabulary import SPECIAL, Vocabulary
+
+CaptionPhotos = Callable[..., Iterator[tuple[Any, list[Caption] | ImageError]]]  # `Captioner.caption_photos`
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,6 @@ class FormatOptions:
 
     out: Path | None = None  # where the file will be; None: standard output
     accept_above: float | None = None  # minimum confidence of captions that nobody checks
-    alt_text_length: int = MAX_CHARACTERS  # of alternative texts, at most
 
 
 def _text(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
@@ -77,7 +79,7 @@ def _alt_texts(results: Iterable[CaptionResult], options: FormatOptions) -> Iter
             caption, image = Caption.from_json(content), result["image"]
             is_doubtful = caption.doubt is not None or is_degenerate(caption.text)
             is_blank = is_doubtful if options.accept_above is None else not is_sure(caption, options)
-            text = "" if is_blank else alt_text(caption.text, options.alt_text_length)
+            text = "" if is_blank else alt_text(caption.text)
             blank += [] if text else [image]
             if is_html and options.out is not None:
                 source = quote(Path(os.path.relpath(image, options.out.parent)).as_posix(), errors="surrogateescape")

@@ -24,7 +24,7 @@ from showtell.text.alt_text import alt_text
 from showtell.text.endings import is_degenerate
 
 if TYPE_CHECKING:
-    from showtell.cli.caption import CaptionPhotos
+    from showtell.cli.caption_formats import CaptionPhotos
     from showtell.images.photo_files import SidecarName
 
 
@@ -32,17 +32,15 @@ if TYPE_CHECKING:
 class TextSidecars:
     """A text of one line."""
 
-    suffix: str  # such as .txt
     prefix: str = ""  # before each caption
-    end: str = ""  # after each caption
     option = "--format sidecar"
     noun = "text"  # what a photo has already, in a message, and how it would be replaced
     remedy = "--overwrite replaces them"
 
     def file_of(self, photo: Path) -> Path:
         """The text of the same stem, such as dog.txt, or dog.TXT if that is there."""
-        capital = photo.with_suffix(self.suffix.upper())
-        return capital if os.path.lexists(capital) else photo.with_suffix(self.suffix)
+        capital = photo.with_suffix(".TXT")
+        return capital if os.path.lexists(capital) else photo.with_suffix(".txt")
 
     def blocking(self, photo: Path, file: Path, *, overwrite: bool) -> Path | None:
         """The text, if it is there and is to stay. A file that is empty or blank is none."""
@@ -52,7 +50,7 @@ class TextSidecars:
 
     def write(self, file: Path, caption: Caption) -> None:
         """Replace the file."""
-        write_text(file, escaped(f"{self.prefix}{' '.join(caption.text.split())}{self.end}") + "\n")
+        write_text(file, escaped(f"{self.prefix}{' '.join(caption.text.split())}") + "\n")
 
 
 @dataclass(frozen=True)

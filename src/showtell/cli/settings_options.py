@@ -68,8 +68,8 @@ def option_name(name: str, setting: FieldInfo) -> str:
 
     >>> from showtell.decoding_config import DecodingConfig
     >>> fields = DecodingConfig.model_fields
-    >>> [option_name(name, fields[name]) for name in ("num_beams", "force_words", "no_unknown")]
-    ['--num-beams', '--force-word', '--no-unknown/--unknown']
+    >>> [option_name(name, fields[name]) for name in ("num_beams", "bad_words", "no_unknown")]
+    ['--num-beams', '--bad-word', '--no-unknown/--unknown']
     """
     dashed = name.replace("_", "-")
     if get_origin(setting.annotation) is tuple:

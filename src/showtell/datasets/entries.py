@@ -11,14 +11,8 @@ from typing import Any, TypeVar
 from showtell.datasets.image_files import MAX_FILES, ImageFiles, as_text, list_files, root_of, subfolders
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
-from showtell.datasets.splits import (
-    choose_splits,
-    sort_by_split,
-    split_name,
-    split_of_file,
-    split_of_folder,
-    split_of_name,
-)
+from showtell.datasets.split_lists import choose_splits
+from showtell.datasets.splits import sort_by_split, split_name, split_of_file, split_of_folder, split_of_name
 from showtell.errors import summarise
 from showtell.text.caption_columns import Columns, captions_in
 

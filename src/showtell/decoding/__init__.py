@@ -1,14 +1,12 @@
 """Decoding: every walk over time, for any decoder, batched."""
 
 from showtell.decoding.beam import beam
-from showtell.decoding.ranking import LengthPenalty
 from showtell.decoding.rollout import Captions, TeacherForcedOutput, teacher_forced
-from showtell.decoding.rules import Rules
 from showtell.decoding.sampling import greedy, sample
 from showtell.decoding.scheduled import scheduled
-from showtell.decoding.searches import SEARCHES, Search, search
+from showtell.decoding.searches import search
 from showtell.decoding.stages import StageView
-from showtell.decoding_config import DecodingConfig
+from showtell.decoding_config import SEARCHES, DecodingConfig, LengthPenalty, Rules, Search
 
 __all__ = [
     "SEARCHES", "Captions", "DecodingConfig", "LengthPenalty", "Rules", "Search", "StageView", "TeacherForcedOutput",

@@ -1,13 +1,10 @@
-"""Top-k with defined ties, and length penalties, which make scores of captions of different lengths comparable.
+"""Top-k with defined ties.
 
 torch's `topk` leaves open which of several equal scores it takes, and devices differ. Here a score and its index become
 one integer, so that no two are equal: of equal scores the lower index wins, on every device, whatever the batch.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -47,22 +44,3 @@ def stable_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         size = maxima.shape[-1] * CHUNK
     _, top = sort_keys(scores, indices, size).topk(k)
     return scores.gather(-1, top), indices.gather(-1, top) if indices.dim() > 1 else top
-
-
-@dataclass(frozen=True)
-class LengthPenalty:
-    """What a caption's log-probability is divided by before captions are ranked.
-
-    none: 1. average: length ** exponent, which is Hugging Face's `length_penalty`. wu: ((5 + length) / 6) ** exponent,
-    Wu et al., 2016, equation 14. The length counts the words and, where it came, the end.
-    """
-
-    form: Literal["none", "average", "wu"] = "none"
-    exponent: float = 0.0
-
-    def divisor(self, length: int) -> float:
-        """For a caption of that length; one of length 0 counts as 1."""
-        if self.form == "none":
-            return 1.0
-        base = float(max(length, 1)) if self.form == "average" else (5 + length) / 6
-        return float(base**self.exponent)

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from showtell.decoding_config import Rules
 from showtell.text.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What captions may and must contain, in ids of a vocabulary."""
-
-    min_length: int = 0  # words before end is allowed
-    no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0 is no rule
-    repeatable: tuple[int, ...] | None = None  # no other word occurs twice; None is no rule
-    forbidden: tuple[tuple[int, ...], ...] = ()  # words and phrases that do not occur
-    bad_endings: tuple[int, ...] = ()  # words that no caption ends on
-    required: tuple[tuple[int, ...], ...] = ()  # words and phrases that must occur; kept by `Constraints`
-    prefix: tuple[int, ...] = ()  # words that captions begin with, whatever the other rules say of them
-
 
 NO_RULES = Rules()
 NEVER_GENERATED = (Vocabulary.pad, Vocabulary.begin)

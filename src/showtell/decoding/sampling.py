@@ -14,7 +14,8 @@ from showtell.cuda_graphs import Finish, Steps, Until, is_static
 from showtell.decoding.active_batch import ActiveBatch, take_images
 from showtell.decoding.ranking import stable_topk
 from showtell.decoding.rollout import Captions, collect, outputs_in_place, run_search
-from showtell.decoding.rules import NO_RULES, LogitsProcessor, Rules
+from showtell.decoding.rules import NO_RULES, LogitsProcessor
+from showtell.decoding_config import Rules
 from showtell.models.contract import Decoder, Output, spread
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features

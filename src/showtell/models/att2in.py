@@ -34,14 +34,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention
 from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.layers import Embedding, Linear, feature_projection
+from showtell.models.layers import Linear, feature_projection
 from showtell.models.recurrent import MaxoutLstmCell, initialise
 from showtell.models.region_input import RegionInput, RegionInputConfig
 from showtell.types import Features
@@ -110,7 +110,7 @@ class Att2InDecoder(Decoder[Att2InInputs, Att2InImage, Att2InRows]):
         hidden = config.hidden_size
         self.region_input = RegionInput(config, feature_size=feature_size, projected_size=size)
         self.feature_projection = feature_projection(self.region_input.size, config.project_features)
-        self.embedding = Embedding(vocabulary_size, config.embedding_size)  # E
+        self.embedding = nn.Embedding(vocabulary_size, config.embedding_size)  # E
         self.attention = AdditiveAttention(
             feature_size=size, query_size=hidden, attention_size=config.attention_size
         )  # W_aI with b_a, W_ah, w

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.models.attention import masked_mean
-from showtell.models.layers import Embedding, Linear
+from showtell.models.layers import Linear
 from showtell.models.sru import Sru
 
 
@@ -63,7 +63,7 @@ class Discriminator(nn.Module):
         image: Literal["none", "mean", "attended"] = "none",
     ) -> None:
         super().__init__()
-        self.embedding = Embedding(vocabulary_size, embedding_size)  # E_d
+        self.embedding = nn.Embedding(vocabulary_size, embedding_size)  # E_d
         self.value = Linear(feature_size, embedding_size) if image != "none" else None  # W_v
         self.key = Linear(feature_size, embedding_size, bias=False) if image == "attended" else None  # W_k
         self.query = Linear(embedding_size, embedding_size) if image == "attended" else None  # W_q

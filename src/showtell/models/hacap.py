@@ -61,7 +61,7 @@ from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Output, State
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
 from showtell.models.goals import GoalDecoder, GoalOutput
-from showtell.models.layers import Embedding, Linear, feature_projection
+from showtell.models.layers import Linear, feature_projection
 from showtell.models.sru import Sru
 from showtell.types import Features
 
@@ -168,7 +168,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         self._has_manager = config.goals and config.manager
         size, hidden = config.project_features or feature_size, config.hidden_size
         self.feature_projection = feature_projection(feature_size, config.project_features)
-        self.embedding = Embedding(vocabulary_size, config.embedding_size)  # E
+        self.embedding = nn.Embedding(vocabulary_size, config.embedding_size)  # E
         self.attention = AdditiveAttention(  # L_img, b_a, L_lang, W_e
             feature_size=size, query_size=hidden, attention_size=config.attention_size, activation="relu"
         )

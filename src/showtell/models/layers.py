@@ -1,4 +1,4 @@
-"""Layers of decoders: torch's linear layer and embedding, computed by `kernels/`."""
+"""Layers of decoders: torch's linear layer, computed by `kernels/`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from showtell.models.kernels import embedding, linear
+from showtell.models.kernels import linear
 
 
 class Linear(nn.Linear):
@@ -24,15 +24,3 @@ class Linear(nn.Linear):
 def feature_projection(feature_size: int, size: int | None, *behind: nn.Module) -> nn.Module:
     """A linear layer with ReLU over feature vectors, or the identity where there is no size (`project_features`)."""
     return nn.Identity() if size is None else nn.Sequential(Linear(feature_size, size), nn.ReLU(), *behind)
-
-
-class Embedding(nn.Embedding):
-    """torch's embedding with an accumulated gradient; without torch's options (max_norm, sparse, ...)."""
-
-    if TYPE_CHECKING:
-
-        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: D102
-
-    def forward(self, input: Tensor) -> Tensor:
-        """(...) int64 to (..., E)."""
-        return embedding(input, self.weight)

@@ -44,7 +44,7 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import masked_mean
 from showtell.models.capabilities import DecoderConfig
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.layers import Embedding, Linear
+from showtell.models.layers import Linear
 from showtell.models.recurrent import Cell, GruCell, LstmCell, MaxoutLstmCell, RnnCell, initialise
 from showtell.types import Features
 
@@ -107,7 +107,7 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
         super().__init__()
         self.config = config
         hidden, embedding = config.hidden_size, config.embedding_size
-        self.embedding = Embedding(vocabulary_size, embedding)
+        self.embedding = nn.Embedding(vocabulary_size, embedding)
         sizes = [embedding] + [hidden] * (config.layers - 1)
         self.cells = nn.ModuleList(CELLS[config.cell](size, hidden) for size in sizes)
         if config.image == "input":

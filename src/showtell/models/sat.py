@@ -53,7 +53,7 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State, gather_rows
-from showtell.models.layers import Embedding, Linear, feature_projection
+from showtell.models.layers import Linear, feature_projection
 from showtell.models.recurrent import LstmCell
 from showtell.types import Features
 
@@ -157,7 +157,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         context_size = config.project_features or feature_size
         embedding, hidden = config.embedding_size, config.hidden_size
         self.feature_projection = feature_projection(feature_size, config.project_features)
-        self.embedding = Embedding(vocabulary_size, embedding)  # E
+        self.embedding = nn.Embedding(vocabulary_size, embedding)  # E
         self.attention = AdditiveAttention(
             feature_size=context_size, query_size=hidden, attention_size=config.attention_size,
             activation=config.attention_activation,

@@ -46,7 +46,7 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.layers import Embedding, Linear, feature_projection
+from showtell.models.layers import Linear, feature_projection
 from showtell.models.recurrent import LstmCell, initialise
 from showtell.types import Features
 
@@ -149,7 +149,7 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         self.config = config
         size, hidden = config.project_features or feature_size, config.hidden_size
         self.feature_projection = feature_projection(feature_size, config.project_features, Dropout(config.dropout))
-        self.embedding = Embedding(vocabulary_size, config.embedding_size)  # W_e
+        self.embedding = nn.Embedding(vocabulary_size, config.embedding_size)  # W_e
         self.coarse_lstm = LstmCell(hidden + size + config.embedding_size, hidden)
         self.fine = nn.ModuleList(FineStage(config, size) for _ in range(config.fine_stages))
         self.dropout = Dropout(config.dropout)

@@ -47,7 +47,7 @@ from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.layers import Embedding, Linear
+from showtell.models.layers import Linear
 from showtell.models.region_input import RegionInput, RegionInputConfig
 from showtell.types import Features, map_tensors
 
@@ -282,7 +282,7 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
         self.feature_projection = nn.Sequential(Linear(self.region_input.size, size), nn.ReLU())  # W_v
         self.encoder_layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.encoder_norm = norm(size) if has_last_norm else nn.Identity()
-        self.embedding = Embedding(vocabulary_size, size)  # W_e
+        self.embedding = nn.Embedding(vocabulary_size, size)  # W_e
         self.dropout = Dropout(config.dropout)
         self.decoder_layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.decoder_norm = norm(size) if has_last_norm else nn.Identity()

@@ -59,7 +59,7 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.layers import Embedding, Linear, feature_projection
+from showtell.models.layers import Linear, feature_projection
 from showtell.models.recurrent import LstmCell, initialise
 from showtell.models.region_input import RegionInput, RegionInputConfig
 from showtell.types import Features
@@ -146,7 +146,7 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         self.feature_projection = feature_projection(self.region_input.size, config.project_features)
         if config.mean_projection == "own":
             self.mean_projection = nn.Sequential(nn.Linear(self.region_input.size, hidden), nn.ReLU())
-        self.embedding = Embedding(vocabulary_size, config.embedding_size)  # W_e
+        self.embedding = nn.Embedding(vocabulary_size, config.embedding_size)  # W_e
         of_image = hidden if config.mean_projection == "own" else size  # vbar
         self.attention_lstm = LstmCell(hidden + of_image + config.embedding_size, hidden)
         self.attention = AdditiveAttention(

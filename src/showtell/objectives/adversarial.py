@@ -41,7 +41,6 @@ Where this differs from the papers, or they are silent:
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
@@ -62,13 +61,11 @@ from showtell.models.contract import eval_mode
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
 from showtell.models.goals import GoalDecoder, GoalOutput, spread_of_directions
 from showtell.models.kernels import log_likelihood
-from showtell.objectives.contract import HealthRange, counts_of
+from showtell.objectives.contract import counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.processes import over_whole_batch, roll_images
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features, Terms
-
-CHANCE = 2 * math.log(2)  # the discriminator's loss if D is 1/2 for every caption
 
 
 def horizon_cosines(leaked: Tensor, goals: Tensor, lengths: Tensor, horizon: int) -> Tensor:
@@ -225,32 +222,6 @@ class Adversarial(AdversarialPretraining):
     needs: ClassVar = frozenset({Capability.MANAGER})
     optimises_reward: ClassVar[bool] = True
     is_pretraining_step = False  # set by `begin_step`
-    health_ranges: ClassVar[tuple[HealthRange, ...]] = (
-        HealthRange(
-            "goal_spread", "all subgoals have almost the same direction (spread {value:.3f})",
-            "the goals have collapsed and guide nothing; set model.normalise_goals=true or lower "
-            "objective.manager_weight", minimum=0.01, is_collapse=True,
-        ),
-        HealthRange(
-            "goal_norm", "the subgoals have length {value:.3g}",
-            "the goals have collapsed and guide nothing; set model.normalise_goals=true",
-            minimum=0.01, is_collapse=True,
-        ),
-        HealthRange(
-            "entropy", "the policy has an entropy of {value:.3f} per word",
-            "all samples are alike, so rewards have nothing to compare; lower "
-            "objective.worker_weight or raise objective.cross_entropy", minimum=0.05, is_collapse=True,
-        ),
-        HealthRange(
-            "sampled_known", "the discriminator recognises {value:.0%} of the samples",
-            "its rewards are almost all equal; lower objective.discriminator_lr_factor", maximum=0.98,
-        ),
-        HealthRange(
-            "discriminator", f"the discriminator's loss is {{value:.3f}} and {CHANCE:.3f} is chance",
-            "its rewards carry no information; train it longer in adversarial_pretraining, or give it the image "
-            "(model.discriminator_image=mean)", maximum=0.98 * CHANCE,
-        ),
-    )  # fmt: skip
 
     def begin_step(self, step: int, epoch: int) -> None:
         """Choose a step of pre-training or, after each of them, `interleave` adversarial ones."""

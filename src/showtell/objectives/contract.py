@@ -6,9 +6,7 @@ Objectives do not depend on a model: they declare the capabilities that they nee
 from __future__ import annotations
 
 import abc
-import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -20,22 +18,6 @@ from showtell.cuda_graphs import Steps
 from showtell.models import Capability, Decoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Counts, Features, NamingWords, Terms
-
-
-@dataclass(frozen=True)
-class HealthRange:
-    """The range of a named part of the terms (a mean) in a healthy run."""
-
-    name: str  # of the part
-    symptom: str  # first clause of the message if the value is outside, with {value} for the value
-    advice: str  # what that means and what to change
-    minimum: float = -math.inf
-    maximum: float = math.inf
-    is_collapse: bool = False  # roll training back to the best weights; otherwise only warn
-
-    def contains(self, value: float) -> bool:
-        """Whether a value is in the range."""
-        return self.minimum <= value <= self.maximum
 
 
 class ObjectiveConfig(Config):
@@ -56,10 +38,8 @@ class Objective(nn.Module, abc.ABC):
     setting_trains: ClassVar[Mapping[Capability, str]] = {}
     setting_needs: ClassVar[Mapping[str, Capability]] = {}  # settings (dotted) without effect where the model lacks one
 
-    # A reward instead of the captions' likelihood: `training/reward_watchdog.py` then watches the run and its parts
-    # "reward" (mean over samples), "greedy" (of the greedy captions) and "length" (words per sample).
+    # A reward instead of the captions' likelihood: `training/health.py` then compares captions with those of the start.
     optimises_reward: ClassVar[bool] = False
-    health_ranges: ClassVar[tuple[HealthRange, ...]] = ()  # of further parts that the watchdog checks
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
         """Use the training captions before the first step; by default only `max_length` is kept.

@@ -60,7 +60,7 @@ class Run:
 
     @cached_property
     def best(self) -> str | None:
-        """The validation score of best/ and its epoch; the watchdog may have refused a higher one in the log."""
+        """The validation score of best/ and its epoch."""
         name = self.recipe["training"]["selection_metric"]
         scores = [(line["validation"][name], line["epoch"]) for line in self.validations if name in line["validation"]]
         value, epoch = max(scores, key=lambda pair: pair[0], default=(None, None))
@@ -86,9 +86,7 @@ class Run:
         """The warnings of training, each once, with its epochs."""
         epochs: dict[str, dict[str, None]] = {}
         for line in self.log:
-            kind = line.get("reward_watchdog")
-            watchdog = [f"reward watchdog {kind}: {line.get('sentence', '')}"] if kind else []
-            for sentence in (*line.get("warnings", ()), *watchdog):
+            for sentence in line.get("warnings", ()):
                 epochs.setdefault(sentence, {})[f"epoch {line['epoch']}"] = None
         return [f"{summarise(numbers)}: {sentence}" for sentence, numbers in epochs.items()]
 

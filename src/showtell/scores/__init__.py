@@ -13,10 +13,10 @@ from showtell.scores.bleu import Bleu, BleuNoBp
 from showtell.scores.bootstrap import Comparison, Interval, compare, intervals
 from showtell.scores.captions import Predictions, References, match, read_predictions, read_references
 from showtell.scores.chair import Chair
-from showtell.scores.cider import Cider, CiderPlain
+from showtell.scores.cider import Cider
 from showtell.scores.diagnostics import diagnose, form_warnings
 from showtell.scores.facts import ImageFacts, Need, image_facts
-from showtell.scores.learned import BertScore, ClipScore, PacScore, RefClipScore, RefPacScore
+from showtell.scores.learned import ClipScore, PacScore, RefClipScore, RefPacScore
 from showtell.scores.meteor import Meteor
 from showtell.scores.model_settings import ScoreModels
 from showtell.scores.ngrams import FEW_IMAGES, DocumentFrequency
@@ -41,7 +41,6 @@ SCORES: Registry[type[Score]] = Registry(
         "meteor": Meteor,
         "rouge_l": RougeL,
         "cider": Cider,
-        "cider_plain": CiderPlain,
         "spice": Spice,
         "truth": Truth,
         "chair": Chair,
@@ -49,7 +48,6 @@ SCORES: Registry[type[Score]] = Registry(
         "ref_clip_score": RefClipScore,
         "pac_s": PacScore,
         "ref_pac_s": RefPacScore,
-        "bert_score": BertScore,
     },
     expects="a Score class that can be made without arguments",
     accepts=lambda name, score: isinstance(score, type) and issubclass(score, Score),

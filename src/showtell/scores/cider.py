@@ -1,4 +1,4 @@
-"""CIDEr-D, the number that everyone publishes as CIDEr, and plain CIDEr.
+"""CIDEr-D, the number that everyone publishes as CIDEr.
 
 R. Vedantam, C. L. Zitnick, D. Parikh, CIDEr: consensus-based image description evaluation, CVPR 2015. A
 caption is a vector of n-gram counts weighted by log(images / images whose references hold the n-gram), for
@@ -31,7 +31,6 @@ class Cider(Score):
     )
     summary = "what everyone publishes as CIDEr, in truth CIDEr-D"
     needs = ("references", "document_frequency")
-    clips = True  # CIDEr-D, not the original formula
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 1)."""
@@ -42,8 +41,8 @@ class Cider(Score):
         for n, entries in enumerate(index.counts, start=1):
             frequency = given.of_grams(index, entries, n) if given else reference_frequency(index, entries)
             weight = log_images - np.log(np.maximum(1.0, frequency))
-            by_order.append(similarities(index, entries, weight, clips=self.clips))
-        similarity = np.array(by_order) * (length_penalty(index) if self.clips else 1.0)
+            by_order.append(similarities(index, entries, weight))
+        similarity = np.array(by_order) * length_penalty(index)
         return image_means(index, similarity)[:, None]
 
     def warning(self, corpus: Corpus) -> str | None:
@@ -60,17 +59,7 @@ class Cider(Score):
         """Tokenizer, references, source of the document frequencies and its size in images, version."""
         given = corpus.document_frequency
         source = f"{given.source}:{given.images}" if given else f"references:{len(corpus.ids)}"
-        form = f"sigma:{SIGMA:g}" if self.clips else "clip:no"
-        return f"{corpus.signature}|df:{source}|n:{ORDERS}|{form}|version:{__version__}"
-
-
-class CiderPlain(Cider):
-    """CIDEr by the original formula, without clipping and penalty. Statistics: the number of each image."""
-
-    numbers = (ScoreNumber("cider_plain", "CIDEr, original formula", maximum=10.0),)
-    summary = "CIDEr by its original formula, which nobody publishes; only where `--metrics` names it"
-    by_default = False
-    clips = False
+        return f"{corpus.signature}|df:{source}|n:{ORDERS}|sigma:{SIGMA:g}|version:{__version__}"
 
 
 def reference_frequency(index: NgramIndex, entries: NgramCounts) -> Floats:
@@ -81,8 +70,8 @@ def reference_frequency(index: NgramIndex, entries: NgramCounts) -> Floats:
     return np.bincount(entries.gram[in_reference][once], minlength=entries.grams).astype(np.float64)
 
 
-def similarities(index: NgramIndex, entries: NgramCounts, weight: Floats, *, clips: bool = True) -> Floats:
-    """Cosine of each reference with its image's prediction for one n, clipped or plain: (references,).
+def similarities(index: NgramIndex, entries: NgramCounts, weight: Floats) -> Floats:
+    """Cosine of each reference with its image's prediction for one n, clipped: (references,).
 
     Each n-gram has a weight: (grams,). Sums run in the order of the words in the caption, as in the reference, so that
     the last digit agrees too.
@@ -102,7 +91,7 @@ def similarities(index: NgramIndex, entries: NgramCounts, weight: Floats, *, cli
     prediction = np.flatnonzero(index.is_prediction)[index.image]  # (captions,) the image's prediction
     cells = np.where(index.is_prediction, 0, index.lengths[prediction])
     cell = (np.cumsum(cells) - cells)[reference] + entries.position[partner] - index.starts[prediction[reference]]
-    predicted = np.minimum(vector[partner], vector[matched]) if clips else vector[partner]
+    predicted = np.minimum(vector[partner], vector[matched])
     products = np.zeros(int(cells.sum()))
     products[cell] = predicted * vector[matched]
     dots = _sums(products, cells)

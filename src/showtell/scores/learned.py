@@ -1,4 +1,4 @@
-"""CLIPScore, PAC-S and BERTScore: how near a caption is to its photo, or to its references, for a trained model.
+"""CLIPScore and PAC-S: how near a caption is to its photo, or to its references, for a trained model.
 
 J. Hessel et al., CLIPScore: a reference-free evaluation metric for image captioning, EMNLP 2021; S. Sarto et al.,
 Positive-augmented contrastive learning for image and video captioning evaluation, CVPR 2023:
@@ -8,47 +8,39 @@ Positive-augmented contrastive learning for image and video captioning evaluatio
 
 PAC-S is CLIPScore with other weights and another w. Where the published code lets a negative cosine of two texts into
 the harmonic mean, the paper's maximum with 0 is taken.
-
-T. Zhang et al., BERTScore: evaluating text generation with BERT, ICLR 2020, with x the tokens of a reference and y
-those of a caption:
-
-    P = mean_y max_x cos(x, y)        R = mean_x max_y cos(x, y)        F = H(P, R)
-
-The special tokens around a text are not counted, but can be nearest. Of several references the best P, R and F count,
-each on its own. A text without a word scores 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from showtell import __version__
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber, ratio
 from showtell.scores.facts import Need
 from showtell.scores.model_settings import ModelName
 
-Rows = npt.NDArray[np.float32]
 
+class ClipScore(Score):
+    """CLIPScore. Statistics: the number of each image."""
 
-class LearnedScore(Score):
-    """A score that compares with a model. Statistics: its numbers for each image."""
-
-    formula: ClassVar[str]  # in its signature
+    numbers = (ScoreNumber("clip_score", "CLIPScore", maximum=2.5, explanation_rank=7),)
+    summary = "CLIPScore: how near caption and photo are for a CLIP"
+    needs: ClassVar[tuple[Need, ...]] = ("images", "weights")
+    weights: ClassVar[ModelName | None] = "clip_model"
+    scale = 2.5  # w
 
     def encoder(self, corpus: Corpus) -> Any:
-        """The model that it compares with, a `ClipEncoder` or `BertEncoder`."""
+        """The model that it compares with, a `ClipEncoder`."""
         assert corpus.models is not None and self.weights is not None  # or it would not run
         return corpus.models.encoder(self.weights)
 
     def signature(self, corpus: Corpus) -> str:
         """References, the model with everything that its vectors depend on, the formula, version."""
         references = f"{corpus.reference_counts}|" if "references" in self.needs else ""
-        return f"{references}{self.encoder(corpus).signature}|{self.formula}|version:{__version__}"
+        return f"{references}{self.encoder(corpus).signature}|w:{self.scale}|version:{__version__}"
 
     def warning(self, corpus: Corpus) -> str | None:
         """Texts beyond the context of the model."""
@@ -58,19 +50,9 @@ class LearnedScore(Score):
         if not count:
             return None
         return (
-            f"{self.numbers[0].title.removesuffix(' P')}: {count} of {len(texts)} texts have more than the "
+            f"{self.numbers[0].title}: {count} of {len(texts)} texts have more than the "
             f"{encoder.context} tokens that {encoder.name} reads; what is behind them counted nothing."
         )
-
-
-class ClipScore(LearnedScore):
-    """CLIPScore."""
-
-    numbers = (ScoreNumber("clip_score", "CLIPScore", maximum=2.5, explanation_rank=7),)
-    summary = "CLIPScore: how near caption and photo are for a CLIP"
-    needs: ClassVar[tuple[Need, ...]] = ("images", "weights")
-    weights: ClassVar[ModelName | None] = "clip_model"
-    scale, formula = 2.5, "w:2.5"
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 1)."""
@@ -108,7 +90,7 @@ class PacScore(ClipScore):
     numbers = (ScoreNumber("pac_s", "PAC-S", maximum=2.0, explanation_rank=9),)
     summary = "PAC-S: CLIPScore with the weights that its authors trained"
     weights = "pac_model"
-    scale, formula = 2.0, "w:2.0"
+    scale = 2.0
 
 
 class RefPacScore(RefClipScore):
@@ -117,53 +99,4 @@ class RefPacScore(RefClipScore):
     numbers = (ScoreNumber("ref_pac_s", "RefPAC-S", maximum=4 / 3, explanation_rank=10),)
     summary = "RefPAC-S: harmonic mean of PAC-S and the cosine with the nearest reference"
     weights = "pac_model"
-    scale, formula = 2.0, "w:2.0"
-
-
-class BertScore(LearnedScore):
-    """P, R and F of BERTScore."""
-
-    numbers = (
-        ScoreNumber("bert_score_p", "BERTScore P", in_table=False),
-        ScoreNumber("bert_score_r", "BERTScore R", in_table=False),
-        ScoreNumber("bert_score_f1", "BERTScore F1", explanation_rank=11),
-    )
-    summary = "BERTScore: how near the tokens of caption and reference are for an encoder of texts"
-    needs = ("references", "weights")
-    weights = "bert_model"
-    formula = "idf:no|rescaled:no"
-
-    def statistics(self, corpus: Corpus) -> Floats:
-        """(images, 3)."""
-        from showtell.progress import counting
-
-        encoder = self.encoder(corpus)
-        rows: list[Floats] = []
-        with counting(f"captions with {encoder.name}", len(corpus.ids)) as progress:
-            for first in range(0, len(corpus.ids), encoder.batch_size):
-                part = slice(first, first + encoder.batch_size)
-                captions, references = corpus.predictions[part], corpus.references[part]
-                vectors = encoder.encode([*captions, *chain.from_iterable(references)])
-                for caption, texts in zip(captions, references, strict=True):
-                    rows.append(_best_match(vectors[caption], [vectors[text] for text in texts]))
-                progress(len(captions))
-        return np.stack(rows)
-
-
-Text = tuple[npt.NDArray[np.bool_], Rows]  # which tokens are counted, and the unit vectors of all: (tokens, D)
-
-
-def _best_match(caption: Text, references: Sequence[Text]) -> Floats:
-    """The best P, R and F of a caption with its references: (3,)."""
-    own, vectors = caption
-    rows = []
-    for theirs, others in references:
-        row: list[Any] = [0.0, 0.0, 0.0]
-        if own.any() and theirs.any():
-            cosines = vectors @ others.T
-            precision = cosines.max(axis=1)[own].mean(dtype=np.float64)
-            recall = cosines.max(axis=0)[theirs].mean(dtype=np.float64)
-            row = [precision, recall, ratio(2 * precision * recall, precision + recall)]
-        rows.append(row)
-    best: Floats = np.array(rows, dtype=np.float64).max(axis=0)
-    return best
+    scale = 2.0

@@ -9,9 +9,9 @@ from pydantic import Field
 from showtell.config import Config
 
 if TYPE_CHECKING:
-    from showtell.scores.encoders import BertEncoder, ClipEncoder
+    from showtell.scores.encoders import ClipEncoder
 
-ModelName = Literal["clip_model", "pac_model", "bert_model"]  # the settings that name weights
+ModelName = Literal["clip_model", "pac_model"]  # the settings that name weights
 _SOURCE = "a folder, or a repository on the Hugging Face hub (owner/name or owner/name@revision)."
 
 
@@ -20,17 +20,13 @@ class ScoreModelSettings(Config):
 
     clip_model: str | None = Field(None, description=f"CLIP of CLIPScore and RefCLIPScore: {_SOURCE}")
     pac_model: str | None = Field(None, description=f"CLIP of PAC-S and RefPAC-S: {_SOURCE}")
-    bert_model: str | None = Field(None, description=f"Encoder of BERTScore: {_SOURCE}")
-    bert_layer: int | None = Field(
-        None, ge=0, le=1000, description="Layer whose vectors BERTScore compares; well-known models need none."
-    )
     score_batch_size: int = Field(64, ge=1, le=65_536, description="Photos or texts in a batch of these models.")
 
 
 class ScoreModels:
     """The models of learned scores, each opened once, when it is first asked for; on a GPU if there is one.
 
-    >>> ScoreModels(clip_model="openai/clip-vit-base-patch32").has("bert_model")
+    >>> ScoreModels(clip_model="openai/clip-vit-base-patch32").has("pac_model")
     False
 
     Args:
@@ -42,7 +38,7 @@ class ScoreModels:
 
     def __init__(self, **settings: Any) -> None:
         self.settings = ScoreModelSettings.checked(settings)
-        self._opened: dict[ModelName, ClipEncoder | BertEncoder] = {}
+        self._opened: dict[ModelName, ClipEncoder] = {}
 
     def has(self, name: ModelName) -> bool:
         """Whether a person named it."""
@@ -52,18 +48,16 @@ class ScoreModels:
         """Open all that are named, so that mistakes are reported before any work.
 
         Raises:
-            ShowtellError: a model cannot be used, or lacks the layer.
+            ShowtellError: a model cannot be used.
         """
         for name in filter(self.has, get_args(ModelName)):
             self.encoder(name)
         return self
 
-    def encoder(self, name: ModelName) -> ClipEncoder | BertEncoder:
+    def encoder(self, name: ModelName) -> ClipEncoder:
         """The model that a person named."""
-        from showtell.scores.encoders import BertEncoder, ClipEncoder
+        from showtell.scores.encoders import ClipEncoder
 
         if name not in self._opened:
-            own, size = str(getattr(self.settings, name)), self.settings.score_batch_size
-            is_bert = name == "bert_model"
-            self._opened[name] = BertEncoder(own, self.settings.bert_layer, size) if is_bert else ClipEncoder(own, size)
+            self._opened[name] = ClipEncoder(str(getattr(self.settings, name)), self.settings.score_batch_size)
         return self._opened[name]

@@ -40,7 +40,7 @@ _IMAGE_KEYS = ("image_url", "url", "image", "source", "data")  # where clients p
 REFUSED: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("tools", "functions", "audio", "stop", "logit_bias", "suffix", "echo", "grammar", "prefix"), ()),
     **dict.fromkeys(("top_logprobs", "frequency_penalty", "presence_penalty", "min_p", "min_tokens", "min_length"), ()),
-    **dict.fromkeys(("bad_words", "force_words", "no_repeat_ngram_size", "guided_regex", "guided_choice"), ()),
+    **dict.fromkeys(("bad_words", "no_repeat_ngram_size", "guided_regex", "guided_choice"), ()),
     **dict.fromkeys(("repetition_penalty", "repeat_penalty", "length_penalty", "num_beams", "best_of"), (1,)),
     "top_k": (-1,),
     "modalities": (["text"],),

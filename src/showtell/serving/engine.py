@@ -68,9 +68,8 @@ class Question:
     def words(self) -> int:
         """The maximum number of words that the model computes: those of all beams or samples."""
         settings = self.settings
-        given = (settings.prompt or "", settings.prefix or "", *settings.bad_words, *settings.force_words)
-        beams = settings.num_beams * (1 + sum(len(phrase.split()) for phrase in settings.force_words))
-        rows = max(beams, settings.num_return_sequences) * (1 if self.occlusion is None else OCCLUSION)
+        given = (settings.prompt or "", settings.prefix or "", *settings.bad_words)
+        rows = max(settings.num_beams, settings.num_return_sequences) * (1 if self.occlusion is None else OCCLUSION)
         return rows * settings.max_length + sum(map(len, given)) // 2
 
 

@@ -70,9 +70,8 @@ class RunCheckpoints:
         folder = self.folder.last
         extra, numbers = load_state(folder, self.optimizer)
         with damage_refused(folder / NUMBERS):
-            before = make_recipe(numbers["recipe"]) if "recipe" in numbers else None  # versions before kept none here
-        if before is not None:
-            self.folder.require_same(before)
+            before = make_recipe(numbers["recipe"])
+        self.folder.require_same(before)
         if numbers.get("data") != self.data_fingerprint:
             raise DataError(
                 f"The images or captions of data.path have changed since the run in {self.folder.path} began; restore "
@@ -85,9 +84,3 @@ class RunCheckpoints:
             if self.accelerator.scaler is not None and progress.scaler:
                 self.accelerator.scaler.load_state_dict(progress.scaler)
         return progress
-
-    def roll_back(self) -> None:
-        """Load the weights of `best/` and reset the optimiser, whose averages are of gradients at other weights."""
-        self.accelerator.wait_for_everyone()
-        self.captioner.load_weights(self.folder.best)
-        self.optimizer.state.clear()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,14 +41,13 @@ from showtell.training.batches import TrainingSet, epoch_batches
 from showtell.training.checkpoints import RunCheckpoints
 from showtell.training.console import TrainingConsole
 from showtell.training.data import open_dataset_of, open_store, split_of, training_set
-from showtell.training.health import few_photos
+from showtell.training.health import MIN_CIDER, few_photos, harms, rates_of
 from showtell.training.launch import Interrupts, make_accelerator, rounds_products
 from showtell.training.model import TrainingModel
 from showtell.training.optimizers import build_optimizer
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_checks import make_recipe
 from showtell.training.recipe_loading import load_recipe
-from showtell.training.reward_watchdog import Decision, RewardWatchdog
 from showtell.training.run_folder import RECIPE, RunFolder, is_run
 from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
@@ -223,20 +221,12 @@ class Trainer:
         self.steps = self.steps_per_epoch * training.epochs
 
     def _prepare_validation(self) -> None:
-        """Set up the validation, and the reward watchdog of a run under a reward."""
-        training, records = self.recipe.training, self.validation_records
+        records = self.validation_records
         self.validation_data: TrainingSet | None = None
-        self.watchdog: RewardWatchdog | None = None
         if records:
             self.validation_data = training_set(
                 self.recipe, records, self.captioner, self.store, "reading validation photos", self.quiet
             )
-        if records and training.reward_watchdog is not None and self.objective.optimises_reward:
-            words = statistics.fmean(len(tokenize(caption)) for record in records for caption in record.captions)
-            self.watchdog = RewardWatchdog(
-                training.reward_watchdog, training.selection_metric, words, self.folder.best,
-                self.objective.health_ranges,
-            )  # fmt: skip
 
     # ---- training
 
@@ -244,11 +234,8 @@ class Trainer:
         """Train to the end, to the patience's end, or to the first interrupt."""
         if self.resuming:
             self.progress = self.checkpoints.restore()
-            if self.progress.stale:  # otherwise the watchdog stopped it
-                self.progress.stopped = self.progress.stopped and self._patience_has_ended()
+            self.progress.stopped = self.progress.stopped and self._patience_has_ended()
         progress = self.progress
-        if self.watchdog is not None:
-            self.watchdog.state = progress.reward_watchdog
         self._introduce()
         first = self._validate_start()
         self.folder.begin(self.recipe)
@@ -257,7 +244,7 @@ class Trainer:
             if not self.resuming:
                 self.checkpoints.save_last(progress)  # before best/ and the log, so that a run without it has lost it
             if first is not None:
-                self._judge(0, *first)
+                self._judge(0, first)
             self.console.begin(self.steps, progress.step)
             while progress.epochs < self.recipe.training.epochs and not (progress.stopped or self.interrupted):
                 self._train_epoch()
@@ -290,14 +277,17 @@ class Trainer:
             say(self.start.describe(training.start_from))
         elif not progress.step and (few := few_photos(len(self.data), self.recipe.encoder)):
             say(f"warning: {len(self.data)} photos are {few}")
+        if self.objective.optimises_reward and training.start_from is None:
+            say(
+                "warning: a reward teaches only a model that says something already; train with "
+                "objective.name=cross_entropy first, and set training.start_from to that run's best/"
+            )
         if progress.stopped:
             say("the run has stopped early; a greater training.patience continues it")
         elif progress.epochs == training.epochs:
             say("the run is finished; a greater training.epochs trains it for longer")
         elif progress.step:
             say(f"resuming at step {progress.step} of {self.steps}")
-        if self.watchdog is not None:
-            say("a reward watchdog supervises this run (training.reward_watchdog; null turns it off)")
 
     def batches(self, epoch: int, skip: int = 0) -> Iterator[Batch]:
         """The batches of an epoch for this process, but for the first ones."""
@@ -374,7 +364,6 @@ class Trainer:
             self.progress.step, self.steps, training.warmup_steps, training.schedule,
             decay_steps=training.decay_epochs * self.steps_per_epoch, decay_factor=training.decay_factor,
         )  # fmt: skip
-        factor *= self.progress.reward_watchdog.lr_factor
         for settings in self.optimizer.param_groups:
             settings["lr"] = settings["initial_lr"] * factor
 
@@ -406,8 +395,6 @@ class Trainer:
         """The numbers of a step: on the console, and every few steps and at an epoch's end in the log."""
         step, epoch = of.step, self.progress.epochs + 1
         self.console.step(step, epoch, numbers["loss"], speed)
-        if self.watchdog is not None:
-            self.watchdog.observe(numbers)
         if step % self.recipe.training.log_every == 0 or step == epoch * self.steps_per_epoch:
             self.folder.log({"step": step, "epoch": epoch, "learning_rate": of.learning_rate, **numbers})
             self._track("train", {**numbers, "learning_rate": of.learning_rate})
@@ -428,15 +415,10 @@ class Trainer:
                 self.checkpoints.save_best(None)
         elif is_last or epoch % training.validate_every == 0:
             try:
-                validation = self._validate(self.validation_data)
+                self._judge(epoch, self._validate(self.validation_data))
             except _InterruptedError:
                 self.interrupted = True
                 return
-            decision = Decision()
-            if self.watchdog is not None:
-                assert self.progress.best is not None, "the start was validated"
-                decision = self.watchdog.check_validation(validation, self.progress.best, is_last=is_last)
-            self._judge(epoch, validation, decision)
         self.progress.epochs = epoch
 
     def _validate(self, data: TrainingSet) -> Validation:
@@ -452,46 +434,47 @@ class Trainer:
                 advance,
             )  # fmt: skip
 
-    def _validate_start(self) -> tuple[Validation, Decision] | None:
+    def _validate_start(self) -> Validation | None:
         """The validation of a checkpoint that the run starts from: the first of which the best may be."""
         start = self.recipe.training.start_from
         if start is None or self.validation_data is None or self.progress.step:
             return None
         validation = self._validate(self.validation_data)
-        return validation, self.watchdog.record_start(validation, start) if self.watchdog else Decision()
+        if self.objective.optimises_reward:
+            if (cider := validation.scores["cider"]) < MIN_CIDER:
+                self.console.say(
+                    f"warning: training.start_from={start} has CIDEr-D {cider:.3f} on the validation split, and below "
+                    f"{MIN_CIDER:g} a reward tells nothing apart; train longer with objective.name=cross_entropy first"
+                )
+            self.progress.start_rates = rates_of(validation.captions)
+        return validation
 
-    def _judge(self, epoch: int, validation: Validation, decision: Decision) -> None:
-        """Report a validation, keep the weights if they are the best, and decide whether to stop or to roll back."""
+    def _judge(self, epoch: int, validation: Validation) -> None:
+        """Report a validation, keep the weights if they are the best, and decide whether to stop."""
         training, progress, numbers = self.recipe.training, self.progress, validation.scores
         chosen = numbers[training.selection_metric]
-        is_best = progress.best is None or (chosen > progress.best and not decision.is_harmful)
+        is_best = progress.best is None or chosen > progress.best
         if is_best:
             progress.best, progress.best_epoch, progress.stale = chosen, epoch, 0
         else:
             progress.stale += 1
-            progress.stopped = not decision.rolls_back and self._patience_has_ended()
+            progress.stopped = self._patience_has_ended()
         self._report_validation(epoch, validation, is_best=is_best)
         if is_best:
             split = self.recipe.data.validation_split
             self.checkpoints.save_best({"split": split, "search": "greedy", "scores": dict(numbers)})
-        for kind, sentence in decision.messages:
-            self.folder.log({"step": progress.step, "epoch": epoch, "reward_watchdog": kind, "sentence": sentence})
-            self.console.say(f"  reward watchdog {kind}: {sentence}")
-        self._track("reward_watchdog", decision.metrics)
-        if decision.rolls_back:
-            self.checkpoints.roll_back()
-            progress.stale, progress.stopped = 0, decision.stops
 
     def _report_validation(self, epoch: int, validation: Validation, *, is_best: bool) -> None:
         training, progress, numbers = self.recipe.training, self.progress, validation.scores
+        warnings = [*validation.warnings, *harms(validation.captions, progress.start_rates)]
         at = {"step": progress.step, "epoch": epoch}
-        self.folder.log({**at, "validation": numbers, "warnings": validation.warnings})
+        self.folder.log({**at, "validation": numbers, "warnings": warnings})
         self._track("validation", numbers)
         scores = "  ".join(f"{name} {value:.3f}" for name, value in numbers.items())
         self.console.say(f"epoch {epoch}/{training.epochs}  {scores}{'  (best so far)' if is_best else ''}")
         for record in self.validation_records[: training.sample_captions]:
             self.console.say(f"  {record.path.name}: {validation.captions[record.image_id].text}")
-        for warning in validation.warnings:
+        for warning in warnings:
             self.console.say(f"  warning: {warning}")
         if progress.stopped:
             self.console.say(

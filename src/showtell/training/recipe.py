@@ -95,19 +95,6 @@ class OptimizerConfig(Config):
         return values
 
 
-class RewardWatchdogConfig(Config):
-    """When a run under a reward is refused, warned about, rolled back and stopped."""
-
-    min_cider: float = Field(
-        0.05, ge=0, description="Minimum CIDEr-D (0 to 10) of the starting weights; a weaker start is refused."
-    )
-    max_score_drop: float = Field(
-        0.05, ge=0, lt=1, description="Share of the best score that a validation may lose without a sign of harm."
-    )
-    patience: int = Field(2, ge=1, description="Consecutive validations with a sign of harm before a rollback.")
-    max_rollbacks: int = Field(3, ge=0, description="Rollbacks to the best weights; after these the run stops.")
-
-
 def _yaml_no(value: object) -> object:
     """YAML 1.1 reads a bare `no` as false."""
     return "no" if value is False else value
@@ -176,9 +163,6 @@ class TrainingConfig(Config):
     log_every: int = Field(10, ge=1, description="Steps between lines of log.jsonl.")
     sample_captions: int = Field(3, ge=0, description="Number of validation captions to show at each validation.")
     trackers: tuple[str, ...] = Field(("tensorboard",), description="Experiment trackers, by accelerate's names.")
-    reward_watchdog: RewardWatchdogConfig | None = Field(
-        RewardWatchdogConfig(), description="Supervision of a run that optimises a reward; null turns it off."
-    )
 
 
 class Recipe(Config):

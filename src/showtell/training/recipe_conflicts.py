@@ -9,7 +9,7 @@ from showtell.config import Config, flat
 from showtell.decoding import DecodingConfig
 from showtell.features import EncoderConfig
 from showtell.models import DecoderConfig
-from showtell.objectives import OBJECTIVES, ObjectiveConfig
+from showtell.objectives import ObjectiveConfig
 from showtell.objectives.compatibility import contradictions
 from showtell.training.recipe import DataConfig, TrainingConfig
 
@@ -54,18 +54,6 @@ def conflicts(
             f"training.patience={training.patience} waits for a better validation, and data.validation_split=null has "
             "none: name a split, or leave out training.patience"
         )
-    if objective and training and OBJECTIVES[objective.name][1].optimises_reward and training.reward_watchdog:
-        if training.start_from is None:
-            yield (
-                f"objective.name={objective.name} needs training.start_from: a reward teaches only a model that says "
-                "something already; train with objective.name=cross_entropy first and set training.start_from to that "
-                "run's best/, or set training.reward_watchdog=null to begin with fresh weights"
-            )
-        if data and data.validation_split is None:
-            yield (
-                f"objective.name={objective.name} and data.validation_split=null contradict each other: the reward "
-                "watchdog goes by validations; name a split, or set training.reward_watchdog=null"
-            )
 
 
 def _with_transformers(

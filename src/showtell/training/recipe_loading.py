@@ -42,14 +42,7 @@ def load_recipe(recipe: Path | str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without aliases, and without a key twice in a mapping: the second would silently replace the first."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """The next node; an alias could make a short text an endless value."""
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="it has an alias (*); write the value out", problem_mark=mark)
-        return super().compose_node(parent, index)
+    """YAML without a key twice in a mapping: the second would silently replace the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping of a node."""

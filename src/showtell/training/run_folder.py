@@ -1,7 +1,7 @@
 """The folder of a run: who may write it, and its log.
 
 recipe.yaml     as resolved
-log.jsonl       a line for each `training.log_every` steps, each validation and each message of the reward watchdog
+log.jsonl       a line for each `training.log_every` steps and each validation
 last/           a checkpoint, and in training/ what is needed to resume from it
 best/           the checkpoint that captioned the validation split best
 """
@@ -18,7 +18,6 @@ from typing import Any
 from showtell.config import differences, flat
 from showtell.errors import DataError, RecipeError, UsageError, summarise
 from showtell.files import read_bytes, recover_folder, write_bytes, write_whole
-from showtell.objectives import OBJECTIVES
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_loading import load_recipe
 from showtell.training.schedule import DECAYS_OVER_THE_RUN
@@ -138,6 +137,5 @@ def changes(before: Recipe, now: Recipe) -> list[str]:
 def _is_longer(recipe: Recipe, key: str, old: Any, new: Any) -> bool:
     """Whether a change trains a run for longer and leaves everything before its former end as it was."""
     if key == "training.epochs":
-        is_watched = recipe.training.reward_watchdog and OBJECTIVES[recipe.objective.name][1].optimises_reward
-        return new > old and recipe.training.schedule not in DECAYS_OVER_THE_RUN and not is_watched
+        return new > old and recipe.training.schedule not in DECAYS_OVER_THE_RUN
     return key in ("training.patience", "training.patience_steps") and (new is None or (old is not None and new > old))

@@ -14,25 +14,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch.optim import Optimizer
 
-from showtell.errors import CheckpointError
+from showtell.errors import CheckpointError, DataError
 from showtell.files import read_json, read_text, write_bytes, write_json, write_text
 
 TENSORS, NUMBERS = "training/optimizer.safetensors", "training/state.json"
 CHECKSUMS = "training/SHA256SUMS"  # of the files of the checkpoint, as sha256sum writes and checks them
-
-
-@dataclass
-class WatchdogState:
-    """What the reward watchdog remembers between steps."""
-
-    start: dict[str, float] = field(default_factory=dict)  # rates of the captions of the starting weights
-    had_collapsed: bool = False  # at the start already
-    bad_validations: int = 0  # in a row, with a sign of harm
-    rollbacks: int = 0
-    lr_factor: float = 1.0
-    first: dict[str, float] = field(default_factory=dict)  # parts of the objective at the first step
-    sums: dict[str, float] = field(default_factory=dict)  # of each part, since the last validation
-    steps: dict[str, int] = field(default_factory=dict)  # that had the part
 
 
 @dataclass
@@ -47,7 +33,7 @@ class Progress:
     stopped: bool = False  # by patience
     log_bytes: int = 0  # length of log.jsonl
     scaler: dict[str, float] = field(default_factory=dict)  # of mixed precision in fp16
-    reward_watchdog: WatchdogState = field(default_factory=WatchdogState)
+    start_rates: dict[str, float] = field(default_factory=dict)  # of the captions that a reward began with
 
 
 def save_state(
@@ -85,11 +71,11 @@ def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, dict[str, 
     Raises:
         CheckpointError: a file is missing, damaged or not the one that was saved.
     """
-    if (folder / CHECKSUMS).is_file():  # versions before wrote none
+    with damage_refused(folder / CHECKSUMS):
         recorded, now = read_text(folder / CHECKSUMS).splitlines(), _checksums(folder)
-        names = [line.partition("  ")[2] for line in recorded if line not in now]
-        if names or not recorded or not recorded[-1].endswith(f"  {NUMBERS}"):
-            raise CheckpointError(_damage(folder / (names or [CHECKSUMS])[0], "is not the file that was saved"))
+    names = [line.partition("  ")[2] for line in recorded if line not in now]
+    if names or not recorded or not recorded[-1].endswith(f"  {NUMBERS}"):
+        raise CheckpointError(_damage(folder / (names or [CHECKSUMS])[0], "is not the file that was saved"))
     with damage_refused(folder / NUMBERS):
         numbers = read_json(folder / NUMBERS)
         groups = numbers.pop("optimizer")
@@ -112,8 +98,17 @@ def damage_refused(file: Path) -> Iterator[None]:
     """Inside the block, a file that cannot be read, or content of a wrong structure or type, is a CheckpointError."""
     try:
         yield
-    except (SafetensorError, OSError, LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-        is_unreadable = isinstance(error, SafetensorError | OSError)
+    except (
+        SafetensorError,
+        DataError,
+        OSError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        RuntimeError,
+    ) as error:
+        is_unreadable = isinstance(error, SafetensorError | DataError | OSError)
         fault = f"cannot be read ({error})" if is_unreadable else "does not hold what was saved"
         raise CheckpointError(_damage(file, fault)) from error
 

@@ -6,7 +6,6 @@ import torch
 from torch.nn import functional as F
 
 from showtell.models.kernels import additive_scores, gathered_gradients, linear, plain
-from showtell.models.layers import Embedding
 
 STEPS = 4
 
@@ -79,17 +78,3 @@ def test_columns_side_by_side_with_gaps_and_shared():
             ours = sum(linear(part, weight, offset=first).sin() for part, first in pairs)
         theirs = sum(F.linear(part, weight[:, first : first + 2]).sin() for part, first in pairs)
         close(*(torch.autograd.grad(one.sum(), weight)[0] for one in (ours, theirs)))
-
-
-def test_the_table_of_an_embedding_gets_one_gradient_for_all_steps():
-    """Ids that come twice in a step and in several steps; the second half of the table is never looked up."""
-    layer, ids = Embedding(10, 3), torch.tensor([[[0, 4], [4, 4]], [[1, 0], [3, 3]], [[4, 1], [1, 2]]])
-    with gathered_gradients():
-        outputs = [layer(step) for step in ids.unbind()]
-    assert {x.grad_fn.name() for x in outputs} == {"_EmbeddingStepBackward"}
-    plain = F.embedding(ids, layer.weight)
-    weights = random(*plain.shape, seed=3)
-    ours, theirs = (torch.autograd.grad((x * weights).sum(), layer.weight)[0] for x in (torch.stack(outputs), plain))
-    close(ours, theirs)
-    assert ours[5:].abs().max() == 0
-    assert layer(ids).grad_fn.name() == "EmbeddingBackward0"

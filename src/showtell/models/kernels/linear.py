@@ -1,4 +1,4 @@
-"""Linear maps and embeddings, faster where a step has few rows and where a loop takes many steps.
+"""Linear maps, faster where a step has few rows and where a loop takes many steps.
 
 Without gradients (decoding): large weights on a CPU are multiplied in a packed layout that suits few rows
 (`onednn.py`).
@@ -77,35 +77,3 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, offset: int
         return plain.linear(x, weight, bias, offset=offset)
     accumulator, view = gathered
     return cast(Tensor, _LinearStep.apply(x, view, bias, offset, accumulator))
-
-
-def _table_gradient(table: Tensor, steps: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """The gradient of a table from the ids that each step looks up and the gradients of their rows."""
-    ids, gradients = (torch.cat(rows) for rows in zip(*steps, strict=True))
-    return cast(Tensor, torch.ops.aten.embedding_dense_backward(gradients, ids, len(table), -1, False))
-
-
-class _EmbeddingStep(torch.autograd.Function):
-    """An embedding in a step of a loop."""
-
-    @staticmethod
-    def forward(ctx: Any, ids: Tensor, table: Tensor, accumulator: GradientAccumulator) -> Tensor:
-        ctx.save_for_backward(ids)
-        ctx.accumulator = accumulator
-        return plain.embedding(ids, table)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None]:
-        (ids,) = ctx.saved_tensors
-        ctx.accumulator.add(ids.flatten(), gradient.flatten(0, -2))
-        return None, None, None
-
-
-def embedding(ids: Tensor, table: Tensor) -> Tensor:
-    """Rows of a table, (...) int64 to (..., E); a loop gathers the gradient of the table."""
-    gathered = accumulator_for(_table_gradient, table)
-    if gathered is None:
-        return plain.embedding(ids, table)
-    accumulator, view = gathered
-    return cast(Tensor, _EmbeddingStep.apply(ids, view, accumulator))

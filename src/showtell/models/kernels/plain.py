@@ -38,11 +38,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, offset: int
     return F.linear(x, weight[:, offset : offset + x.shape[-1]], bias)
 
 
-def embedding(ids: Tensor, table: Tensor) -> Tensor:
-    """Rows of a table."""
-    return F.embedding(ids, table)
-
-
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = "tanh") -> Tensor:
     """e_i = w . f(p_i + q). It allocates a tensor of (B, N, R, A).
 
