@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from showtell.captions import Caption
 from showtell.errors import ImageError, UsageError
@@ -281,36 +280,3 @@ async def test_close_answers_those_who_wait_and_refuses_others():
         results = await asyncio.gather(first, *waiting, return_exceptions=True)
     assert texts(results[:4]) == ["b'first' 1", "b'1' 1", "b'2' 1", "b'3' 1"]
     assert isinstance(results[4], ImageError)
-
-
-# --- metrics ---
-
-
-@on_a_loop
-async def test_metrics_count_what_happened():
-    captioner = FakeCaptioner()
-    async with engine_of(captioner, queue=3) as engine:
-        first = await hold(engine, captioner)
-        tasks = ask(engine, [b"1", b"broken", b"2"])
-        with pytest.raises(ImageError):
-            await tasks[1]
-        await until(lambda: captioner.outstanding == 3)
-        assert (sample(engine, "showtell_queue_length"), sample(engine, "showtell_running")) == (2, 1)
-        captioner.encoding.open()
-        await asyncio.gather(first, *tasks, return_exceptions=True)
-    of_captions = {"captioner": "0", "kind": "captions"}
-    # the first of all is the engine's own
-    assert sample(engine, "showtell_batch_size_count", **of_captions) == 3
-    assert sample(engine, "showtell_batch_size_sum", **of_captions) == 4
-    assert sample(engine, "showtell_question_seconds_count", **of_captions) == 3
-    for stage in ("wait", "encode", "answer"):
-        assert sample(engine, "showtell_stage_seconds_count", stage=stage) == 4
-    assert sample(engine, "showtell_errors_total", error="ImageError") == 1
-    assert sample(engine, "process_resident_memory_bytes") > 2**20
-
-
-def sample(engine: Engine, name: str, **labels: str) -> float:
-    """A number of /metrics."""
-    families = text_string_to_metric_families(engine.metrics.render().decode())
-    (value,) = [one.value for family in families for one in family.samples if (one.name, one.labels) == (name, labels)]
-    return float(value)

@@ -30,7 +30,6 @@ from showtell.decoding_config import DecodingConfig
 from showtell.errors import ShowtellError, UsageError
 from showtell.images.loading import READERS
 from showtell.images.photo import photo_pixels
-from showtell.serving.metrics import Metrics
 from showtell.serving.settings import ServeSettings
 
 Kind = Literal["captions", "explanation"]
@@ -95,9 +94,7 @@ class _Pending:
 
     question: Question
     answer: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    arrived: float = field(default_factory=time.monotonic)
-    opened: float = 0.0  # when a thread began to prepare its photo
-    prepared: float = 0.0  # when that was done
+    prepared: float = 0.0  # when its photo was
     photo: Any = None  # prepared
 
     def __post_init__(self) -> None:
@@ -119,7 +116,6 @@ class Engine:
         self.turns = PhotoTurns()
         self.waiting: dict[_Pending, None] = {}  # in the order in which they came, prepared or not
         self.running = 0  # questions that are being computed
-        self.metrics = Metrics(lambda: len(self.waiting), lambda: self.running)
         self.is_ready = False
         self._settings = settings
         self._is_closing = False
@@ -154,7 +150,6 @@ class Engine:
         if self._is_closing:
             raise ClosingError("The server is ending and takes no new questions; ask again once it is back.")
         if len(self.waiting) >= self._settings.queue:
-            self.metrics.errors.labels(QueueFullError.__name__).inc()
             raise QueueFullError(f"{len(self.waiting)} photos wait already, and no more may; ask again in a moment.")
 
     def require_affordable(self, question: Question) -> None:
@@ -184,20 +179,14 @@ class Engine:
         """
         self.require_affordable(question)
         self.require_room()
-        arrived, seconds = time.monotonic(), self._settings.timeout
+        seconds = self._settings.timeout
         try:
             async with asyncio.timeout(seconds):
-                answer = await self._answer(question)
+                return await self._answer(question)
         except TimeoutError as error:
-            self.metrics.errors.labels(TooLateError.__name__).inc()
             raise TooLateError(
                 f"The answer was not there within {seconds:g} seconds and is not computed any more; ask again later."
             ) from error
-        except BaseException as error:
-            self.metrics.errors.labels(type(error).__name__).inc()
-            raise
-        self.metrics.question.labels(question.captioner, question.kind).observe(time.monotonic() - arrived)
-        return answer
 
     async def _answer(self, question: Question) -> Answer:
         """The answer; cancelled, the question leaves the queue."""
@@ -207,10 +196,8 @@ class Engine:
             stack.callback(self._leave, pending)
             async with self.turns.of(question.photo):
                 await stack.enter_async_context(self._room)
-                pending.opened = time.monotonic()
                 pending.photo = await asyncio.to_thread(captioner.prepare, question.photo)
             pending.prepared = time.monotonic()
-            self.metrics.stage.labels("prepare").observe(pending.prepared - pending.opened)
             self._changed.set()
             return await pending.answer
 
@@ -266,21 +253,10 @@ class Engine:
         return [answer for pending in batch for answer in self._answers([pending])]
 
     def _answer_together(self, batch: Sequence[_Pending]) -> Sequence[Answer]:
-        question, started = batch[0].shared, time.monotonic()
+        question = batch[0].shared
         captioner = self.captioners[question.captioner]
         encoded = captioner.encode_prepared([pending.photo for pending in batch])
-        is_encoded = time.monotonic()
-        answers: Sequence[Answer]
         if question.kind == "captions":
             captions = captioner.caption_encoded(encoded, question.settings)
-            answers = captioner.calibrated(captions, question.settings, encoded)
-        else:
-            answers = captioner.explain_encoded(encoded, question.settings, occlusion=question.occlusion)
-        done = time.monotonic()
-        self.metrics.batch_size.labels(question.captioner, question.kind).observe(len(batch))
-        for pending in batch:
-            wait = started - pending.arrived - (pending.prepared - pending.opened)
-            self.metrics.stage.labels("wait").observe(wait)
-            self.metrics.stage.labels("encode").observe(is_encoded - started)
-            self.metrics.stage.labels("answer").observe(done - is_encoded)
-        return answers
+            return captioner.calibrated(captions, question.settings, encoded)
+        return captioner.explain_encoded(encoded, question.settings, occlusion=question.occlusion)
