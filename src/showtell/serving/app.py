@@ -35,8 +35,6 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
             yield
         finally:
             await engine.close()
-            if store is not None:
-                store.close()
 
     app = FastAPI(
         title="showtell",

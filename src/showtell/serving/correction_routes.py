@@ -20,9 +20,9 @@ from pydantic import ConfigDict, Field
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from showtell.config import Config
-from showtell.datasets.corrections import Status
+from showtell.datasets.corrections import Correction, Status
 from showtell.images.photo import photo_media_type
-from showtell.serving.corrections import Correction, CorrectionPage, CorrectionStore, thumbnail_of
+from showtell.serving.corrections import CorrectionPage, CorrectionStore, thumbnail_of
 from showtell.serving.engine import PhotoTurns
 from showtell.serving.photo_requests import MAX_FIELD, UNNAMED, read_photo
 from showtell.serving.routes import describe_photo
@@ -76,11 +76,13 @@ def correction_router(store: CorrectionStore, turns: PhotoTurns) -> APIRouter:
         name: Annotated[str, Query(description="What the client calls the photo.")] = UNNAMED,
         captioner: Annotated[str, Query(description="Who proposes the caption.")] = "",
         caption: Annotated[str, Query(description="The caption that is proposed.")] = "",
-        confidence: Annotated[float | None, Query(description="Of the caption, 0 to 1.")] = None,
+        confidence: Annotated[float | None, Query(ge=0, le=1, description="Of the caption.")] = None,
+        doubt: Annotated[str | None, Query(description="Why the captioner would not rely on it.")] = None,
     ) -> Response:
         """Keep a photo and the caption that is proposed for it; a photo that is stored already keeps its row."""
         photo = await read_photo(request)
-        add = partial(store.add, photo, name=name, captioner=captioner, caption=caption, confidence=confidence)
+        about = {"name": name, "captioner": captioner, "caption": caption, "confidence": confidence, "doubt": doubt}
+        add = partial(store.add, photo, **about)
         async with turns.of(photo):
             row, is_new = await asyncio.to_thread(add)
         return JSONResponse(row.model_dump(), 201 if is_new else 200)
