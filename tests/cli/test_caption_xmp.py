@@ -6,7 +6,6 @@ import struct
 import subprocess
 import sys
 import time
-import zlib
 from html import escape
 from pathlib import Path
 
@@ -189,14 +188,6 @@ def exif(tag: int, value: object) -> dict[str, Image.Exif]:
     return {"exif": made}
 
 
-def behind_the_pixels(content: bytes, text: str) -> bytes:
-    """As exiftool writes XMP into a PNG."""
-    chunk = b"iTXtXML:com.adobe.xmp" + bytes(5) + packet(text)
-    return (
-        content[:-12] + struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) + content[-12:]
-    )
-
-
 def in_iptc(content: bytes, text: bytes) -> bytes:
     caption = b"\x1c\x02\x78" + struct.pack(">H", len(text)) + text
     resource = b"8BIM\x04\x04\0\0" + struct.pack(">I", len(caption)) + caption + bytes(len(caption) % 2)
@@ -204,34 +195,17 @@ def in_iptc(content: bytes, text: bytes) -> bytes:
     return content[:2] + b"\xff\xed" + struct.pack(">H", len(segment) + 2) + segment + content[2:]
 
 
-ADOBE = bytes.fromhex("be7acfcb97a942e89c71999491e3afac")  # what a box of XMP in JPEG 2000 begins with
 # Where a description may stand in a photo: the suffix, what Pillow saves with it, and what is done to the file then.
 EMBEDDED = {
     "XMP, JPEG": ("jpg", lambda text: {"xmp": packet(text)}, None),
     "XMP, WebP": ("webp", lambda text: {"xmp": packet(text)}, None),
     "XMP, TIFF": ("tif", lambda text: {"tiffinfo": {700: packet(text)}}, None),
-    "XMP, PNG, behind the pixels": ("png", None, behind_the_pixels),
-    "XMP, GIF": ("gif", None, lambda content, text: content[:-1] + b"!\xff\x0bXMP DataXMP" + packet(text) + b"\x01\0;"),
-    "XMP, JPEG 2000": (
-        "jp2", None, lambda content, text: content
-        + struct.pack(">I4s16s", 24 + len(packet(text)), b"uuid", ADOBE) + packet(text),
-    ),
-    "XMP, another property": (
-        "jpg", lambda text: {"xmp": packet(text).replace(b"dc:", b"tiff:").replace(b"dc=", b"tiff=").replace(
-            b"http://purl.org/dc/elements/1.1/", b"http://ns.adobe.com/tiff/1.0/"
-        ).replace(b"tiff:description", b"tiff:ImageDescription")}, None,
-    ),
     "IPTC": ("jpg", None, lambda content, text: in_iptc(content, text.encode())),
     "IPTC, Latin-1": ("jpg", None, lambda content, text: in_iptc(content, text.encode("latin-1", "ignore"))),
     **{
         f"EXIF, description, {kind}": (kind, lambda text: exif(ExifTags.Base.ImageDescription, text.encode()), None)
         for kind in ("jpg", "png", "webp", "tif")
     },
-    "EXIF, comment": ("jpg", lambda text: exif(ExifTags.Base.UserComment, b"ASCII\0\0\0" + text.encode()), None),
-    "EXIF, comment, UTF-16": (
-        "jpg", lambda text: exif(ExifTags.Base.UserComment, b"UNICODE\0" + text.encode("utf-16-le")), None,
-    ),
-    "EXIF, Windows": ("jpg", lambda text: exif(ExifTags.Base.XPComment, text.encode("utf-16-le") + b"\0\0"), None),
 }  # fmt: skip
 
 
@@ -255,10 +229,9 @@ def test_what_a_person_wrote_into_a_photo_is_its_description(place, text, tmp_pa
 
 
 OF_CAMERAS = [
-    "OLYMPUS DIGITAL CAMERA         ", "SONY DSC", "DCIM\\100MEDIA\\DJI_0001.JPG", "Exif_JPEG_PICTURE", "cof_soft",
-    "SAMSUNG CAMERA PICTURES", "KODAK Digital Still Camera", "<Digimax S600 / Kenox S600 / Digimax Cyber 630>",
-    "hdrpl;", "???", "IMG_2041", "2041", "Maker:0x4c,Date:2017-10-3,Ver:4,Lens:Kan03,Act:Lar02,E-Y", "Screenshot",
-    '{"mode": 3}', "MINOLTA DIGITAL CAMERA", "\0\0 ", "dog, best quality Steps: 20, Sampler: Euler",
+    "OLYMPUS DIGITAL CAMERA         ", "SONY DSC", "DCIM\\100MEDIA\\DJI_0001.JPG", "Exif_JPEG_PICTURE",
+    "SAMSUNG CAMERA PICTURES", "KODAK Digital Still Camera", "???", "IMG_2041", "2041", "Screenshot",
+    "MINOLTA DIGITAL CAMERA", "\0\0 ",
 ]  # fmt: skip
 OF_PERSONS = [
     "Camera",
@@ -293,8 +266,8 @@ def test_descriptions_in_photos_are_left_alone_and_learned(capsys, tiny_checkpoi
         photo: (f"a zebra {number}",) for number, photo in enumerate(photos)
     }
     assert own.splits.keys() == {"train", "val"}
-    camera = write_described(tmp_path, "EXIF, comment", "SONY DSC").rename(tmp_path / "camera.jpg")
-    photos[list(EMBEDDED).index("EXIF, comment")] = write_described(tmp_path, "EXIF, comment", "a zebra")
+    camera = write_described(tmp_path, "IPTC", "SONY DSC").rename(tmp_path / "camera.jpg")
+    photos[list(EMBEDDED).index("IPTC")] = write_described(tmp_path, "IPTC", "a zebra")
     for more in ((), ("--overwrite",)):
         status, _, err = run(capsys, "caption", tiny_checkpoint, tmp_path, "--xmp", *more)
         assert status == 0 and "1 files are written beside their photos." in err

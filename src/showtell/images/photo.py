@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import os
 import re
-import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from io import BufferedIOBase, BytesIO
+from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
-from PIL import ExifTags, Image, ImageFile, ImageOps, TiffImagePlugin
+from PIL import ExifTags, Image, ImageFile, ImageOps
 
 from showtell.errors import DataError, ImageError, install_command
 from showtell.files import open_file, unreadable
@@ -28,18 +25,12 @@ from showtell.files import open_file, unreadable
 # Each has the suffix that its files are kept with.
 _FORMATS = {
     "JPEG": ".jpg", "MPO": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "TIFF": ".tif", "BMP": ".bmp",
-    "DIB": ".bmp", "HEIF": ".heic", "AVIF": ".avif", "JPEG2000": ".jp2", "PPM": ".ppm", "ICO": ".ico",
+    "HEIF": ".heic", "AVIF": ".avif",
 }  # fmt: skip
 
 MAX_PIXELS = 110_000_000  # with what Pillow needs to decode, convert and turn it, about 1 GB; phones have up to 108
-MAX_JPEG2000_PIXELS = 20_000_000  # these are decoded slowly, in 30 bytes a pixel
-MAX_JPEG2000_SECONDS = 30
-MAX_WEBP_PIXELS = 50_000_000  # these are copied in one piece, while nothing else of the process runs
 MAX_SIDE = 100_000  # pixels: JPEG has 65,535; Pillow holds a pointer for each row and weights for each resized one
 MAX_FILE_BYTES = 512 * 2**20
-MAX_SCANS = 100  # of a JPEG, as in libtiff: each goes over the whole photo; progressive ones have about ten
-MAX_READS = 20_000  # that decoding may take, and one more for each `_BYTES_OF_READ` of the file
-_BYTES_OF_READ = 512  # a chunk of a PNG takes three reads, and has 8 KB and more where it holds pixels
 IN_MEMORY = "The image in memory"  # what messages call a photo that has no name
 _LARGE = 30_000_000  # pixels from which on photos are decoded one at a time, whatever the number of readers
 _READ_AT_ONCE = 2**24  # bytes of a JPEG: each return from the decoder waits for the interpreter's lock
@@ -54,7 +45,7 @@ _OTHER_CONTENT = {
     rb"version https://git-lfs": "is a pointer of Git LFS, not the image itself; run: git lfs pull.",
     rb"(?i:\s*<(!doctype\s+html|html))": "is not an image: it holds a web page.",
     rb"[\t\n\r -~]+$": "is not an image: it holds text.",
-    b"": "is not an image, or a damaged one; JPEG, PNG, GIF, TIFF, WebP, BMP, AVIF and JPEG 2000 can be read.",
+    b"": "is not an image, or a damaged one; JPEG, PNG, GIF, TIFF, WebP, BMP and AVIF can be read.",
 }
 
 # Pillow warns of large photos and odd metadata, without the file's name. Silencing that swaps state of the
@@ -65,42 +56,6 @@ one_large: AbstractContextManager[object] = threading.Lock()  # processes that r
 
 SizeFunction = Callable[[tuple[int, int]], tuple[int, int]]  # from (width, height) to (width, height)
 PhotoSource = Path | str | bytes | Image.Image | np.ndarray  # file, its path, its bytes, an image, (h, w, 3) uint8
-
-
-# Pillow decodes JPEG 2000 holding the interpreter's lock, without any limit of time: a process of its own does it.
-_DECODE_JPEG2000 = """
-import io, sys
-from PIL import Image
-content = io.BytesIO()
-Image.open(io.BytesIO(sys.stdin.buffer.read()), formats=["JPEG2000"]).save(content, "TIFF")
-sys.stdout.buffer.write(content.getvalue())
-"""
-
-
-class _PhotoStream(BufferedIOBase):
-    """A file for Pillow, which reads it in pieces: too many, a flood of chunks or filler, are an ImageError."""
-
-    def __init__(self, stream: BinaryIO, name: str) -> None:
-        self._name, self._read, self.tell, self.seek = name, stream.read, stream.tell, stream.seek  # type: ignore[method-assign]
-        self.reads_left = MAX_READS + self.seek(0, os.SEEK_END) // _BYTES_OF_READ
-        self.scans_left = math.inf  # only where a JPEG's decoder reads do these bytes begin scans alone
-        self.seek(0)
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Read for Pillow."""
-        content = self._read(-1 if size is None else size)
-        self.reads_left -= 1
-        self.scans_left -= content.count(b"\xff\xda\0")  # with its length, below 256: a video may follow the photo
-        self.require(0)
-        return content
-
-    def require(self, reads: int) -> None:
-        """Raise an ImageError if no so many reads are left, or too many scans were read."""
-        if self.reads_left < reads or self.scans_left < 0:
-            raise ImageError(
-                f"{self._name} is made of more parts (chunks, segments, strips or scans) than any photo of its size; "
-                "save it anew, as JPEG or PNG."
-            )
 
 
 @dataclass(frozen=True)
@@ -158,7 +113,7 @@ def identified(path: Path) -> Iterator[ImageFile.ImageFile]:
 
 def photo_pixels(content: bytes) -> int:
     """The number of pixels by the header of an image file; 0 if it cannot be read, and the most that there may be for
-    formats whose pixels may take any time (JPEG 2000, HEIC, AVIF, TIFF and rare ones).
+    formats whose pixels may take any time (HEIC, AVIF, TIFF).
     """
     try:
         image = _identify(BytesIO(content), IN_MEMORY)
@@ -215,27 +170,20 @@ def _open(path: Path) -> BinaryIO:
 
 def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -> DecodedPhoto:
     """Identify a file, look at its size, and only then decode it."""
-    image: Image.Image = (file := _identify(stream, name))
+    image = _identify(stream, name)
     width, height = image.size
-    limits = {"JPEG2000": MAX_JPEG2000_PIXELS, "WEBP": MAX_WEBP_PIXELS}
-    limit = limits.get(str(image.format), MAX_PIXELS)
-    if width * height > limit:
-        raise _too_large(name, limit)
+    if width * height > MAX_PIXELS:
+        raise _too_large(name)
     if max(width, height) > MAX_SIDE:
         raise ImageError(f"{name} is {width} x {height} pixels; a side may have {MAX_SIDE:,}: save it smaller.")
     if not width * height:
         raise ImageError(f"{name} is {width} x {height} pixels; it should hold an image.")
     is_turned = _orientation(image) in _ON_ITS_SIDE
     size = (height, width) if is_turned else (width, height)
-    is_jpeg = image.format in ("JPEG", "MPO")
-    if is_jpeg:
-        cast("_PhotoStream", file.fp).scans_left = MAX_SCANS
-    if image.format == "JPEG2000":
-        image = _decode_jpeg2000(stream, name)
-    if min_size is not None and is_jpeg:
+    if min_size is not None and image.format in ("JPEG", "MPO"):
         wanted = min_size(size)
         image.draft(None, wanted[::-1] if is_turned else wanted)
-        file.decodermaxblock = min(stream.seek(0, os.SEEK_END), _READ_AT_ONCE)
+        image.decodermaxblock = min(stream.seek(0, os.SEEK_END), _READ_AT_ONCE)
         return DecodedPhoto(_upright(image, name), size)
     upright = _upright(image, name)
     return DecodedPhoto(upright, upright.size)
@@ -244,20 +192,14 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
 def _identify(stream: BinaryIO, name: str) -> ImageFile.ImageFile:
     """The image in a file, not decoded yet."""
     try:
-        pieces = _PhotoStream(stream, name)
-        file = cast("BinaryIO", pieces)
         start = stream.read(12)
         stream.seek(0)
         is_usual = start.startswith((b"\xff\xd8", b"\x89PNG"))  # Pillow imports its other plug-ins where needed
         formats = ("JPEG", "PNG") if is_usual else _formats(start[4:8] == b"ftyp")
         with _silencing, warnings.catch_warnings(action="ignore"):
-            if start.startswith((b"II", b"MM")):
-                pieces.require(_count_strips(file))
-            return Image.open(file, formats=formats)
+            return Image.open(stream, formats=formats)
     except Image.DecompressionBombError as error:
         raise _too_large(name) from error
-    except ImageError:
-        raise
     except Exception as error:  # decoders answer damaged bytes with whatever went wrong inside them
         try:
             stream.seek(0)
@@ -268,18 +210,6 @@ def _identify(stream: BinaryIO, name: str) -> ImageFile.ImageFile:
         if re.match(_HEIC, start, re.DOTALL) and "HEIF" not in _formats():
             what = f"is a HEIC photo; to read those, {install_command('heic')}, or save it as JPEG or PNG."
         raise ImageError(f"{name} {what}") from error
-
-
-def _count_strips(stream: BinaryIO) -> int:
-    """The number of strips or tiles of a TIFF, of which Pillow makes a list before it reads the first."""
-    try:
-        header = stream.read(8)
-        tags = TiffImagePlugin.ImageFileDirectory_v2(header + (stream.read(8) if 43 in header[2:4] else b""))
-        stream.seek(tags.next)
-        tags.load(stream)
-        return max(len(tags.get(name, ())) for name in (TiffImagePlugin.STRIPOFFSETS, TiffImagePlugin.TILEOFFSETS))
-    finally:
-        stream.seek(0)
 
 
 @functools.cache
@@ -294,22 +224,8 @@ def _formats(with_heic: bool = True) -> tuple[str, ...]:
     return tuple(format for format in _FORMATS if format in Image.OPEN)
 
 
-def _too_large(name: str, limit: int = MAX_PIXELS) -> ImageError:
-    return ImageError(f"{name} has more pixels than are safe to open ({limit:,}); save it smaller, or as JPEG.")
-
-
-def _decode_jpeg2000(stream: BinaryIO, name: str) -> Image.Image:
-    """The image of a JPEG 2000 file, decoded by another process."""
-    stream.seek(0)
-    command = [sys.executable, "-I", "-c", _DECODE_JPEG2000]
-    try:
-        done = subprocess.run(command, input=stream.read(), capture_output=True, timeout=MAX_JPEG2000_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise ImageError(f"{name} takes over {MAX_JPEG2000_SECONDS} s to decode; save it as JPEG or PNG.") from error
-    if done.returncode:
-        reason = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2].partition(": ")[2]
-        raise ImageError(f"{name} is damaged: it cannot be decoded ({reason or done.returncode}).")
-    return Image.open(BytesIO(done.stdout), formats=["TIFF"])
+def _too_large(name: str) -> ImageError:
+    return ImageError(f"{name} has more pixels than are safe to open ({MAX_PIXELS:,}); save it smaller.")
 
 
 def _upright(image: Image.Image, name: str) -> Image.Image:
@@ -324,8 +240,6 @@ def _upright(image: Image.Image, name: str) -> Image.Image:
             return rgb
         except Image.DecompressionBombError as error:  # some formats tell their size only now
             raise _too_large(name) from error
-        except ImageError:
-            raise
         except Exception as error:  # decoders answer damaged bytes with whatever went wrong inside them
             if isinstance(error, OSError) and error.errno is not None:  # the disk, not the bytes
                 raise ImageError(str(unreadable(name, error))) from error
