@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,12 +14,9 @@ import pytest
 
 from showtell.captions import Caption
 from showtell.errors import ImageError, UsageError
-from showtell.serving import engine as engines
 from showtell.serving.engine import ClosingError, Engine, Question, QueueFullError, TooLateError
 from showtell.serving.settings import ServeSettings
 from tests.serving.fake_captioner import FakeCaptioner
-from tests.serving.fakes import photo_bytes
-from tests.serving.servers import PATIENCE
 
 
 def on_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -143,35 +139,6 @@ async def test_nobody_who_came_later_passes_a_rare_setting():
         await asyncio.gather(first, other, *common)
     assert captioner.batches[1][:2] == [b"early 0", b"early 1"]
     assert captioner.batches[2] == [b"rare"]
-
-
-@on_a_loop
-async def test_small_photos_pass_large_ones_which_are_prepared_one_at_a_time(monkeypatch):
-    monkeypatch.setattr(engines, "LARGE", 40_000)
-    captioner = FakeCaptioner()
-    async with engine_of(captioner) as engine:
-        captioner.preparing.close()
-        large = ask(engine, [photo_bytes((200, 200 + number)) for number in range(8)])
-        await until(lambda: len(captioner.prepared) == 1)
-        small = ask(engine, [b"small"])
-        await until(lambda: b"small" in captioner.prepared)
-        assert len(captioner.prepared) == 2
-        captioner.preparing.open()
-        await asyncio.gather(*large, *small)
-
-
-@on_a_loop
-async def test_headers_of_photos_are_read_beside_the_loop(monkeypatch):
-    """However long one takes, what is asked about others is answered."""
-    is_read = threading.Event()
-    slow = photo_bytes()
-    monkeypatch.setattr(engines, "photo_pixels", lambda photo: is_read.wait(PATIENCE) if photo == slow else 1)
-    captioner = FakeCaptioner()
-    async with engine_of(captioner) as engine:
-        waiting = ask(engine, [slow])
-        assert texts([await engine.ask(question(b"other"))]) == ["b'other' 1"]
-        is_read.set()
-        await asyncio.gather(*waiting)
 
 
 # --- who is sent away ---

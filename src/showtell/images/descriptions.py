@@ -14,10 +14,12 @@ from showtell.errors import DataError
 from showtell.images.photo import identified
 from showtell.images.xmp import CAPTION, DESCRIPTION, Sidecar, sidecars_of
 
-# What cameras and phones put where a description belongs: their makers, folders and numbers, and nothing else.
+# What cameras and phones put where a description belongs: makers, folders and numbers, with other words of theirs.
+_MAKERS = (
+    "canon|casio|dcim|dji|dsc|exif|fujifilm|img|kodak|konica|minolta|nikon|olympus|panasonic|samsung|screenshot|sony"
+)
 _OF_CAMERA = re.compile(
-    r"[\W\d_]*$|(?:(?:canon|casio|dcim|dji|dsc|exif|fujifilm|img|kodak|konica|minolta|nikon|olympus|panasonic|pentax"
-    r"|samsung|screenshot|sony)[\W\d_]*)+(?:(?:camera|digital|dsc|jpe?g|media|pictures?|still)[\W\d_]*)*$",
+    rf"[\W\d_]*(?:$|(?=.*(?:{_MAKERS}))(?:(?:{_MAKERS}|camera|digital|jpe?g|media|pictures?|still)[\W\d_]*)+$)",
     re.IGNORECASE,
 )
 

@@ -111,17 +111,6 @@ def identified(path: Path) -> Iterator[ImageFile.ImageFile]:
             yield image
 
 
-def photo_pixels(content: bytes) -> int:
-    """The number of pixels by the header of an image file; 0 if it cannot be read, and the most that there may be for
-    formats whose pixels may take any time (HEIC, AVIF, TIFF).
-    """
-    try:
-        image = _identify(BytesIO(content), IN_MEMORY)
-    except ImageError:
-        return 0
-    return image.width * image.height if image.format in ("JPEG", "MPO", "PNG", "WEBP", "GIF") else MAX_PIXELS
-
-
 def photo_media_type(suffix: str) -> str:
     """The media type of image files with a suffix of `photo_suffix`, such as "image/png"."""
     _formats()

@@ -2,7 +2,7 @@
 
     answer = await engine.ask(Question("captions", "scenes", content, settings))
 
-Threads prepare the photos, small ones beside each other and large ones one at a time. One thread answers them in
+Threads prepare the photos. One thread answers them in
 batches of questions that are equal but for the photo. It takes the batch that has waited longest, of those that are
 ready: full, or with no further photo on its way, or with one that has waited for `max_wait`. So a batch is as large as
 what came while the last one was computed, a lone question does not wait, and a rare setting is not overtaken.
@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -28,8 +28,6 @@ from showtell.captioners.contract import Captioner
 from showtell.captions import Caption, ModelExplanation
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import ShowtellError, UsageError
-from showtell.images.loading import READERS
-from showtell.images.photo import photo_pixels
 from showtell.serving.settings import ServeSettings
 
 Kind = Literal["captions", "explanation"]
@@ -38,7 +36,6 @@ Answer = list[Caption] | ModelExplanation
 OCCLUSION = 16  # words that one word costs under occlusion, which asks for it once for each region
 BATCHES_AHEAD = 2  # batches of prepared photos that may wait
 CLOSING = 1.0  # seconds in which those that wait are still answered
-LARGE = 12_000_000  # pixels from which on photos are decoded one at a time
 
 
 class QueueFullError(ShowtellError):
@@ -73,21 +70,6 @@ class Question:
         return rows * settings.max_length + sum(map(len, given)) // 2
 
 
-class PhotoTurns:
-    """Limits on decoding: a large photo takes time and memory, so one at a time is decoded, beside the small ones."""
-
-    def __init__(self) -> None:
-        self._large = asyncio.Semaphore(1)
-        self._small = asyncio.Semaphore(READERS)
-
-    @asynccontextmanager
-    async def of(self, photo: bytes) -> AsyncIterator[None]:
-        """What a task holds while a thread decodes this photo for it; already its header is read by a thread."""
-        pixels = await asyncio.to_thread(photo_pixels, photo)
-        async with self._large if pixels >= LARGE else self._small:
-            yield
-
-
 @dataclass(eq=False)
 class _Pending:
     """A question that waits for its answer. Times are those of time.monotonic."""
@@ -113,7 +95,6 @@ class Engine:
 
     def __init__(self, captioners: Mapping[str, Captioner], settings: ServeSettings) -> None:
         self.captioners = dict(captioners)
-        self.turns = PhotoTurns()
         self.waiting: dict[_Pending, None] = {}  # in the order in which they came, prepared or not
         self.running = 0  # questions that are being computed
         self.is_ready = False
@@ -192,18 +173,15 @@ class Engine:
         """The answer; cancelled, the question leaves the queue."""
         pending, captioner = _Pending(question), self.captioners[question.captioner]
         self.waiting[pending] = None
-        async with AsyncExitStack() as stack:
-            stack.callback(self._leave, pending)
-            async with self.turns.of(question.photo):
-                await stack.enter_async_context(self._room)
+        try:
+            async with self._room:
                 pending.photo = await asyncio.to_thread(captioner.prepare, question.photo)
-            pending.prepared = time.monotonic()
+                pending.prepared = time.monotonic()
+                self._changed.set()
+                return await pending.answer
+        finally:
+            self.waiting.pop(pending, None)
             self._changed.set()
-            return await pending.answer
-
-    def _leave(self, pending: _Pending) -> None:
-        self.waiting.pop(pending, None)
-        self._changed.set()
 
     async def _answer_batches(self) -> None:
         while True:

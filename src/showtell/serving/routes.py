@@ -157,8 +157,7 @@ async def explain(request: Request, engine: Engine, asked: PhotoRequest, names: 
         for name, captioner in captioners.items()
     ]
     answers = await asyncio.gather(*(ask(request, engine, question, asked.name) for question in questions))
-    async with engine.turns.of(asked.photo):
-        photo, size = await asyncio.to_thread(photo_to_show, asked.photo)
+    photo, size = await asyncio.to_thread(photo_to_show, asked.photo)
     models = tuple(replace(answer, model=name) for name, answer in zip(captioners, answers, strict=True))
     return Explanation(asked.name, size, photo, models)
 
