@@ -99,7 +99,6 @@ def test_damaged_json_is_a_sentence(name: str, file: str, cases: int, folders: P
         *[({"targets": targets}, r"config\.json: targets") for targets in (None, "query", [1], ["query"])],
         ({"model": {"adapter": {"rank": 0}}}, r"config\.json: model\.adapter\.rank: "),
         ({"model": {"adapter": {"rank": 60_000}}}, "do not fit what config.json says"),
-        ({"model": {"learns": ["nothing"]}}, r'model\.learns: nothing in base is named "nothing"'),
     ],
 )
 def test_adapters_with_odd_settings(change: Any, sentence: str, folders: Path, tmp_path: Path) -> None:

@@ -189,14 +189,5 @@ def test_what_learns_is_chosen_by_names(folder_of: Callable[[str], Path]) -> Non
     chosen = Learner(blip, TransformersConfig(adapter=AdapterConfig(targets=("query", "crossattention.self.value"))))
     targets = chosen.captioner.adapted.targets
     assert len(targets) == 2 * 2 + 2 and all(name.startswith("text_decoder.") for name in targets)  # of 2 layers
-    named = Learner(blip, TransformersConfig(learns=("text_decoder.cls",)))
-    assert {name.split(".")[1] for name in learned(named.captioner.model)} == {"cls", "bert"}  # one matrix is both's
-    everything = Learner(blip, TransformersConfig(learns="all"))
-    assert len(learned(everything.captioner.model)) == len(list(everything.captioner.model.parameters()))
-    for config, message in (
-        (TransformersConfig(adapter=AdapterConfig(targets=("qery",))),
-         r'model\.adapter\.targets: nothing in blip is named "qery": did you mean "query"\?'),
-        (TransformersConfig(learns=("text_decodr",)), r'model\.learns: nothing in blip is named "text_decodr": did y'),
-    ):  # fmt: skip
-        with pytest.raises(RecipeError, match=message):
-            Learner(blip, config)
+    with pytest.raises(RecipeError, match=r'model\.adapter\.targets: nothing in blip is named "qery": did you mean "q'):
+        Learner(blip, TransformersConfig(adapter=AdapterConfig(targets=("qery",))))

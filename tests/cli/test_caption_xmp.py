@@ -204,7 +204,6 @@ def in_iptc(content: bytes, text: bytes) -> bytes:
     return content[:2] + b"\xff\xed" + struct.pack(">H", len(segment) + 2) + segment + content[2:]
 
 
-ADOBE = bytes.fromhex("be7acfcb97a942e89c71999491e3afac")  # what a box of XMP in JPEG 2000 begins with
 # Where a description may stand in a photo: the suffix, what Pillow saves with it, and what is done to the file then.
 EMBEDDED = {
     "XMP, JPEG": ("jpg", lambda text: {"xmp": packet(text)}, None),
@@ -212,10 +211,6 @@ EMBEDDED = {
     "XMP, TIFF": ("tif", lambda text: {"tiffinfo": {700: packet(text)}}, None),
     "XMP, PNG, behind the pixels": ("png", None, behind_the_pixels),
     "XMP, GIF": ("gif", None, lambda content, text: content[:-1] + b"!\xff\x0bXMP DataXMP" + packet(text) + b"\x01\0;"),
-    "XMP, JPEG 2000": (
-        "jp2", None, lambda content, text: content
-        + struct.pack(">I4s16s", 24 + len(packet(text)), b"uuid", ADOBE) + packet(text),
-    ),
     "XMP, another property": (
         "jpg", lambda text: {"xmp": packet(text).replace(b"dc:", b"tiff:").replace(b"dc=", b"tiff=").replace(
             b"http://purl.org/dc/elements/1.1/", b"http://ns.adobe.com/tiff/1.0/"

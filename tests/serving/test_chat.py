@@ -34,10 +34,6 @@ FORMS = {  # of a photo in the messages, as clients send it
     "text": {"type": "image_url", "image_url": URL},
     "responses": {"type": "input_image", "image_url": URL, "detail": None},
     "object": {"type": "input_image", "image_url": {"url": URL}},
-    "image": {"type": "image", "image": URL},
-    "url": {"type": "image", "url": URL},
-    "source": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": URL.partition(",")[2]}},
-    "data": {"type": "image", "data": URL.partition(",")[2], "mime_type": "image/png"},
 }
 
 
@@ -72,28 +68,13 @@ def test_base64_is_read_as_browsers_read_it(start, is_url_safe, is_padded, is_qu
 NULLS = dict.fromkeys(
     ["n", "model", "max_tokens", "temperature", "top_p", "seed", "logprobs", "stream", "stop", "user"]
 )
-NEUTRAL = {
-    "stop": [], "logit_bias": {}, "frequency_penalty": 0, "presence_penalty": 0.0, "repetition_penalty": 1.0,
-    "top_k": -1, "tools": [], "top_logprobs": 0, "response_format": {"type": "text"}, "modalities": ["text"],
-    "tool_choice": "auto", "parallel_tool_calls": True, "metadata": {"a": "b"}, "service_tier": "auto", "store": True,
-}  # fmt: skip
-CHANGES = {
-    "stop": ["."], "logit_bias": {"7": -100}, "frequency_penalty": 0.5, "presence_penalty": -1, "min_p": 0.1,
-    "repetition_penalty": 1.2, "top_k": 5, "num_beams": 3, "best_of": 2, "bad_words": ["dog"], "suffix": "!",
-    "length_penalty": 2, "guided_choice": ["a", "b"], "modalities": ["text", "audio"], "grammar": "root ::= x",
-}  # fmt: skip
+OTHERS = {"stop": ["."], "top_k": 5, "response_format": {"type": "text"}, "metadata": {"a": "b"}, "store": True}
 
 
-def test_what_changes_no_caption_is_taken_and_what_would_is_refused(client, engine):
-    for given_fields in ({}, NULLS, NEUTRAL):
+def test_nothing_and_other_fields_change_no_caption(client, engine):
+    for given_fields in ({}, NULLS, OTHERS):
         assert ask(client, IMAGE, **given_fields).status_code == 200
     assert len({question.settings for question in engine.questions}) == 1
-    for name, value in CHANGES.items():
-        response = ask(client, IMAGE, **{name: value})
-        assert response.status_code == 422
-        assert response.json()["detail"] == (
-            f"A captioner answers with captions alone; leave {name} out, or ask /v1/captions."
-        )
 
 
 def ask(client, *parts, **more):
@@ -158,9 +139,6 @@ def test_a_mistake_is_answered_where_openai_clients_look(client):
         (422, (IMAGE, IMAGE), {}, "The messages have 2 photos; send exactly one, as"),
         (422, (other,), {}, 'image_url is "http://169.254.169.254/latest/meta-data", and this server fetches'),
         (404, (IMAGE,), {"model": "gpt-4o"}, 'There is no captioner "gpt-4o"; Known: chat, toy.'),
-        (422, (IMAGE,), {"tools": [{}]}, "A captioner answers with captions alone; leave tools out, or"),
-        (422, (IMAGE,), {"top_logprobs": 2}, "A captioner answers with captions alone; leave top_logp"),
-        (422, (IMAGE,), {"response_format": {"type": "json_object"}}, "A captioner answers in plain text"),
         (422, ({"type": "input_audio"},), {}, "messages.1.content.0: Input tag 'input_audio' found using 'type' does"),
         (422, (IMAGE,), {"n": 1000}, "n: Input should be less than or equal to 100."),
         (422, (long, IMAGE), {}, "messages.1.content.0.text.text: String should have at most 65536 characters."),

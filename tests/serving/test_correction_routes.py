@@ -35,7 +35,7 @@ def test_from_a_photo_to_a_correction(client, tmp_path):
     row = new.json()
     assert row == {
         "id": id, "name": "dog.png", "captioner": "scenes", "proposed": "a dog runs", "caption": "a dog runs",
-        "confidence": 0.5, "status": "unchecked", "revision": 1, "image": f"photos/dog-{id[:12]}.png",
+        "confidence": 0.5, "doubt": None, "status": "unchecked", "revision": 1, "image": f"photos/dog-{id[:12]}.png",
         "created": row["created"], "changed": row["created"],
     }  # fmt: skip
     again = put(client, 1, name="other.png", caption="a horse")

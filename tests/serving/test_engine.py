@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from showtell.captions import Caption
 from showtell.errors import ImageError, UsageError
-from showtell.serving import engine as engines
 from showtell.serving.engine import ClosingError, Engine, Question, QueueFullError, TooLateError
 from showtell.serving.settings import ServeSettings
 from tests.serving.fake_captioner import FakeCaptioner
-from tests.serving.fakes import photo_bytes
-from tests.serving.servers import PATIENCE
 
 
 def on_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -146,35 +141,6 @@ async def test_nobody_who_came_later_passes_a_rare_setting():
     assert captioner.batches[2] == [b"rare"]
 
 
-@on_a_loop
-async def test_small_photos_pass_large_ones_which_are_prepared_one_at_a_time(monkeypatch):
-    monkeypatch.setattr(engines, "LARGE", 40_000)
-    captioner = FakeCaptioner()
-    async with engine_of(captioner) as engine:
-        captioner.preparing.close()
-        large = ask(engine, [photo_bytes((200, 200 + number)) for number in range(8)])
-        await until(lambda: len(captioner.prepared) == 1)
-        small = ask(engine, [b"small"])
-        await until(lambda: b"small" in captioner.prepared)
-        assert len(captioner.prepared) == 2
-        captioner.preparing.open()
-        await asyncio.gather(*large, *small)
-
-
-@on_a_loop
-async def test_headers_of_photos_are_read_beside_the_loop(monkeypatch):
-    """However long one takes, what is asked about others is answered."""
-    is_read = threading.Event()
-    slow = photo_bytes()
-    monkeypatch.setattr(engines, "photo_pixels", lambda photo: is_read.wait(PATIENCE) if photo == slow else 1)
-    captioner = FakeCaptioner()
-    async with engine_of(captioner) as engine:
-        waiting = ask(engine, [slow])
-        assert texts([await engine.ask(question(b"other"))]) == ["b'other' 1"]
-        is_read.set()
-        await asyncio.gather(*waiting)
-
-
 # --- who is sent away ---
 
 
@@ -281,36 +247,3 @@ async def test_close_answers_those_who_wait_and_refuses_others():
         results = await asyncio.gather(first, *waiting, return_exceptions=True)
     assert texts(results[:4]) == ["b'first' 1", "b'1' 1", "b'2' 1", "b'3' 1"]
     assert isinstance(results[4], ImageError)
-
-
-# --- metrics ---
-
-
-@on_a_loop
-async def test_metrics_count_what_happened():
-    captioner = FakeCaptioner()
-    async with engine_of(captioner, queue=3) as engine:
-        first = await hold(engine, captioner)
-        tasks = ask(engine, [b"1", b"broken", b"2"])
-        with pytest.raises(ImageError):
-            await tasks[1]
-        await until(lambda: captioner.outstanding == 3)
-        assert (sample(engine, "showtell_queue_length"), sample(engine, "showtell_running")) == (2, 1)
-        captioner.encoding.open()
-        await asyncio.gather(first, *tasks, return_exceptions=True)
-    of_captions = {"captioner": "0", "kind": "captions"}
-    # the first of all is the engine's own
-    assert sample(engine, "showtell_batch_size_count", **of_captions) == 3
-    assert sample(engine, "showtell_batch_size_sum", **of_captions) == 4
-    assert sample(engine, "showtell_question_seconds_count", **of_captions) == 3
-    for stage in ("wait", "encode", "answer"):
-        assert sample(engine, "showtell_stage_seconds_count", stage=stage) == 4
-    assert sample(engine, "showtell_errors_total", error="ImageError") == 1
-    assert sample(engine, "process_resident_memory_bytes") > 2**20
-
-
-def sample(engine: Engine, name: str, **labels: str) -> float:
-    """A number of /metrics."""
-    families = text_string_to_metric_families(engine.metrics.render().decode())
-    (value,) = [one.value for family in families for one in family.samples if (one.name, one.labels) == (name, labels)]
-    return float(value)

@@ -66,7 +66,7 @@ def test_only_our_own_page_and_programs_may_post():
 
 def test_without_the_token_only_health_is_answered():
     with client_of(**OTHERS) as client:
-        for path in ("/", "/v1/captioners", "/metrics", "/docs", "/openapi.json", "/nothing"):
+        for path in ("/", "/v1/captioners", "/docs", "/openapi.json", "/nothing"):
             answer = client.get(path)
             assert answer.status_code == 401, path
             assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -114,8 +114,12 @@ def test_every_answer_has_the_headers_that_protect_it():
         assert "https://cdn.jsdelivr.net" in docs and docs.startswith("default-src 'none'; connect-src 'self'")
 
 
-def test_a_body_in_parts_is_bounded_too():
+def test_a_large_body_is_refused_whole_and_in_parts():
     with client_of(max_body=10_000) as client:
+        answer = client.post("/v1/captions", content=bytes(11_000), headers=PNG)
+        assert (answer.status_code, answer.json()["detail"]) == (
+            413, "A body may have 10,000 bytes, and this one has 11,000 bytes; send a smaller one."
+        )  # fmt: skip
         answer = client.post("/v1/captions", content=(bytes(1000) for _ in range(11)), headers=PNG)
         assert answer.status_code == 413
         assert answer.json()["detail"] == (

@@ -66,23 +66,19 @@ class ColourEngine(FakeEngine):
         return [best, *others]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running_server(ColourEngine()) as running:
+@pytest.fixture
+def engine() -> ColourEngine:
+    return ColourEngine()
+
+
+@pytest.fixture
+def server(engine: ColourEngine, tmp_path: Path) -> Iterator[Running]:
+    with running_server(engine, corrections=tmp_path / "kept") as running:
         yield running
 
 
 @pytest.fixture
-def engine(server: Running) -> ColourEngine:
-    """The engine as it is at first."""
-    engine = server.engine
-    assert isinstance(engine, ColourEngine)
-    engine.__init__()  # type: ignore[misc]
-    return engine
-
-
-@pytest.fixture
-def page(browser: Chromium, server: Running, engine: ColourEngine) -> Iterator[Chromium]:
+def page(browser: Chromium, server: Running) -> Iterator[Chromium]:
     """The page with an empty session; nothing may be asked of another server, nor complained of."""
     yield from fresh_page(browser, server)
 
@@ -293,20 +289,18 @@ def test_corrections_survive_a_reload_and_are_exported_for_training(page: Chromi
     assert rows(page)[1] == 'a blue photo, with a "quote" | album/deeper/three.png | corrected'
     page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path / "downloads"))
     click(page, "Export")
-    assert "album/corrections.csv" in text(page, "#export .hint")
-    click(page, "Save the table (CSV)")
+    page.ask("document.querySelector('#export a').click()")
     downloaded = wait_for_file(tmp_path / "downloads" / "corrections.csv")
-    (album / downloaded.name).write_bytes(downloaded.read_bytes())
-    dataset = read_dataset(album / "corrections.csv")
+    table = tmp_path / downloaded.name
+    table.write_bytes(downloaded.read_bytes())
+    dataset = read_dataset(table)
     assert dataset.problems == ()
-    records = {record.path: (record.captions, record.split) for record in dataset.records}
+    records = {record.path: (record.captions, record.split == "unchecked") for record in dataset.records}
     assert records == {
-        album / "=two.png": (("a green photo",), "train"),
-        album / "deeper" / "three.png": (('a blue photo, with a "quote"',), "train"),
-        album / "one.png": (("a red photo",), "unchecked"),
+        album / "=two.png": (("a green photo",), False),
+        album / "deeper" / "three.png": (('a blue photo, with a "quote"',), False),
+        album / "one.png": (("a red photo",), True),
     }
-    table = (album / "corrections.csv").read_text(encoding="utf-8-sig")
-    assert "'=two.png,a green photo,0.300,train\n" in table  # which no spreadsheet computes
 
 
 def wait_for_file(file: Path) -> Path:
@@ -353,7 +347,18 @@ def test_two_tabs_do_not_overwrite_each_other(browser: Chromium, album: Path, tm
             captioned(page, 2)
             assert rows(page) == ["a green photo | =two.png | 30%", "mine | one.png | corrected"]
             page.wait_for("[...document.querySelectorAll('.row img')].every(one => one.naturalWidth)")
-            store.close()
+
+
+def test_without_a_folder_captions_are_shown_and_nothing_is_kept(browser: Chromium, album: Path):
+    with running_server(ColourEngine()) as server:
+        for page in fresh_page(browser, server):
+            add(page, album / "one.png")
+            page.wait_for("document.querySelector('.words button')")
+            assert page.ask("[...document.querySelectorAll('.editor, [data-action=export]')].every(one => one.hidden)")
+            assert "start the server with --corrections FOLDER" in text(page, "footer")
+            page.open(page.ask("location.href"))
+            page.wait_for(READY)
+            assert rows(page) == []
 
 
 # --- everybody can use it ---

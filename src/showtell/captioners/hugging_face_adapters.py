@@ -1,8 +1,8 @@
-"""What learns of a captioner of transformers, and its checkpoint, which holds what learned and names the rest.
+"""Adapters of a captioner of transformers, and their checkpoint, which holds them and names the rest.
 
-    config.json                the base by name, revision and fingerprint; what learned; search and origin
-    adapter_model.safetensors  the weights that learned: megabytes, if they are adapters
-    adapter_config.json        of adapters, as peft writes it: peft opens the folder on top of the base as well
+    config.json                the base by name, revision and fingerprint; search and origin
+    adapter_model.safetensors  the weights that learned: megabytes
+    adapter_config.json        as peft writes it: peft opens the folder on top of the base as well
 
 An adapter (LoRA: Hu et al., 2021) adds alpha / rank B A to the matrix of a linear layer, with A (rank, inputs) drawn
 at random and B (outputs, rank) 0, so that nothing changes before it learns.
@@ -50,16 +50,12 @@ class AdapterConfig(Config):
 
 
 class TransformersConfig(DecoderConfig):
-    """What learns of a captioner of transformers; `training.start_from` names the captioner."""
+    """The adapters of a captioner of transformers; `training.start_from` names the captioner."""
 
     provides: ClassVar[Mapping[Capability, Mapping[str, Any]]] = {Capability.PARALLEL: {}}
 
     name: Literal["transformers"] = "transformers"
-    learns: Literal["adapter", "all"] | tuple[str, ...] = Field(
-        "adapter",
-        description="What learns: adapters, all weights, or the modules of a list, by the ends of their names.",
-    )
-    adapter: AdapterConfig = Field(AdapterConfig(), description="Adapters, where they learn.")
+    adapter: AdapterConfig = Field(AdapterConfig(), description="The adapters, which alone learn.")
 
 
 @dataclass(frozen=True)
@@ -91,11 +87,11 @@ class Adapted:
 
 
 def adapt(captioner: TransformersCaptioner, config: TransformersConfig, targets: Sequence[str] = ()) -> None:
-    """Let some weights of a captioner learn, with fresh adapters if they are to; all others are frozen.
+    """Put fresh adapters into a captioner, which alone learn.
 
     Args:
         captioner: as it was opened.
-        config: what learns.
+        config: the adapters.
         targets: full names of the layers that get adapters; by default those of the settings.
 
     Raises:
@@ -103,24 +99,22 @@ def adapt(captioner: TransformersCaptioner, config: TransformersConfig, targets:
         MissingDependencyError: peft is not installed.
     """
     base = replace(captioner.source, fingerprints={"weights": captioner.about.fingerprints["weights"]})
-    model: nn.Module = captioner.model.requires_grad_(config.learns == "all")
-    if config.learns == "adapter":
-        targets = targets or _targets(captioner, config.adapter)
-        _inject(model, config.adapter, targets)
-    else:
-        targets = ()
-    if isinstance(config.learns, tuple):
-        modules = dict(model.named_modules())
-        for name in _matching(config.learns, list(modules), "model.learns", captioner.name):
-            modules[name].requires_grad_(True)
+    targets = targets or _targets(captioner, config.adapter)
+    _inject(captioner.model.requires_grad_(False), config.adapter, targets)
     captioner.adapted = Adapted(config, base, tuple(targets))
 
 
 def _targets(captioner: TransformersCaptioner, config: AdapterConfig) -> list[str]:
     """The layers that get adapters."""
     layers = _layers(captioner)
+    for ending in config.targets:
+        if not any(f".{name}".endswith(f".{ending}") for name in layers):
+            ends = {name.rpartition(".")[2] for name in layers if not name.rpartition(".")[2].isdigit()}
+            raise RecipeError(
+                f'model.adapter.targets: nothing in {captioner.name} is named "{ending}": {nearest(ending, ends)}.'
+            )
     if config.targets:
-        return _matching(config.targets, layers, "model.adapter.targets", captioner.name)
+        return [name for name in layers if any(f".{name}".endswith(f".{ending}") for ending in config.targets)]
     return [name for name in layers if re.match(captioner.family.text, name) and not _HEADS & {*name.split(".")}]
 
 
@@ -129,15 +123,6 @@ def _layers(captioner: TransformersCaptioner) -> list[str]:
     from transformers.pytorch_utils import Conv1D
 
     return [name for name, module in captioner.model.named_modules() if isinstance(module, nn.Linear | Conv1D)]
-
-
-def _matching(wanted: Sequence[str], names: Sequence[str], key: str, captioner: str) -> list[str]:
-    """The names that are one of the wanted ones or end in one of them."""
-    for ending in wanted:
-        if not any(f".{name}".endswith(f".{ending}") for name in names):
-            ends = {name.rpartition(".")[2] for name in names if not name.rpartition(".")[2].isdigit()} - {""}
-            raise RecipeError(f'{key}: nothing in {captioner} is named "{ending}": {nearest(ending, ends)}.')
-    return [name for name in names if any(f".{name}".endswith(f".{ending}") for ending in wanted)]
 
 
 def _inject(model: nn.Module, config: AdapterConfig, targets: Sequence[str]) -> None:
@@ -168,8 +153,8 @@ def learned(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _name_in_file(name: str) -> str:
-    """The name of a weight as peft has it in files, where it is one of an adapter."""
-    return f"base_model.model.{name.replace('.default', '')}" if ".lora_" in name else name
+    """The name of a weight as peft has it in files."""
+    return f"base_model.model.{name.replace('.default', '')}"
 
 
 # --- the checkpoint ---
@@ -188,8 +173,7 @@ def save_adapted(
     write_bytes(folder / ADAPTER, weights)
     base = adapted.base
     name = base.name.partition("@")[0] if base.revision else str(base.folder.resolve())
-    if adapted.targets:
-        _lora(adapted.config.adapter, adapted.targets, name).save_pretrained(folder)
+    _lora(adapted.config.adapter, adapted.targets, name).save_pretrained(folder)
     settings = {
         "format": checkpoint.FORMAT,
         "showtell": __version__,

@@ -43,7 +43,7 @@ FULL_SIZE = Preprocessing(
 
 
 class TransformersEncoderConfig(EncoderConfig):
-    """The processor of a model of transformers, which has no settings here; `model.learns` says what learns."""
+    """The processor of a model of transformers, which has no settings here."""
 
     name: Literal["transformers"] = "transformers"
     trained: bool = Field(False, description="Has to be false: the processor has no weights.")

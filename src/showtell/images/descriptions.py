@@ -75,7 +75,7 @@ def _in_photo(photo: Path) -> Iterator[Description]:
     with identified(photo) as image:
         packets = [image.info["xmp"]] if image.info.get("xmp") else []
         texts = list(_iptc_and_exif(image))
-    if image.format in ("GIF", "JPEG2000", "PNG"):  # Pillow skips theirs, or those behind the pixels
+    if image.format in ("GIF", "PNG"):  # Pillow skips theirs, or those behind the pixels
         *begun, _ = read_photo(photo).split(_END)
         packets += [part[part.index(_BEGINNING) :] + _END for part in begun if _BEGINNING in part]
     for packet in packets:

@@ -7,8 +7,6 @@ import functools
 import math
 import os
 import re
-import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,12 +26,10 @@ from showtell.files import open_file, unreadable
 # Each has the suffix that its files are kept with.
 _FORMATS = {
     "JPEG": ".jpg", "MPO": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "TIFF": ".tif", "BMP": ".bmp",
-    "DIB": ".bmp", "HEIF": ".heic", "AVIF": ".avif", "JPEG2000": ".jp2", "PPM": ".ppm", "ICO": ".ico",
+    "HEIF": ".heic", "AVIF": ".avif",
 }  # fmt: skip
 
 MAX_PIXELS = 110_000_000  # with what Pillow needs to decode, convert and turn it, about 1 GB; phones have up to 108
-MAX_JPEG2000_PIXELS = 20_000_000  # these are decoded slowly, in 30 bytes a pixel
-MAX_JPEG2000_SECONDS = 30
 MAX_WEBP_PIXELS = 50_000_000  # these are copied in one piece, while nothing else of the process runs
 MAX_SIDE = 100_000  # pixels: JPEG has 65,535; Pillow holds a pointer for each row and weights for each resized one
 MAX_FILE_BYTES = 512 * 2**20
@@ -54,7 +50,7 @@ _OTHER_CONTENT = {
     rb"version https://git-lfs": "is a pointer of Git LFS, not the image itself; run: git lfs pull.",
     rb"(?i:\s*<(!doctype\s+html|html))": "is not an image: it holds a web page.",
     rb"[\t\n\r -~]+$": "is not an image: it holds text.",
-    b"": "is not an image, or a damaged one; JPEG, PNG, GIF, TIFF, WebP, BMP, AVIF and JPEG 2000 can be read.",
+    b"": "is not an image, or a damaged one; JPEG, PNG, GIF, TIFF, WebP, BMP and AVIF can be read.",
 }
 
 # Pillow warns of large photos and odd metadata, without the file's name. Silencing that swaps state of the
@@ -65,16 +61,6 @@ one_large: AbstractContextManager[object] = threading.Lock()  # processes that r
 
 SizeFunction = Callable[[tuple[int, int]], tuple[int, int]]  # from (width, height) to (width, height)
 PhotoSource = Path | str | bytes | Image.Image | np.ndarray  # file, its path, its bytes, an image, (h, w, 3) uint8
-
-
-# Pillow decodes JPEG 2000 holding the interpreter's lock, without any limit of time: a process of its own does it.
-_DECODE_JPEG2000 = """
-import io, sys
-from PIL import Image
-content = io.BytesIO()
-Image.open(io.BytesIO(sys.stdin.buffer.read()), formats=["JPEG2000"]).save(content, "TIFF")
-sys.stdout.buffer.write(content.getvalue())
-"""
 
 
 class _PhotoStream(BufferedIOBase):
@@ -156,17 +142,6 @@ def identified(path: Path) -> Iterator[ImageFile.ImageFile]:
             yield image
 
 
-def photo_pixels(content: bytes) -> int:
-    """The number of pixels by the header of an image file; 0 if it cannot be read, and the most that there may be for
-    formats whose pixels may take any time (JPEG 2000, HEIC, AVIF, TIFF and rare ones).
-    """
-    try:
-        image = _identify(BytesIO(content), IN_MEMORY)
-    except ImageError:
-        return 0
-    return image.width * image.height if image.format in ("JPEG", "MPO", "PNG", "WEBP", "GIF") else MAX_PIXELS
-
-
 def photo_media_type(suffix: str) -> str:
     """The media type of image files with a suffix of `photo_suffix`, such as "image/png"."""
     _formats()
@@ -215,10 +190,9 @@ def _open(path: Path) -> BinaryIO:
 
 def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -> DecodedPhoto:
     """Identify a file, look at its size, and only then decode it."""
-    image: Image.Image = (file := _identify(stream, name))
+    image = _identify(stream, name)
     width, height = image.size
-    limits = {"JPEG2000": MAX_JPEG2000_PIXELS, "WEBP": MAX_WEBP_PIXELS}
-    limit = limits.get(str(image.format), MAX_PIXELS)
+    limit = MAX_WEBP_PIXELS if image.format == "WEBP" else MAX_PIXELS
     if width * height > limit:
         raise _too_large(name, limit)
     if max(width, height) > MAX_SIDE:
@@ -229,13 +203,11 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
     size = (height, width) if is_turned else (width, height)
     is_jpeg = image.format in ("JPEG", "MPO")
     if is_jpeg:
-        cast("_PhotoStream", file.fp).scans_left = MAX_SCANS
-    if image.format == "JPEG2000":
-        image = _decode_jpeg2000(stream, name)
+        cast("_PhotoStream", image.fp).scans_left = MAX_SCANS
     if min_size is not None and is_jpeg:
         wanted = min_size(size)
         image.draft(None, wanted[::-1] if is_turned else wanted)
-        file.decodermaxblock = min(stream.seek(0, os.SEEK_END), _READ_AT_ONCE)
+        image.decodermaxblock = min(stream.seek(0, os.SEEK_END), _READ_AT_ONCE)
         return DecodedPhoto(_upright(image, name), size)
     upright = _upright(image, name)
     return DecodedPhoto(upright, upright.size)
@@ -296,20 +268,6 @@ def _formats(with_heic: bool = True) -> tuple[str, ...]:
 
 def _too_large(name: str, limit: int = MAX_PIXELS) -> ImageError:
     return ImageError(f"{name} has more pixels than are safe to open ({limit:,}); save it smaller, or as JPEG.")
-
-
-def _decode_jpeg2000(stream: BinaryIO, name: str) -> Image.Image:
-    """The image of a JPEG 2000 file, decoded by another process."""
-    stream.seek(0)
-    command = [sys.executable, "-I", "-c", _DECODE_JPEG2000]
-    try:
-        done = subprocess.run(command, input=stream.read(), capture_output=True, timeout=MAX_JPEG2000_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise ImageError(f"{name} takes over {MAX_JPEG2000_SECONDS} s to decode; save it as JPEG or PNG.") from error
-    if done.returncode:
-        reason = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2].partition(": ")[2]
-        raise ImageError(f"{name} is damaged: it cannot be decoded ({reason or done.returncode}).")
-    return Image.open(BytesIO(done.stdout), formats=["TIFF"])
 
 
 def _upright(image: Image.Image, name: str) -> Image.Image:

@@ -14,8 +14,8 @@ from showtell.errors import ImageError
 
 # What a folder is searched for. A file that is named outright is opened whatever its suffix.
 IMAGE_SUFFIXES = frozenset([
-    ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".mpo", ".pgm", ".png",
-    ".ppm", ".tif", ".tiff", ".webp",
+    ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff",
+    ".webp",
 ])  # fmt: skip
 # Folders of systems beside people's photos, in lower case: thumbnails, what was deleted, halves of a Mac's files.
 SYSTEM_FOLDERS = frozenset([

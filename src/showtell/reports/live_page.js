@@ -1,4 +1,4 @@
-// The live page: photos come in, are captioned a few at a time, looked at, corrected and exported.
+// The live page: photos come in, are captioned a few at a time, looked at and corrected.
 (() => {
   const { element, percent } = explanations;
   const $ = (selector, parent = document) => parent.querySelector(selector);
@@ -10,12 +10,10 @@
   const [FEW, MOST] = [10, 0.5]; // captions from which on it is said that more than this share are one and the same
   const CHECKED = ["accepted", "corrected"];
 
-  const kept = new BrowserStore();
-  const decisions = served.hasCorrections ? new ServerStore() : kept;
+  const decisions = served.folder ? new ServerStore() : null; // without it captions are shown and not corrected
   const rows = [];
   const byId = new Map();
   const cards = new Map();
-  let isKept = false; // whether the browser has a database
   let lastKey = 0;
   let choices = { captioner: served.captioners[0].name, beside: "", occlusion: "", letters: "on", decoding: {} };
   let chosen = null; // the row in the pane
@@ -55,19 +53,7 @@
     return other;
   }
 
-  async function keep(row, photo) {
-    if (!isKept || !row.id) return;
-    try {
-      await kept.put(row, photo);
-    } catch (error) {
-      const why = error.name === "QuotaExceededError" ? "it has no room left" : error.message;
-      say("kept", `This browser cannot keep all photos of the session (${why}): do not reload the page before you have exported.`);
-    }
-  }
-
-  async function photoOf(row) {
-    return row.file ?? (isKept ? await kept.photo(row.id) : null) ?? (row.serverId ? decisions.photo(row.serverId) : null);
-  }
+  const photoOf = async (row) => row.file ?? (row.serverId ? decisions.photo(row.serverId) : null);
 
   // --- photos come in ---
 
@@ -97,7 +83,6 @@
       row.thumbnail = await thumbnailOf(row.file);
       row.phase = "waiting";
       if (row.size > served.maxBody) fail(row, `The photo has ${megabytes(row.size)} and the server takes ${megabytes(served.maxBody)} at most; make it smaller, or start the server with a higher --max-body.`);
-      await keep(row, row.file);
       if (row.phase === "waiting") asking.add(row);
     } catch (error) {
       fail(row, `The file cannot be read (${error.message || error.name}).`);
@@ -146,13 +131,12 @@
       const { captions } = await response.json();
       Object.assign(row, { captions, captioner, settings: JSON.stringify(settings), error: null, phase: "done" });
       errors = { sentence: null, count: 0 };
-      if (served.hasCorrections) Object.assign(row, await decisions.add(row, photo));
+      if (decisions) Object.assign(row, await decisions.add(row, photo));
     } catch (error) {
       fail(row, error.message);
       errors = { sentence: error.message, count: error.message === errors.sentence ? errors.count + 1 : 1 };
       if (errors.count >= SAME_ERRORS && !asking.isPaused && isBusy()) stopFor(error.message);
     }
-    await keep(row);
     refresh(row);
     if (row === chosen) show(row);
     else if (!chosen && !row.error && isWide()) choose((shownFirst = row), { focus: false });
@@ -259,8 +243,6 @@
     const has = rows.length > 0;
     $(".welcome").hidden = has;
     $(".photos").hidden = !has;
-    $("footer .kept").textContent = keptSentence();
-    $("footer button").hidden = !has;
     const counts = {};
     for (const row of rows) counts[stateOf(row)] = (counts[stateOf(row)] ?? 0) + 1;
     const parts = ["unchecked", "accepted", "corrected", "skipped", "failed", "waiting"].filter((state) => counts[state]);
@@ -335,7 +317,8 @@
     $(".others", pane).hidden = !others.length;
     $(".others ol", pane).replaceChildren(...others.map((one) => {
       const line = element("li");
-      line.append(button(one.text || "(empty caption)", () => use(one.text)), element("span", percent(one.confidence), "small score"));
+      const text = one.text || "(empty caption)";
+      line.append(decisions ? button(text, () => use(one.text)) : text, element("span", percent(one.confidence), "small score"));
       return line;
     }));
     showPosition();
@@ -477,7 +460,7 @@
 
   /** Beside captions that are not the one in the field, a button that takes them there. */
   function offerCaptions(place, row) {
-    for (const section of place.querySelectorAll(".explained")) {
+    for (const section of decisions ? place.querySelectorAll(".explained") : []) {
       const { text } = section.dataset;
       if (text === textOf(row)) continue;
       const offer = button("Use this caption", () => use(text));
@@ -490,7 +473,7 @@
 
   async function decide(status, text = field.value.trim()) {
     const row = chosen;
-    if (!row?.id || row.phase !== "done") return;
+    if (!decisions || !row?.id || row.phase !== "done") return;
     if (CHECKED.includes(status)) {
       if (!text) return complain("A caption that is accepted cannot be empty; write one, or skip the photo.");
       if (text.split(/\s+/).includes(served.unknown))
@@ -500,11 +483,10 @@
     for (const one of document.querySelectorAll(".decide button")) one.disabled = true;
     try {
       const change = { status, text: status === "unchecked" ? proposed(row) : text };
-      if (served.hasCorrections && !row.serverId) Object.assign(row, await decisions.add(row, await photoOf(row)));
+      if (!row.serverId) Object.assign(row, await decisions.add(row, await photoOf(row)));
       Object.assign(row, await decisions.decide(row, change));
       if (status === "unchecked") row.text = null;
       row.error = null;
-      if (served.hasCorrections) await keep(row);
     } catch (error) {
       if (error instanceof Conflict) showConflict(row, error.theirs, status, text);
       else complain(error.message);
@@ -546,7 +528,6 @@
       place.hidden = true;
       Object.assign(row, { text: theirs.text, status: theirs.status, revision: theirs.revision });
       setText(row);
-      keep(row);
       refresh(row);
     });
     const myButton = button("Keep mine", () => {
@@ -610,7 +591,7 @@
       decoding[line.dataset.field] = "list" in input.dataset ? value.split(",").map((word) => word.trim()).filter(Boolean) : value;
     }
     choices = { ...Object.fromEntries(OWN.map((name) => [name, control(name).value])), decoding };
-    if (isKept) kept.choose("settings", choices).catch(() => {});
+    localStorage.setItem("showtell", JSON.stringify(choices));
     cards.clear();
     say("stopped", "");
     errors.count = 0;
@@ -665,51 +646,15 @@
     if (isShown) vanishing = setTimeout(() => place.classList.remove("shown"), 6000);
   }
 
-  const keptSentence = () => {
-    const photos = isKept ? "This browser keeps the photos and captions of this session until you clear them"
-      : "This browser keeps nothing: photos and captions are gone when the page is closed";
-    return `${photos}; ${served.hasCorrections ? "the server keeps the photos and what you decide" : "the server keeps none of them"}.`;
-  };
-
   // --- export: the table that `showtell train` reads ---
-
-  /** The folder that all photos are in, which is where the table stands; "" if there is none. */
-  function folderOf() {
-    const [first] = rows[0]?.name.split("/") ?? [];
-    return rows.every((row) => row.name.startsWith(`${first}/`)) ? `${first}/` : "";
-  }
-
-  function table() {
-    const FORMULA = /^'*[=+\-@\t\r]/; // what spreadsheets compute; `as_text_cell` of datasets/table.py
-    const textCell = (text) => (FORMULA.test(text) ? `'${text}` : text);
-    const quoted = (cell) => (/[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
-    const lines = rows.filter((row) => row.captions.length || row.text).map((row) => [
-      textCell(row.name.slice(folderOf().length)),
-      textCell(textOf(row)),
-      row.captions[0]?.confidence.toFixed(3) ?? "",
-      CHECKED.includes(row.status) ? "train" : "unchecked",
-    ]);
-    const columns = ["image", "caption", "confidence", "split"]; // CORRECTIONS of datasets/table.py
-    return `\ufeff${[columns, ...lines].map((cells) => `${cells.map(quoted).join(",")}\n`).join("")}`;
-  }
 
   function showExport() {
     const checked = rows.filter((row) => CHECKED.includes(row.status)).length;
     $("#export .counts").textContent = `${count(rows.length, "photo")}, of which ${checked} accepted or corrected.`;
-    const file = `${folderOf()}corrections.csv`;
-    $("#export .hint").textContent = served.hasCorrections ? "To train on what the server keeps:"
-      : `To train on it, save the table as ${file}, beside the photos:`;
     const quoted = (path) => (/^[\w./@:+-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`); // for a shell
     const checkpoint = served.trainable[choices.captioner] ?? Object.values(served.trainable)[0] ?? "CHECKPOINT";
-    $("#export code").textContent = `showtell train adapt/corrections data.path=${quoted(served.folder ?? file)} training.start_from=${quoted(checkpoint)}`;
+    $("#export code").textContent = `showtell train adapt/corrections data.path=${quoted(served.folder)} training.start_from=${quoted(checkpoint)}`;
     $("#export").showModal();
-  }
-
-  function saveTable() {
-    const link = element("a");
-    link.download = "corrections.csv";
-    link.href = served.hasCorrections ? "/v1/corrections/export" : URL.createObjectURL(new Blob([table()], { type: "text/csv" }));
-    link.click();
   }
 
   // --- what people do ---
@@ -728,12 +673,6 @@
     uncheck: () => decide("unchecked"),
     again: () => again([chosen]),
     export: showExport,
-    table: saveTable,
-    clear: () => {
-      $("#clear p").textContent = `${count(rows.length, "photo")} with their captions leave this browser.`
-        + (served.hasCorrections ? " What the server keeps stays there, and comes back when the page is loaded." : " What you have not exported is lost.");
-      $("#clear").showModal();
-    },
   };
 
   document.addEventListener("click", ({ target }) => {
@@ -746,15 +685,6 @@
     const row = listed[Math.min(Math.max(at, 0), listed.length - 1)];
     if (row) choose(row, { focus: false });
   }
-
-  $("#clear").addEventListener("close", async () => {
-    if ($("#clear").returnValue !== "clear") return;
-    asking.pause(true);
-    reading.pause(true);
-    looking?.abort();
-    if (isKept) await kept.clear();
-    location.reload();
-  });
 
   $(".editor").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -852,36 +782,20 @@
 
   addEventListener("popstate", () => backToList());
   addEventListener("beforeunload", (event) => {
-    if ((!isKept && rows.length) || (chosen && isTyped())) event.preventDefault();
+    if (isBusy() || (chosen && isTyped())) event.preventDefault();
   });
 
   // --- begin ---
 
   async function begin() {
-    try {
-      await kept.open();
-      isKept = true;
-    } catch {
-      isKept = false; // a private window; the page says so below
-    }
-    if (isKept) {
-      const saved = await kept.choice("settings");
-      if (saved && served.captioners.some(({ name }) => name === saved.captioner)) choices = { ...choices, ...saved };
-      for (const stored of await kept.rows()) {
-        const isDone = stored.captions.length || stored.error;
-        const row = makeRow({ ...stored, phase: isDone ? "done" : "waiting" });
-        if (!isDone) asking.add(row);
-      }
-    }
-    if (served.hasCorrections) {
-      const byServerId = new Map(rows.map((row) => [row.serverId, row]));
-      for (const known of await decisions.rows()) {
-        const row = byServerId.get(known.id) ?? byId.get(known.id) ?? makeRow({
-          id: known.id, name: known.name, captioner: known.captioner, added: Date.parse(known.created), phase: "done",
-          captions: [{ text: known.proposed, confidence: known.confidence ?? undefined }],
-        });
-        Object.assign(row, ServerStore.fromRow(known));
-      }
+    const saved = JSON.parse(localStorage.getItem("showtell"));
+    if (saved && served.captioners.some(({ name }) => name === saved.captioner)) choices = { ...choices, ...saved };
+    for (const known of decisions ? await decisions.rows() : []) {
+      const row = makeRow({
+        id: known.id, name: known.name, captioner: known.captioner, added: Date.parse(known.created), phase: "done",
+        captions: [{ text: known.proposed, confidence: known.confidence ?? undefined, doubt: known.doubt }],
+      });
+      Object.assign(row, ServerStore.fromRow(known));
     }
     showServed();
     refreshNow();

@@ -48,7 +48,7 @@ def live_page(
 
     Args:
         captioners: as the route `/v1/captioners` gives them.
-        corrections: the folder in which the server keeps corrections; None: the browser keeps them.
+        corrections: the folder in which the server keeps corrections; None: captions are shown and not corrected.
         max_body: largest photo that the server takes, in bytes.
         trainable: the checkpoint of each captioner that can be trained further.
     """
@@ -63,7 +63,6 @@ def live_page(
         has_corrections=corrections is not None,
         served={
             "captioners": list(captioners),
-            "hasCorrections": corrections is not None,
             "folder": corrections,
             "trainable": dict(trainable),
             "maxBody": max_body,

@@ -35,8 +35,6 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
             yield
         finally:
             await engine.close()
-            if store is not None:
-                store.close()
 
     app = FastAPI(
         title="showtell",
@@ -53,7 +51,7 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
     handle_problems(app)
     routers = [v1_router(engine), chat_router(engine), health_router(engine), page_router(engine, settings)]
     if store is not None:
-        routers.append(correction_router(store, engine.turns))
+        routers.append(correction_router(store))
     for router in routers:
         app.include_router(router)
 

@@ -4,8 +4,8 @@
     GET  /v1/models               the captioners
 
 A captioner that takes a prompt gets the text of the messages; the others caption the photo whatever the text says. A
-`temperature` above 0 samples the caption; otherwise it is that of the captioner's default search. Fields that would
-change a caption and cannot be honoured are refused, unless their value leaves it as it is.
+`temperature` above 0 samples the caption; otherwise it is that of the captioner's default search. Other fields of
+OpenAI's change nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.responses import JSONResponse, Response
 
 from showtell.captions import Caption
@@ -35,16 +35,6 @@ _DATA_URL = re.compile(
     r"\s*data:\s*(?:image/[\w.+-]+|application/octet-stream)?\s*(?:;[^,;]*)*?;?\s*base64\s*,", re.ASCII | re.IGNORECASE
 )
 _BASE64 = str.maketrans("-_", "+/", " \t\n\f\r=")  # as browsers read it, and in the alphabet of URLs
-_IMAGE_KEYS = ("image_url", "url", "image", "source", "data")  # where clients put a photo, at most two deep
-# What no captioner does, or not here, with the values beside null, 0 and nothing that leave a caption as it is.
-REFUSED: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("tools", "functions", "audio", "stop", "logit_bias", "suffix", "echo", "grammar", "prefix"), ()),
-    **dict.fromkeys(("top_logprobs", "frequency_penalty", "presence_penalty", "min_p", "min_tokens", "min_length"), ()),
-    **dict.fromkeys(("bad_words", "no_repeat_ngram_size", "guided_regex", "guided_choice"), ()),
-    **dict.fromkeys(("repetition_penalty", "repeat_penalty", "length_penalty", "num_beams", "best_of"), (1,)),
-    "top_k": (-1,),
-    "modalities": (["text"],),
-}
 
 
 class _Part(BaseModel):
@@ -57,18 +47,13 @@ class _Text(_Part):
 
 
 class _Image(_Part):
-    type: Literal["image_url", "input_image", "image"]
+    type: Literal["image_url", "input_image"]
     image_url: str = Field(description='data:image/jpeg;base64,..., or {"url": it}; no other URL is fetched.')
 
-    @model_validator(mode="before")
+    @field_validator("image_url", mode="before")
     @classmethod
-    def _find_url(cls, part: Any) -> Any:
-        url, key = part, ""
-        for _ in range(2):
-            if isinstance(url, dict):
-                key = next((key for key in _IMAGE_KEYS if url.get(key)), "")
-                url = url.get(key)
-        return {"type": part["type"], "image_url": f"data:;base64,{url}" if key == "data" else url}
+    def _find_url(cls, value: Any) -> Any:
+        return value.get("url") if isinstance(value, dict) else value
 
 
 class Message(_Part):
@@ -86,8 +71,6 @@ class Message(_Part):
 class ChatRequest(BaseModel):
     """A request for a caption; other fields of OpenAI's are ignored."""
 
-    model_config = ConfigDict(extra="allow")
-
     model: str | None = Field(
         None, max_length=MAX_FIELD, description="Name of a captioner of /v1/models (default: the first)."
     )
@@ -100,17 +83,6 @@ class ChatRequest(BaseModel):
     n: int | None = Field(None, ge=1, le=100, description="Number of different captions.")
     logprobs: bool | None = Field(None, description='Add the log-probability of each token; that of the end is of "".')
     stream: bool | None = Field(None, description="Send each caption as a server-sent event.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse(cls, content: Any) -> Any:
-        content = content if isinstance(content, dict) else {}
-        for name, neutral in REFUSED.items():
-            if content.get(name) and content[name] not in neutral:
-                raise ValueError(f"A captioner answers with captions alone; leave {name} out, or ask /v1/captions")
-        if content.get("response_format") not in (None, {"type": "text"}):
-            raise ValueError('A captioner answers in plain text; leave response_format out, or set its type to "text"')
-        return content
 
 
 def chat_router(engine: Engine) -> APIRouter:

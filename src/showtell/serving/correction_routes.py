@@ -20,10 +20,9 @@ from pydantic import ConfigDict, Field
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from showtell.config import Config
-from showtell.datasets.corrections import Status
+from showtell.datasets.corrections import Correction, Status
 from showtell.images.photo import photo_media_type
-from showtell.serving.corrections import Correction, CorrectionPage, CorrectionStore, thumbnail_of
-from showtell.serving.engine import PhotoTurns
+from showtell.serving.corrections import CorrectionPage, CorrectionStore, thumbnail_of
 from showtell.serving.photo_requests import MAX_FIELD, UNNAMED, read_photo
 from showtell.serving.routes import describe_photo
 
@@ -45,8 +44,8 @@ class CorrectionChange(Config):
     )
 
 
-def correction_router(store: CorrectionStore, turns: PhotoTurns) -> APIRouter:
-    """The routes over a store; photos are decoded in turns."""
+def correction_router(store: CorrectionStore) -> APIRouter:
+    """The routes over a store."""
     router = APIRouter(prefix="/v1/corrections", tags=["corrections"])
 
     @router.get("", summary="List corrections")
@@ -76,13 +75,14 @@ def correction_router(store: CorrectionStore, turns: PhotoTurns) -> APIRouter:
         name: Annotated[str, Query(description="What the client calls the photo.")] = UNNAMED,
         captioner: Annotated[str, Query(description="Who proposes the caption.")] = "",
         caption: Annotated[str, Query(description="The caption that is proposed.")] = "",
-        confidence: Annotated[float | None, Query(description="Of the caption, 0 to 1.")] = None,
+        confidence: Annotated[float | None, Query(ge=0, le=1, description="Of the caption.")] = None,
+        doubt: Annotated[str | None, Query(description="Why the captioner would not rely on it.")] = None,
     ) -> Response:
         """Keep a photo and the caption that is proposed for it; a photo that is stored already keeps its row."""
         photo = await read_photo(request)
-        add = partial(store.add, photo, name=name, captioner=captioner, caption=caption, confidence=confidence)
-        async with turns.of(photo):
-            row, is_new = await asyncio.to_thread(add)
+        about = {"name": name, "captioner": captioner, "caption": caption, "confidence": confidence, "doubt": doubt}
+        add = partial(store.add, photo, **about)
+        row, is_new = await asyncio.to_thread(add)
         return JSONResponse(row.model_dump(), 201 if is_new else 200)
 
     @router.get("/photos/{id}", summary="Get a photo", response_class=FileResponse)
@@ -92,11 +92,9 @@ def correction_router(store: CorrectionStore, turns: PhotoTurns) -> APIRouter:
         return FileResponse(path, media_type=photo_media_type(path.suffix), headers=_FOREVER)
 
     @router.get("/photos/{id}/thumbnail", summary="Get a small photo", response_class=Response)
-    async def thumbnail(id: str) -> Response:
+    def thumbnail(id: str) -> Response:
         """A JPEG of at most 256 pixels a side."""
-        content = await asyncio.to_thread(lambda: store.photo(id).read_bytes())
-        async with turns.of(content):
-            small = await asyncio.to_thread(thumbnail_of, content)
+        small = thumbnail_of(store.photo(id).read_bytes())
         return Response(small, media_type="image/jpeg", headers=_FOREVER)
 
     @router.patch("/{id}", summary="Correct, accept or skip a caption")

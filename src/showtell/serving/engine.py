@@ -2,7 +2,7 @@
 
     answer = await engine.ask(Question("captions", "scenes", content, settings))
 
-Threads prepare the photos, small ones beside each other and large ones one at a time. One thread answers them in
+Threads prepare the photos. One thread answers them in
 batches of questions that are equal but for the photo. It takes the batch that has waited longest, of those that are
 ready: full, or with no further photo on its way, or with one that has waited for `max_wait`. So a batch is as large as
 what came while the last one was computed, a lone question does not wait, and a rare setting is not overtaken.
@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -28,9 +28,6 @@ from showtell.captioners.contract import Captioner
 from showtell.captions import Caption, ModelExplanation
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import ShowtellError, UsageError
-from showtell.images.loading import READERS
-from showtell.images.photo import photo_pixels
-from showtell.serving.metrics import Metrics
 from showtell.serving.settings import ServeSettings
 
 Kind = Literal["captions", "explanation"]
@@ -39,7 +36,6 @@ Answer = list[Caption] | ModelExplanation
 OCCLUSION = 16  # words that one word costs under occlusion, which asks for it once for each region
 BATCHES_AHEAD = 2  # batches of prepared photos that may wait
 CLOSING = 1.0  # seconds in which those that wait are still answered
-LARGE = 12_000_000  # pixels from which on photos are decoded one at a time
 
 
 class QueueFullError(ShowtellError):
@@ -73,30 +69,13 @@ class Question:
         return rows * settings.max_length + sum(map(len, given)) // 2
 
 
-class PhotoTurns:
-    """Limits on decoding: a large photo takes time and memory, so one at a time is decoded, beside the small ones."""
-
-    def __init__(self) -> None:
-        self._large = asyncio.Semaphore(1)
-        self._small = asyncio.Semaphore(READERS)
-
-    @asynccontextmanager
-    async def of(self, photo: bytes) -> AsyncIterator[None]:
-        """What a task holds while a thread decodes this photo for it; already its header is read by a thread."""
-        pixels = await asyncio.to_thread(photo_pixels, photo)
-        async with self._large if pixels >= LARGE else self._small:
-            yield
-
-
 @dataclass(eq=False)
 class _Pending:
     """A question that waits for its answer. Times are those of time.monotonic."""
 
     question: Question
     answer: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    arrived: float = field(default_factory=time.monotonic)
-    opened: float = 0.0  # when a thread began to prepare its photo
-    prepared: float = 0.0  # when that was done
+    prepared: float = 0.0  # when its photo was
     photo: Any = None  # prepared
 
     def __post_init__(self) -> None:
@@ -115,10 +94,8 @@ class Engine:
 
     def __init__(self, captioners: Mapping[str, Captioner], settings: ServeSettings) -> None:
         self.captioners = dict(captioners)
-        self.turns = PhotoTurns()
         self.waiting: dict[_Pending, None] = {}  # in the order in which they came, prepared or not
         self.running = 0  # questions that are being computed
-        self.metrics = Metrics(lambda: len(self.waiting), lambda: self.running)
         self.is_ready = False
         self._settings = settings
         self._is_closing = False
@@ -153,7 +130,6 @@ class Engine:
         if self._is_closing:
             raise ClosingError("The server is ending and takes no new questions; ask again once it is back.")
         if len(self.waiting) >= self._settings.queue:
-            self.metrics.errors.labels(QueueFullError.__name__).inc()
             raise QueueFullError(f"{len(self.waiting)} photos wait already, and no more may; ask again in a moment.")
 
     def require_affordable(self, question: Question) -> None:
@@ -183,39 +159,28 @@ class Engine:
         """
         self.require_affordable(question)
         self.require_room()
-        arrived, seconds = time.monotonic(), self._settings.timeout
+        seconds = self._settings.timeout
         try:
             async with asyncio.timeout(seconds):
-                answer = await self._answer(question)
+                return await self._answer(question)
         except TimeoutError as error:
-            self.metrics.errors.labels(TooLateError.__name__).inc()
             raise TooLateError(
                 f"The answer was not there within {seconds:g} seconds and is not computed any more; ask again later."
             ) from error
-        except BaseException as error:
-            self.metrics.errors.labels(type(error).__name__).inc()
-            raise
-        self.metrics.question.labels(question.captioner, question.kind).observe(time.monotonic() - arrived)
-        return answer
 
     async def _answer(self, question: Question) -> Answer:
         """The answer; cancelled, the question leaves the queue."""
         pending, captioner = _Pending(question), self.captioners[question.captioner]
         self.waiting[pending] = None
-        async with AsyncExitStack() as stack:
-            stack.callback(self._leave, pending)
-            async with self.turns.of(question.photo):
-                await stack.enter_async_context(self._room)
-                pending.opened = time.monotonic()
+        try:
+            async with self._room:
                 pending.photo = await asyncio.to_thread(captioner.prepare, question.photo)
-            pending.prepared = time.monotonic()
-            self.metrics.stage.labels("prepare").observe(pending.prepared - pending.opened)
+                pending.prepared = time.monotonic()
+                self._changed.set()
+                return await pending.answer
+        finally:
+            self.waiting.pop(pending, None)
             self._changed.set()
-            return await pending.answer
-
-    def _leave(self, pending: _Pending) -> None:
-        self.waiting.pop(pending, None)
-        self._changed.set()
 
     async def _answer_batches(self) -> None:
         while True:
@@ -265,21 +230,10 @@ class Engine:
         return [answer for pending in batch for answer in self._answers([pending])]
 
     def _answer_together(self, batch: Sequence[_Pending]) -> Sequence[Answer]:
-        question, started = batch[0].shared, time.monotonic()
+        question = batch[0].shared
         captioner = self.captioners[question.captioner]
         encoded = captioner.encode_prepared([pending.photo for pending in batch])
-        is_encoded = time.monotonic()
-        answers: Sequence[Answer]
         if question.kind == "captions":
             captions = captioner.caption_encoded(encoded, question.settings)
-            answers = captioner.calibrated(captions, question.settings, encoded)
-        else:
-            answers = captioner.explain_encoded(encoded, question.settings, occlusion=question.occlusion)
-        done = time.monotonic()
-        self.metrics.batch_size.labels(question.captioner, question.kind).observe(len(batch))
-        for pending in batch:
-            wait = started - pending.arrived - (pending.prepared - pending.opened)
-            self.metrics.stage.labels("wait").observe(wait)
-            self.metrics.stage.labels("encode").observe(is_encoded - started)
-            self.metrics.stage.labels("answer").observe(done - is_encoded)
-        return answers
+            return captioner.calibrated(captions, question.settings, encoded)
+        return captioner.explain_encoded(encoded, question.settings, occlusion=question.occlusion)

@@ -145,16 +145,11 @@ def _check_origin(method: str, headers: Headers) -> None:
 
 
 class BodyGuard:
-    """Refuses bodies that are too large, as soon as that is known, or too slow.
-
-    All bodies that come in, wait or are worked on share a limit too: together they must fit into memory.
-    """
+    """Refuses bodies that are too large, as soon as that is known."""
 
     def __init__(self, app: ASGIApp, settings: ServeSettings) -> None:
         self._app = app
-        self._limit, self._limit_of_all = settings.max_body, settings.photo_bytes
-        self._seconds = settings.body_timeout
-        self._bytes = 0  # of all bodies
+        self._limit = settings.max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -163,32 +158,16 @@ class BodyGuard:
             await to_response(self._too_large(f"{length:,} bytes"), scope["path"])(scope, receive, send)
             return
         size = 0
-        deadline: float | None = asyncio.get_running_loop().time() + self._seconds
 
         async def receive_bounded() -> Message:
-            nonlocal size, deadline
-            try:
-                async with asyncio.timeout_at(deadline):
-                    message = await receive()
-            except TimeoutError as error:
-                sentence = f"The body has not come within {self._seconds:g} seconds; send it faster, or a smaller one."
-                raise HTTPException(408, sentence, {"Connection": "close"}) from error
-            if not message.get("more_body"):
-                deadline = None
-            part = len(message.get("body", b""))
-            size += part
-            self._bytes += part
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
             if size > self._limit:
                 raise self._too_large("more than that")
-            if self._bytes > self._limit_of_all and self._bytes > size:
-                sentence = f"Bodies of {self._bytes / 1e6:,.0f} MB come in already; send the photo again in a moment."
-                raise HTTPException(429, sentence, {"Retry-After": "1"})
             return message
 
-        try:
-            await self._app(scope, receive_bounded, send)
-        finally:
-            self._bytes -= size
+        await self._app(scope, receive_bounded, send)
 
     def _too_large(self, given: str) -> HTTPException:
         sentence = f"A body may have {self._limit:,} bytes, and this one has {given}; send a smaller one."

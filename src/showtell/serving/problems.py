@@ -36,7 +36,6 @@ MEANINGS = {
     401: "The token is missing or wrong.",
     403: "The request came from a page of another site.",
     404: "There is no such captioner, photo or path.",
-    408: "The request did not come in time.",
     409: "Somebody else changed it in the meantime; `row` is what it is now.",
     413: "The body is larger than the server takes.",
     415: "The body is a form, which is not read.",

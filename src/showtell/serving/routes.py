@@ -1,7 +1,7 @@
 """The routes of captions, explanations, captioners, health and the page.
 
     POST /v1/captions        GET /v1/captioners               GET /, the page
-    POST /v1/explanations    GET /healthz, /readyz, /metrics  POST /page/explanation, the cards that it asks for
+    POST /v1/explanations    GET /healthz, /readyz            POST /page/explanation, the cards that it asks for
 
 The body is the photo, and its settings are query parameters. Answers are those of the command line.
 """
@@ -14,9 +14,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fastapi import APIRouter, Request
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse
 
 from showtell.captioners.contract import Captioner
 from showtell.captions import Caption, Word, caption_result
@@ -75,7 +74,7 @@ def v1_router(engine: Engine) -> APIRouter:
 
 
 def health_router(engine: Engine) -> APIRouter:
-    """The routes that monitor a server; of these /metrics alone needs the token."""
+    """The routes that monitor a server, which need no token."""
     router = APIRouter(tags=["health"])
 
     @router.get("/healthz", summary="Whether the server runs")
@@ -89,11 +88,6 @@ def health_router(engine: Engine) -> APIRouter:
         if not engine.is_ready:
             raise HTTPException(503, "The captioners are not ready; ask again in a moment.", {"Retry-After": "1"})
         return {"ready": True}
-
-    @router.get("/metrics", summary="What the server measures of itself", response_class=PlainTextResponse)
-    async def metrics() -> Response:
-        """Queue, batches, latencies by stage, errors and memory, in the text format of Prometheus."""
-        return Response(engine.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
     return router
 
@@ -163,8 +157,7 @@ async def explain(request: Request, engine: Engine, asked: PhotoRequest, names: 
         for name, captioner in captioners.items()
     ]
     answers = await asyncio.gather(*(ask(request, engine, question, asked.name) for question in questions))
-    async with engine.turns.of(asked.photo):
-        photo, size = await asyncio.to_thread(photo_to_show, asked.photo)
+    photo, size = await asyncio.to_thread(photo_to_show, asked.photo)
     models = tuple(replace(answer, model=name) for name, answer in zip(captioners, answers, strict=True))
     return Explanation(asked.name, size, photo, models)
 

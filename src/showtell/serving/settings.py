@@ -13,8 +13,6 @@ from pydantic import Field, model_validator
 
 from showtell.config import Config
 
-MEAN_PHOTO = 2_000_000  # bytes
-
 
 class ServeSettings(Config):
     """How photos are taken in and how many wait. Times are in seconds, sizes in bytes."""
@@ -41,13 +39,7 @@ class ServeSettings(Config):
         description="Largest number of words that a question may ask for: beams or samples times their length.",
     )
     timeout: float = Field(60.0, gt=0, le=3600, description="Seconds after which nobody waits for an answer any more.")
-    body_timeout: float = Field(20.0, gt=0, le=3600, description="Seconds in which a body must have come.")
     corrections: Path | None = Field(None, description="Folder that keeps the photos and captions that people correct.")
-
-    @property
-    def photo_bytes(self) -> int:
-        """Maximum number of bytes of photos that are received or wait: `MEAN_PHOTO` for each place of the queue."""
-        return max(self.max_body, self.queue * MEAN_PHOTO)
 
     @property
     def is_local(self) -> bool:

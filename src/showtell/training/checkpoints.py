@@ -18,7 +18,7 @@ from showtell.files import write_folder
 from showtell.training.model import TrainingModel
 from showtell.training.recipe_checks import make_recipe
 from showtell.training.run_folder import RunFolder
-from showtell.training.state import NUMBERS, Progress, damage_refused, load_state, save_state
+from showtell.training.state import Progress, load_state, save_state
 
 
 @dataclass
@@ -69,18 +69,15 @@ class RunCheckpoints:
         """
         folder = self.folder.last
         extra, numbers = load_state(folder, self.optimizer)
-        with damage_refused(folder / NUMBERS):
-            before = make_recipe(numbers["recipe"])
-        self.folder.require_same(before)
-        if numbers.get("data") != self.data_fingerprint:
+        self.folder.require_same(make_recipe(numbers["recipe"]))
+        if numbers["data"] != self.data_fingerprint:
             raise DataError(
                 f"The images or captions of data.path have changed since the run in {self.folder.path} began; restore "
                 "them, or begin anew with another --out."
             )
         self.captioner.load_weights(folder)
-        with damage_refused(folder / NUMBERS):
-            self.model.objective.load_state_dict(extra.get("objective", {}))
-            progress = TypeAdapter(Progress).validate_python(numbers["progress"])
-            if self.accelerator.scaler is not None and progress.scaler:
-                self.accelerator.scaler.load_state_dict(progress.scaler)
+        self.model.objective.load_state_dict(extra.get("objective", {}))
+        progress = TypeAdapter(Progress).validate_python(numbers["progress"])
+        if self.accelerator.scaler is not None and progress.scaler:
+            self.accelerator.scaler.load_state_dict(progress.scaler)
         return progress

@@ -64,7 +64,7 @@ def _with_transformers(
     if training and training.start_from is None:
         yield f"model.name={TRANSFORMERS} needs training.start_from, which names the captioner"
     if encoder and (getattr(encoder, "name", None) != TRANSFORMERS or encoder.trained):
-        yield f"model.name={TRANSFORMERS} has its own encoder: leave the section out; model.learns says what learns"
+        yield f"model.name={TRANSFORMERS} has its own encoder: leave the section out; its adapters alone learn"
     if data and data.features is not None:
         yield f"data.features={data.features}: a captioner of transformers looks at photos itself; leave it out"
     settings = {} if objective is None else flat(objective.model_dump())

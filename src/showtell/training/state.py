@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch.optim import Optimizer
 
-from showtell.errors import CheckpointError, DataError
+from showtell.errors import CheckpointError
 from showtell.files import read_json, read_text, write_bytes, write_json, write_text
 
 TENSORS, NUMBERS = "training/optimizer.safetensors", "training/state.json"
@@ -71,53 +69,27 @@ def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, dict[str, 
     Raises:
         CheckpointError: a file is missing, damaged or not the one that was saved.
     """
-    with damage_refused(folder / CHECKSUMS):
-        recorded, now = read_text(folder / CHECKSUMS).splitlines(), _checksums(folder)
+    recorded = read_text(folder / CHECKSUMS).splitlines() if (folder / CHECKSUMS).is_file() else []
+    now = _checksums(folder)
     names = [line.partition("  ")[2] for line in recorded if line not in now]
     if names or not recorded or not recorded[-1].endswith(f"  {NUMBERS}"):
-        raise CheckpointError(_damage(folder / (names or [CHECKSUMS])[0], "is not the file that was saved"))
-    with damage_refused(folder / NUMBERS):
-        numbers = read_json(folder / NUMBERS)
-        groups = numbers.pop("optimizer")
-        entries: dict[int, dict[str, Any]] = {int(key): dict(value) for key, value in groups["plain"].items()}
-    with damage_refused(folder / TENSORS):
-        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-        extra: dict[str, dict[str, torch.Tensor]] = {}
-        for name, tensor in load_file(folder / TENSORS).items():
-            kind, owner, entry = name.split(".", 2)
-            if kind == "extra":
-                extra.setdefault(owner, {})[entry] = tensor
-            else:
-                entries.setdefault(int(owner), {})[entry] = _laid_out_as(weights[int(owner)], tensor)
-        optimizer.load_state_dict({"state": entries, "param_groups": groups["param_groups"]})
+        raise CheckpointError(
+            f"The training state is damaged: {folder / (names or [CHECKSUMS])[0]} is not the file that was saved; "
+            "begin anew with another --out, from its best/ with training.start_from."
+        )
+    numbers = read_json(folder / NUMBERS)
+    groups = numbers.pop("optimizer")
+    entries: dict[int, dict[str, Any]] = {int(key): dict(value) for key, value in groups["plain"].items()}
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    extra: dict[str, dict[str, torch.Tensor]] = {}
+    for name, tensor in load_file(folder / TENSORS).items():
+        kind, owner, entry = name.split(".", 2)
+        if kind == "extra":
+            extra.setdefault(owner, {})[entry] = tensor
+        else:
+            entries.setdefault(int(owner), {})[entry] = _laid_out_as(weights[int(owner)], tensor)
+    optimizer.load_state_dict({"state": entries, "param_groups": groups["param_groups"]})
     return extra, numbers
-
-
-@contextlib.contextmanager
-def damage_refused(file: Path) -> Iterator[None]:
-    """Inside the block, a file that cannot be read, or content of a wrong structure or type, is a CheckpointError."""
-    try:
-        yield
-    except (
-        SafetensorError,
-        DataError,
-        OSError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        ValueError,
-        RuntimeError,
-    ) as error:
-        is_unreadable = isinstance(error, SafetensorError | DataError | OSError)
-        fault = f"cannot be read ({error})" if is_unreadable else "does not hold what was saved"
-        raise CheckpointError(_damage(file, fault)) from error
-
-
-def _damage(file: Path, fault: str) -> str:
-    return (
-        f"The training state is damaged: {file} {fault}; begin anew with another --out, from its best/ with "
-        "training.start_from."
-    )
 
 
 def _checksums(folder: Path) -> list[str]:
