@@ -20,16 +20,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from PIL import Image
 
 from showtell.captioners.contract import Captioner
-from showtell.captions import Caption, ModelExplanation
+from showtell.captions import Caption, ModelExplanation, gibberish, without_gibberish
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import ShowtellError, UsageError
+from showtell.errors import NoCaptionError, ShowtellError, UsageError
 from showtell.images.loading import READERS
-from showtell.images.photo import photo_pixels
+from showtell.images.photo import IN_MEMORY, photo_pixels
 from showtell.serving.metrics import Metrics
 from showtell.serving.settings import ServeSettings
 
@@ -134,7 +135,8 @@ class Engine:
         grey = io.BytesIO()
         Image.new("RGB", (256, 256), (128, 128, 128)).save(grey, "PNG")
         for name, captioner in self.captioners.items():
-            await self._answer(Question("captions", name, grey.getvalue(), captioner.decoding))
+            with suppress(NoCaptionError):
+                await self._answer(Question("captions", name, grey.getvalue(), captioner.decoding))
         self.is_ready = True
 
     async def close(self) -> None:
@@ -175,7 +177,8 @@ class Engine:
         If the caller is cancelled and the question is still waiting, it is never computed.
 
         Raises:
-            ImageError: the photo cannot be read; the questions beside it are not touched.
+            ImageError: the photo cannot be read, or nothing but gibberish is said of it; the questions beside it are
+                not touched.
             UsageError: the question is too large for this server, or not one for its captioner.
             QueueFullError: too many are waiting.
             TooLateError: the time-out passed.
@@ -265,17 +268,23 @@ class Engine:
                 return [error]
         return [answer for pending in batch for answer in self._answers([pending])]
 
-    def _answer_together(self, batch: Sequence[_Pending]) -> Sequence[Answer]:
+    def _answer_together(self, batch: Sequence[_Pending]) -> Sequence[Answer | Exception]:
         question, started = batch[0].shared, time.monotonic()
         captioner = self.captioners[question.captioner]
         encoded = captioner.encode_prepared([pending.photo for pending in batch])
         is_encoded = time.monotonic()
-        answers: Sequence[Answer]
+        answers: Sequence[Answer | Exception]
         if question.kind == "captions":
             captions = captioner.caption_encoded(encoded, question.settings)
-            answers = captioner.calibrated(captions, question.settings, encoded)
+            calibrated = captioner.calibrated(captions, question.settings, encoded)
+            answers = [without_gibberish(own, IN_MEMORY) for own in calibrated]
         else:
-            answers = captioner.explain_encoded(encoded, question.settings, occlusion=question.occlusion)
+            explained = captioner.explain_encoded(encoded, question.settings, occlusion=question.occlusion)
+            is_calibrated = captioner.calibration is not None and captioner.calibration.fits(question.settings)
+            judge = partial(gibberish, is_calibrated=is_calibrated)
+            answers = [
+                NoCaptionError(IN_MEMORY, reason) if (reason := judge(own.caption)) else own for own in explained
+            ]
         done = time.monotonic()
         self.metrics.batch_size.labels(question.captioner, question.kind).observe(len(batch))
         for pending in batch:
