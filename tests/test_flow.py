@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, str] = {
     "decoding_config": "config errors registry text",
     "decoding": "counter_rng cuda_graphs decoding_config errors models registry text types",
     "checkpoint": "config decoding errors features files hub models text torch_weights",
-    "captions": "errors",
+    "captions": "errors text",
     "captioners": "captions checkpoint confidence config counter_rng decoding decoding_config errors features files "
     "hub images models text types",
     "scores": "config datasets errors features files hub images progress registry scenes text torch_weights",

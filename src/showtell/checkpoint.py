@@ -26,7 +26,7 @@ from showtell.features.weights import part_of_checkpoint
 from showtell.files import read_json, write_bytes, write_json
 from showtell.hub import ADAPTER, SETTINGS, WEIGHTS
 from showtell.models import MODELS, Decoder, build_decoder
-from showtell.models.skeleton import skeleton
+from showtell.models.skeleton import filled, skeleton
 from showtell.text.vocabulary import Vocabulary
 from showtell.torch_weights import is_plain
 
@@ -217,8 +217,10 @@ def _build(build: Callable[[], ModuleT], tensors: Mapping[str, Tensor], part: st
             reasons.append(f"{part}.{name} holds {_dtype(theirs)} instead of {_dtype(ours)}")
     if reasons:
         raise CheckpointError(f"The weights in {file} do not fit the {part} of {SETTINGS}: {summarise(reasons, 3)}.")
-    module = build()
-    module.load_state_dict(given)
+    module = None if empty is None else filled(empty, given)
+    if module is None:
+        module = build()
+        module.load_state_dict(given)
     return module.eval()
 
 

@@ -10,10 +10,10 @@ import difflib
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires
-from typing import TypeVar
+from typing import Any, TypeVar
 
 ResultT = TypeVar("ResultT")
 
@@ -36,6 +36,15 @@ class ImageError(DataError):
 
 class NoAnswerError(ImageError):
     """A photo about which a server gave no answer; asking again may help."""
+
+
+class NoCaptionError(ImageError):
+    """A photo of which a captioner says nothing but gibberish."""
+
+    def __init__(self, name: str, reason: str, captions: Sequence[Any] = ()) -> None:
+        """The photo's name, why it has no caption, and the `Caption`s, for scores and whoever wants to look."""
+        super().__init__(f"{name} has no caption, for {reason}.")
+        self.reason, self.captions = reason, captions
 
 
 class StorageError(DataError):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from showtell.captions import Caption
 from showtell.confidence.calibration import Calibration
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig
-from showtell.errors import DataError, or_raise, summarise
+from showtell.errors import DataError, NoCaptionError, or_raise, summarise
 from showtell.features.store import FeatureStore
 from showtell.features.stored_images import photo_or_stored
 from showtell.images.loading import prepare_batches
@@ -33,6 +33,7 @@ class Evaluation:
 
     captions: dict[str, Caption]  # image id: its most likely caption
     report: ScoreReport
+    parts: dict[str, ScoreReport] = field(default_factory=dict)  # of a dataset of several, that of each
 
     def __repr__(self) -> str:
         return f"<Evaluation of {len(self.captions)} images: {self.report!r}>"
@@ -61,7 +62,7 @@ def caption_records(
     batch_size: int = BATCH_SIZE,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Caption]:
-    """The most likely caption of each image.
+    """The most likely caption of each image, gibberish too, which scores should count.
 
     Args:
         captioner: the model.
@@ -80,7 +81,7 @@ def caption_records(
     results = captioner.caption_photos(photos, settings, batch_size, first_alone=False, image_ids=ids)
     captions: dict[str, Caption] = {}
     for image, (_, ranked) in zip(ids, results, strict=True):
-        captions[image] = or_raise(ranked)[0]
+        captions[image] = (ranked.captions if isinstance(ranked, NoCaptionError) else or_raise(ranked))[0]
         if progress:
             progress(1)
     return captions
@@ -130,7 +131,16 @@ def evaluate(
     if (prompt := settings.prompt) is not None:  # it is part of how the numbers came about
         signatures = {name: f"{signature}|prompt:{prompt}" for name, signature in report.signatures.items()}
         report = replace(report, signatures=signatures)
-    return Evaluation(captions, report)
+    by_part: dict[str, dict[str, str]] = {}
+    for record in records:
+        by_part.setdefault(record.part, {})[record.image_id] = texts[record.image_id]
+    how: dict[str, Any] = {"document_frequency": document_frequency, "models": models}
+    parts = {
+        part: score(own, {image: known[image] for image in own}, metrics, **how)
+        for part, own in by_part.items()
+        if part
+    }
+    return Evaluation(captions, report, parts)
 
 
 def calibrate(

@@ -10,7 +10,7 @@ import secrets
 import shutil
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import RawIOBase
 from pathlib import Path
@@ -60,6 +60,27 @@ def open_file(path: Path, max_bytes: int | None = None) -> BinaryIO:
 def unreadable(path: Path | str, error: OSError) -> DataError:
     """The error of a file that the disk or its permissions keep from being read."""
     return DataError(f"Cannot read {path}: {(error.strerror or str(error)).rstrip('.')}.")
+
+
+def listed_paths(text: str) -> list[str]:
+    """The paths that a text names: several in brackets, or the text itself, above all if that exists.
+
+    >>> listed_paths("[runs/scenes, data/flickr8k]"), listed_paths("data/flickr8k")
+    (['runs/scenes', 'data/flickr8k'], ['data/flickr8k'])
+    """
+    if not (text.startswith("[") and text.endswith("]")) or os.path.lexists(text):
+        return [text]
+    return [path for part in text[1:-1].split(",") if (path := part.strip())]
+
+
+def names_of(paths: Sequence[str]) -> list[str]:
+    """A short name for each path: its last part, or all of it where others end in the same.
+
+    >>> names_of(["a/birds", "b/birds", "dogs"])
+    ['a/birds', 'b/birds', 'dogs']
+    """
+    last = [Path(path).absolute().name for path in paths]
+    return [path if last.count(name) > 1 else name for path, name in zip(paths, last, strict=True)]
 
 
 def read_bytes(path: Path, limit: int = -1, max_bytes: int | None = None) -> bytes:

@@ -140,7 +140,7 @@ def test_alternative_texts_as_a_table_and_to_paste(capsys, tiny_checkpoint, phot
     status, out, err = run(capsys, *given)
     assert status == 0 and [row["alt_text"] for row in csv.DictReader(io.StringIO(out))] == list(texts.values())
     blank = ", ".join(str(photo) for photo, text in texts.items() if not text)
-    assert f"2 photos have a blank, for their captions are doubtful or repeat words: {blank}." in err
+    assert f"2 photos have a blank, for their captions are doubtful or missing: {blank}." in err
     page = photos[0].parent / "alt & more.html"
     try:
         assert run(capsys, *given, "--out", page)[0] == 0

@@ -41,7 +41,7 @@ def texts(tiny_checkpoint, photos) -> list[str]:
 
 
 def texts_in(file: Path) -> list[str]:
-    return [json.loads(line)["captions"][0]["text"] for line in file.read_text().splitlines()]
+    return [one["text"] for line in file.read_text().splitlines() for one in json.loads(line)["captions"][:1]]
 
 
 def arguments(checkpoint: Path, scenes: Path, out: Path) -> list[object]:
@@ -117,7 +117,8 @@ def any_captioner(request, tiny_checkpoint) -> Iterator[object]:
 def test_interrupted_any_captioner_resumes(capsys, any_captioner, tiny_checkpoint, photos, tmp_path, monkeypatch):
     """Interrupted when the disk has something of it, the same command ends with what an undisturbed run gives."""
     given = ["caption", any_captioner, *photos[:4], "--batch-size", 2, "--format", "jsonl", "--out"]
-    assert run(capsys, *given, tmp_path / "whole")[0] == 0
+    ending = run(capsys, *given, tmp_path / "whole")[0]
+    assert ending == (2 if "blip" in str(any_captioner) else 0)  # its made-up weights repeat words: no caption
     # the settings, each batch, the file in the end; the captioners that open slowly are interrupted once
     for number in (1, 2, 3, 4) if any_captioner == tiny_checkpoint else (2,):
         out, writes = tmp_path / f"{number}", iter(range(1, 5))
@@ -126,7 +127,7 @@ def test_interrupted_any_captioner_resumes(capsys, any_captioner, tiny_checkpoin
             status, _, err = run(capsys, *given, out)
         assert status == 130 and err.endswith("the same command resumes.\n") and not out.exists()
         status, _, err = run(capsys, *given, out)
-        assert status == 0 and (f".part: {2 * min(number - 1, 2)} photos are done." in err) == (number > 1)
+        assert status == ending and (f".part: {2 * min(number - 1, 2)} photos are done." in err) == (number > 1)
         is_equal = texts_in(out) == texts_in(tmp_path / "whole")  # a server's numbers depend on how it makes batches
         assert is_equal if str(any_captioner).startswith("openai:") else filecmp.cmp(out, tmp_path / "whole", False)
     assert not list(tmp_path.glob(".*")) and not list(tmp_path.glob("*.part"))

@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 
 from showtell import Captioner
-from showtell.captions import Caption
+from showtell.captions import Caption, caption_result, without_gibberish
 from showtell.confidence.calibration import Calibration, save_calibration
 from showtell.datasets import open_dataset
 from showtell.decoding import DecodingConfig
+from showtell.errors import NoCaptionError
 from showtell.evaluation import calibrate, caption_records
 from showtell.scores import ImageFacts, score
 
@@ -63,3 +64,28 @@ def test_a_captioner_with_a_calibration_says_the_chance(tiny_checkpoint, tiny_sc
         assert [caption.confidence for caption in now] == [caption.calibrated_confidence for caption in now]
         assert was[0].calibrated_confidence is None
         assert now[0] == Caption.from_json(now[0].to_json())
+
+
+@pytest.mark.parametrize(
+    ("text", "chance", "reason"),
+    [
+        ("a dog runs", 0.021, None),
+        ("a dog runs", None, None),
+        ("a dog runs", 0.001, "all that the captioner says is gibberish to itself (confidence 0.001)"),
+        ("topless topless topless", 0.9, "all that the captioner says repeats itself"),
+        ("a dog a dog a dog", None, "all that the captioner says repeats itself"),
+    ],
+)
+def test_gibberish_is_no_caption(text: str, chance: float | None, reason: str | None) -> None:
+    """Whatever else is sensible stays; where nothing is, there is an error that keeps what was said for scores."""
+    caption = Caption(text, -9.0, True, (), calibrated_confidence=chance)
+    good = Caption("a cat", -1.0, True, ())
+    assert without_gibberish([caption, good], "a.jpg") == ([caption, good] if reason is None else [good])
+    alone = without_gibberish([caption], "a.jpg")
+    if reason is None:
+        assert caption_result("a.jpg", alone)["captions"][0]["text"] == text
+        return
+    assert isinstance(alone, NoCaptionError) and list(alone.captions) == [caption]
+    assert caption_result("a.jpg", alone) == {
+        "image": "a.jpg", "captions": [], "error": f"a.jpg has no caption, for {reason}."
+    }  # fmt: skip

@@ -1,5 +1,6 @@
 import os
 import re
+import shutil
 import string
 import tempfile
 from pathlib import Path
@@ -9,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from showtell.datasets import READERS, open_dataset, read_dataset, table
+from showtell.datasets.check import check_dataset
 from showtell.errors import DataError, one_line
+from showtell.scores import image_facts
 from tests.datasets.makers import captioned, in_folders, listed, sentences, write_coco, write_files, write_photo
 
 EXAMPLE_FILES = [
@@ -221,3 +224,38 @@ def test_no_image_is_looked_at_when_a_dataset_is_read(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "stat", counting)
     assert read_dataset(tmp_path).problems == ()
     assert 0 < len(looks) < 40 and not [path for path in looks if path.endswith(".png")]
+
+
+def test_several_datasets_are_one(tmp_path: Path) -> None:
+    """Each has its own splits, one has no validation; ids that both have do not collide; a photo in two is told."""
+    for part, splits in (("birds", "train val test"), ("dogs", "train test")):
+        (tmp_path / part).mkdir()
+        for number, split in enumerate(splits.split()):
+            write_photo(tmp_path / part / f"{split}.jpg", number + 10 * (part == "dogs"))
+        lines = [f"{split}.jpg,a caption of {split},{split}" for split in splits.split()]
+        (tmp_path / part / "captions.csv").write_text("\n".join(["image,caption,split", *lines]))
+    both = [tmp_path / "birds", tmp_path / "dogs"]
+    dataset = open_dataset(both)
+    assert dataset == open_dataset(f"[{both[0]}, {both[1]}]") and dataset.splits == {"train": 2, "val": 1, "test": 2}
+    assert [record.image_id for record in dataset.split("train")] == ["birds/train.jpg", "dogs/train.jpg"]
+    assert list(image_facts(dataset)) == [record.image_id for record in dataset.records]
+    assert [len(dataset.limited(1).split(name)) for name in ("train", "val", "test")] == [1, 1, 1]
+    assert check_dataset(dataset).problems == ()
+    shutil.copy(both[0] / "train.jpg", both[1] / "test.jpg")
+    assert "the same, byte for byte, in train and test" in check_dataset(open_dataset(both)).problems[0]
+    (both[1] / "test.jpg").unlink()
+    (both[1] / "test.jpg").symlink_to(both[0] / "train.jpg")
+    assert "is the same file in train and test: birds/train.jpg = dogs/test.jpg" in read_dataset(both).problems[0]
+    (both[1] / "captions.csv").unlink()
+    refused = read_dataset([*both, tmp_path / "none", both[0]]).problems
+    assert [str(path) in " ".join(refused) for path in (both[1], tmp_path / "none")] == [True, True]
+    assert "names no dataset, or one twice" in " ".join(refused) and not any(str(both[0]) == one for one in refused)
+
+
+def test_parts_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    for folder in ("a/photos", "b/photos"):
+        (tmp_path / folder).mkdir(parents=True)
+        write_photo(tmp_path / folder / "1.jpg", len(folder))
+        (tmp_path / folder / "captions.csv").write_text("image,caption,split\n1.jpg,a dog,train")
+    ids = [one.image_id for one in open_dataset([tmp_path / "a/photos", tmp_path / "b/photos"]).records]
+    assert ids == [f"{tmp_path}/{folder}/photos/1.jpg" for folder in "ab"]

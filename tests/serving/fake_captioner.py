@@ -99,5 +99,6 @@ class FakeCaptioner(Captioner):
     def explain_encoded(
         self, photos: list[bytes], settings: DecodingConfig, *, occlusion: str | None = None, **_: Any
     ) -> list[ModelExplanation]:
-        captions = (ExplainedCaption("a", (), -1.0, True, 0.5),)
-        return [ModelExplanation(f"{photo!r} {occlusion}", captions, None) for photo in photos]
+        captions = [(ExplainedCaption(str(photo), (), -1.0, True, 0.5),) for photo in photos]
+        titles = [f"{photo!r} {occlusion}" for photo in photos]
+        return [ModelExplanation(title, caption, None) for title, caption in zip(titles, captions, strict=True)]

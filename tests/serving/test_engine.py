@@ -8,12 +8,13 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from showtell.captions import Caption
-from showtell.errors import ImageError, UsageError
+from showtell.errors import ImageError, NoCaptionError, UsageError
 from showtell.serving.engine import ClosingError, Engine, Question, QueueFullError, TooLateError
 from showtell.serving.settings import ServeSettings
 from tests.serving.fake_captioner import FakeCaptioner
@@ -218,16 +219,19 @@ async def test_who_brings_a_bad_photo_fails_alone():
     captioner = FakeCaptioner()
     async with engine_of(captioner) as engine:
         first = await hold(engine, captioner)
-        tasks = ask(engine, [b"1", b"broken", b"poison", b"nan", b"2"])
-        await until(lambda: captioner.outstanding == 5)
+        tasks = ask(engine, [b"1", b"broken", b"poison", b"nan", b"2", b"go go go go"])
+        await until(lambda: captioner.outstanding == 6)
         captioner.encoding.open()
         await first
-        good, broken, poison, nan, other = await asyncio.gather(*tasks, return_exceptions=True)
+        good, broken, poison, nan, other, gibberish = await asyncio.gather(*tasks, return_exceptions=True)
         assert texts([good, other]) == ["b'1' 1", "b'2' 1"]
         assert isinstance(broken, ImageError) and isinstance(poison, RuntimeError)
         assert "its weights are damaged" in str(nan)
-    assert sorted(captioner.batches[1]) == [b"1", b"2", b"nan", b"poison"]
-    assert sorted(captioner.batches[2:]) == [[b"1"], [b"2"], [b"nan"], [b"poison"]]
+        assert "image in memory has no caption, for all that the captioner says repeats itself." in str(gibberish)
+        with pytest.raises(NoCaptionError):
+            await engine.ask(replace(question(b"go go go go"), kind="explanation"))
+    assert sorted(captioner.batches[1]) == [b"1", b"2", b"go go go go", b"nan", b"poison"]
+    assert sorted(captioner.batches[2:-1]) == [[b"1"], [b"2"], [b"go go go go"], [b"nan"], [b"poison"]]
 
 
 @on_a_loop

@@ -24,6 +24,7 @@ from showtell.errors import UsageError, or_raise
 from showtell.features import Encoder
 from showtell.features.grid import GridEncoder
 from showtell.features.store import FeatureStore, StoredImage, collate_features
+from showtell.files import listed_paths
 from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos
 from showtell.images.photo import PhotoSource
 from showtell.models import Capability, Decoder
@@ -314,10 +315,11 @@ def _lessons(origin: dict[str, Any]) -> str:
     """What a captioner learned from, the last first."""
     if not isinstance(origin.get("data"), str):
         return "data that its checkpoint does not name"
-    data = Path(origin["data"])
+    paths = [Path(path) for path in listed_paths(origin["data"])]
+    data = " and ".join(path.name if path.is_absolute() else str(path) for path in paths)
     images = origin.get("train_images")
     lessons = f"{images:,} photo{'s' * (images != 1)}" if isinstance(images, int) else "the photos"
-    lessons += f" of {data.name if data.is_absolute() else data}"
+    lessons += f" of {data}"
     if "trained" in origin:
         lessons += f" ({origin['trained']})"
     if "about" in origin:

@@ -16,7 +16,7 @@ CHECKPOINT_HELP = (
     "Captioner: small, which comes with showtell; a checkpoint that showtell train wrote; a model of transformers, as "
     "a folder or owner/name[@revision] on the Hub; or openai:URL#MODEL, a model on a server."
 )
-DATASET_HELP = "Dataset: a folder, or a file in a known format."
+DATASET_HELP = "Dataset: a folder, or a file in a known format; or several, '[A,B]'."
 
 
 def require_checkpoint(name: str | None) -> str | None:

@@ -19,7 +19,6 @@ from urllib.parse import quote
 from showtell.captions import Caption, CaptionResult, state_confidence
 from showtell.errors import ImageError, UsageError, notify, printable, summarise
 from showtell.text.alt_text import alt_text
-from showtell.text.endings import is_degenerate
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 CaptionPhotos = Callable[..., Iterator[tuple[Any, list[Caption] | ImageError]]]  # `Captioner.caption_photos`
@@ -68,18 +67,18 @@ def _csv(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[s
 def _alt_texts(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
     """Alternative texts, a table or, in FILE.html, elements to paste into a page of its folder.
 
-    A text is blank where the best caption is too doubtful; those photos are listed.
+    A text is blank where there is no caption, or the best is too doubtful; those photos are listed.
     """
     from showtell.datasets.table import as_text_cell, csv_line
 
     is_html, blank = options.out is not None and options.out.suffix.lower() in (".html", ".htm"), []
     yield "" if is_html else csv_line("image", "alt_text")
     for result in map(_without_controls, results):
-        for content in result.get("captions", ())[:1]:
-            caption, image = Caption.from_json(content), result["image"]
-            is_doubtful = caption.doubt is not None or is_degenerate(caption.text)
-            is_blank = is_doubtful if options.accept_above is None else not is_sure(caption, options)
-            text = "" if is_blank else alt_text(caption.text)
+        if "captions" in result:
+            best, image = [Caption.from_json(content) for content in result["captions"][:1]], result["image"]
+            by_doubt = options.accept_above is None
+            shown = [one for one in best if (one.doubt is None if by_doubt else is_sure(one, options))]
+            text = alt_text(shown[0].text) if shown else ""
             blank += [] if text else [image]
             if is_html and options.out is not None:
                 source = quote(Path(os.path.relpath(image, options.out.parent)).as_posix(), errors="surrogateescape")
@@ -88,15 +87,13 @@ def _alt_texts(results: Iterable[CaptionResult], options: FormatOptions) -> Iter
             else:
                 yield csv_line(as_text_cell(image), as_text_cell(text))
     if blank:
-        because = "for their captions are doubtful or repeat words"
-        notify(f"{len(blank)} photos have a blank, {because}: {summarise(blank)}.")
+        notify(f"{len(blank)} photos have a blank, for their captions are doubtful or missing: {summarise(blank)}.")
 
 
 def is_sure(caption: Caption, options: FormatOptions) -> bool:
     """Whether a caption may be used without a look at it."""
     least = options.accept_above
-    is_confident = least is not None and caption.confidence is not None and caption.confidence >= least
-    return is_confident and not is_degenerate(caption.text)
+    return least is not None and caption.confidence is not None and caption.confidence >= least
 
 
 def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:

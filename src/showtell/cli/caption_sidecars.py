@@ -21,7 +21,6 @@ from showtell.images import xmp
 from showtell.images.descriptions import description_of
 from showtell.progress import counting
 from showtell.text.alt_text import alt_text
-from showtell.text.endings import is_degenerate
 
 if TYPE_CHECKING:
     from showtell.cli.caption_formats import CaptionPhotos
@@ -136,7 +135,7 @@ def write_sidecars(
         return False
 
     todo = [photo for photo, file in files.items() if owners[file] == 1 and is_free(photo)]
-    written, guesses, without, degenerate = 0, 0, [], []
+    written, guesses, without = 0, 0, []
     with counting("captioning", len(todo)) as progress:
         for photo, captions in caption_photos(todo, first_alone=False):
             progress(1)
@@ -146,8 +145,6 @@ def write_sidecars(
             best = captions[0]
             if not best.text.strip() or (least is not None and (best.confidence is None or best.confidence < least)):
                 without.append(photo)
-            elif is_degenerate(best.text):
-                degenerate.append(photo)
             elif is_free(photo):  # nobody has written it in the meantime
                 kind.write(files[photo], best)
                 written += 1
@@ -156,8 +153,6 @@ def write_sidecars(
         notify(f"{len(taken)} photos have a {kind.noun} already and are skipped: {summarise(taken)}; {kind.remedy}.")
     if without:
         notify(f"{len(without)} photos have no caption of confidence {least or 0:g} or more: {summarise(without)}.")
-    if degenerate:
-        notify(f"{len(degenerate)} captions that repeat themselves are not written: {summarise(degenerate)}.")
     tell_guesses(guesses)
     notify(f"{written} files are written beside their photos.")
     return failures

@@ -53,17 +53,18 @@ def evaluate(
     from showtell.datasets import open_dataset
     from showtell.evaluation import evaluate as run
     from showtell.features.store import FeatureStore
-    from showtell.files import refuse_overwriting, write_json
+    from showtell.files import listed_paths, refuse_overwriting, write_json
     from showtell.hub import find_checkpoint
     from showtell.progress import counting
     from showtell.scores import image_facts
     from showtell.scores.bootstrap import SAMPLES
     from showtell.scores.files import training_captions, with_objects
+    from showtell.scores.table import as_text
 
     if len(checkpoints) > 1 and out:
         raise UsageError("--out is for one captioner, and several are named; evaluate that one alone.")
     if out is not None:
-        refuse_overwriting(out, "--out", [*map(Path, checkpoints), dataset])
+        refuse_overwriting(out, "--out", [*map(Path, checkpoints), *map(Path, listed_paths(str(dataset)))])
     opened = open_dataset(dataset, with_photos=features is None)
     records = opened.limited(limit, max_captions).split(split)
     scoring = {"metrics": score.metric_names(metrics), **score.how_to_score(document_frequency, score_models)}
@@ -97,7 +98,8 @@ def evaluate(
                 "captioners alone; give all one search by options, such as --num-beams."
             )
     reports = {title: evaluation.report for title, evaluation in evaluations.items()}
-    first = next(iter(reports.values()))
+    first_evaluation = next(iter(evaluations.values()))
+    first = first_evaluation.report
     if (first.scores.get("bleu_4") or 0.0) > PERFECT:
         notify(
             "every caption equals a reference: if the references are captions of this captioner, the scores say "
@@ -115,6 +117,12 @@ def evaluate(
         title: {image: caption.text for image, caption in evaluation.captions.items()}
         for title, evaluation in evaluations.items()
     }
+    for title, evaluation in evaluations.items():
+        if evaluation.parts:
+            about[title]["parts"] = {part: report.scores for part, report in evaluation.parts.items()}
+    for part in () if as_json else first_evaluation.parts:
+        own = {title: evaluation.parts[part] for title, evaluation in evaluations.items()}
+        typer.echo(f"{part}: {as_text(own, {}, SAMPLES, every_number=metrics is not None)}\n")
     samples, every_number = SAMPLES, metrics is not None
     score.show_scores(
         reports, captions, training_captions(opened), samples=samples, as_json=as_json, every_number=every_number,

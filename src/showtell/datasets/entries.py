@@ -163,7 +163,8 @@ def read_files(
     if len(files) > 1 and unsplit:
         issues.problems.append(
             f"{issues.root} holds {len(files)} files of captions, and {summarise(map(issues.display, unsplit))} says "
-            "nothing about splits; join them to one, or name them train, val and test; a table may have a column split."
+            "nothing about splits; join them to one, name them train, val and test, or name datasets of their own as a "
+            "list, [A,B]; a table may have a column split."
         )
         files = []
     records = _without_row_numbers(issues.collect(files, read_file), files, issues)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from showtell.datasets.splits import UNCHECKED, hash_number
@@ -42,6 +43,7 @@ class CaptionRecord:
     boxes: tuple[Box, ...] | None = None  # None where the dataset has no boxes at all
     groundings: tuple[tuple[Grounding, ...], ...] | None = None  # one tuple per caption
     empty: int = 0  # captions without text, left out of `captions`: nothing to learn, but references of a score
+    part: str = ""  # of a dataset of several, with which `image_id` begins
 
     def limited(self, captions: int) -> CaptionRecord:
         """The same image with at most this many of its captions, the first ones."""
@@ -53,13 +55,14 @@ class CaptionRecord:
 class CaptionDataset:
     """A dataset as it was read, problems included."""
 
-    root: Path  # the folder or the file that the user named
+    root: Path  # the folder or the file that the user named; of several "[a,b]"
     format: str  # which reader recognised it
     records: tuple[CaptionRecord, ...]
     problems: tuple[str, ...] = ()  # sentences; a dataset with any is unusable
     warnings: tuple[str, ...] = ()  # sentences; a dataset with these can be used
     name: str = ""  # from its file, as Karpathy's have one: coco, flickr8k, flickr30k
     has_drawn_splits: bool = False  # for it gives none
+    parts: Mapping[str, Path] = field(default_factory=dict)  # of a dataset of several: their names and roots
 
     def __repr__(self) -> str:
         captions = sum(len(record.captions) for record in self.records)

@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from showtell.config import Config, Seed
+from showtell.files import listed_paths, names_of
 from showtell.images.loading import PreparedPhoto, prepare_photo
 from showtell.images.photo import PhotoSource
 from showtell.images.preprocessing import Preprocessing
@@ -50,7 +51,7 @@ class EncoderConfig(Config):
         weights = getattr(self, "weights", "pretrained")
         source = Path(weights).stem
         parts = [
-            Path(dataset).name,
+            "+".join(names_of(listed_paths(dataset))),
             self.name,  # type: ignore[attr-defined]
             *([] if weights == "pretrained" else [source]),
             *([hashlib.sha256(weights.encode()).hexdigest()[:8]] if source != weights else []),

@@ -41,21 +41,35 @@ def image_facts(dataset: CaptionDataset, records: Sequence[CaptionRecord] | None
     Raises:
         DataError: the scenes of the dataset are damaged.
     """
+    if dataset.parts:
+        wanted = dataset.records if records is None else records
+        facts: dict[str, ImageFacts] = {}
+        for name, root in dataset.parts.items():
+            facts |= _facts_of(dataset, root, f"{name}/", [record for record in wanted if record.part == name])
+        return {record.image_id: facts[record.image_id] for record in wanted}
+    return _facts_of(dataset, dataset.root, "", dataset.records if records is None else records)
+
+
+def _facts_of(
+    dataset: CaptionDataset, root: Path, prefix: str, records: Sequence[CaptionRecord]
+) -> dict[str, ImageFacts]:
+    """What a dataset, or a part of it at a root whose ids have a prefix, knows of some of its images."""
     from showtell.scenes import read_scenes
 
-    scenes = read_scenes(dataset.root) if dataset.root.is_dir() else None
+    scenes = read_scenes(root) if root.is_dir() else None
+    part = prefix.removesuffix("/")
     # the shapes of scenes are judged by truth, which knows their synonyms
-    boxes = (box for record in dataset.records for box in record.boxes or ())
+    boxes = (box for record in dataset.records if record.part == part for box in record.boxes or ())
     categories = frozenset() if scenes is not None else _categories(boxes)
     return {
         record.image_id: ImageFacts(
             references=record.captions + ("",) * record.empty,
             objects=None if scenes is not None or record.boxes is None else _categories(record.boxes),
-            scene=None if scenes is None else scenes.get(record.image_id),
+            scene=None if scenes is None else scenes.get(record.image_id.removeprefix(prefix)),
             path=record.path,
             categories=categories,
         )
-        for record in (dataset.records if records is None else records)
+        for record in records
     }
 
 

@@ -20,14 +20,16 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from PIL import Image
 
 from showtell.captioners.contract import Captioner
-from showtell.captions import Caption, ModelExplanation
+from showtell.captions import Caption, ModelExplanation, gibberish, without_gibberish
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import ShowtellError, UsageError
+from showtell.errors import NoCaptionError, ShowtellError, UsageError
+from showtell.images.photo import IN_MEMORY
 from showtell.serving.settings import ServeSettings
 
 Kind = Literal["captions", "explanation"]
@@ -110,7 +112,8 @@ class Engine:
         grey = io.BytesIO()
         Image.new("RGB", (256, 256), (128, 128, 128)).save(grey, "PNG")
         for name, captioner in self.captioners.items():
-            await self._answer(Question("captions", name, grey.getvalue(), captioner.decoding))
+            with suppress(NoCaptionError):
+                await self._answer(Question("captions", name, grey.getvalue(), captioner.decoding))
         self.is_ready = True
 
     async def close(self) -> None:
@@ -150,7 +153,8 @@ class Engine:
         If the caller is cancelled and the question is still waiting, it is never computed.
 
         Raises:
-            ImageError: the photo cannot be read; the questions beside it are not touched.
+            ImageError: the photo cannot be read, or nothing but gibberish is said of it; the questions beside it are
+                not touched.
             UsageError: the question is too large for this server, or not one for its captioner.
             QueueFullError: too many are waiting.
             TooLateError: the time-out passed.
@@ -229,11 +233,15 @@ class Engine:
                 return [error]
         return [answer for pending in batch for answer in self._answers([pending])]
 
-    def _answer_together(self, batch: Sequence[_Pending]) -> Sequence[Answer]:
+    def _answer_together(self, batch: Sequence[_Pending]) -> Sequence[Answer | Exception]:
         question = batch[0].shared
         captioner = self.captioners[question.captioner]
         encoded = captioner.encode_prepared([pending.photo for pending in batch])
         if question.kind == "captions":
             captions = captioner.caption_encoded(encoded, question.settings)
-            return captioner.calibrated(captions, question.settings, encoded)
-        return captioner.explain_encoded(encoded, question.settings, occlusion=question.occlusion)
+            calibrated = captioner.calibrated(captions, question.settings, encoded)
+            return [without_gibberish(own, IN_MEMORY) for own in calibrated]
+        explained = captioner.explain_encoded(encoded, question.settings, occlusion=question.occlusion)
+        is_calibrated = captioner.calibration is not None and captioner.calibration.fits(question.settings)
+        judge = partial(gibberish, is_calibrated=is_calibrated)
+        return [NoCaptionError(IN_MEMORY, reason) if (reason := judge(own.caption)) else own for own in explained]

@@ -15,6 +15,7 @@ from showtell.errors import DataError, summarise
 from showtell.features import Encoder
 from showtell.features.extraction import fill_store
 from showtell.features.store import FeatureStore
+from showtell.files import listed_paths
 from showtell.images.loading import PreparedPhotos
 from showtell.progress import counting
 from showtell.training.batches import TrainingSet
@@ -25,15 +26,17 @@ from showtell.types import NamingWords
 
 def open_dataset_of(data: DataConfig, *, with_photos: bool = True) -> CaptionDataset:
     """The dataset of a recipe, with its photos, or for features of other tools without; or a DataError."""
-    path = Path(data.path)
-    if path.exists():
-        return open_dataset(path, with_photos=with_photos)
+    missing = [path for path in map(Path, listed_paths(data.path)) if not path.exists()]
+    if not missing:
+        return open_dataset(data.path, with_photos=with_photos)
+    path = missing[0]
     remedy = "set data.path to a folder or file of yours"
     if path.parent == Path("data") and path.name in SOURCES:
         remedy = f"fetch it with `showtell data get {path.name}`, or {remedy}"
     elif path == Path("runs/scenes"):
         remedy = f"draw it with `showtell data scenes {path}`, or {remedy}"
-    raise DataError(f"There is no file or folder {path}, the data.path of the recipe: {remedy}.")
+    of = "the data.path of the recipe" if str(path) == data.path else f"of data.path={data.path} in the recipe"
+    raise DataError(f"There is no file or folder {' or '.join(map(str, missing))}, {of}: {remedy}.")
 
 
 def split_of(dataset: CaptionDataset, name: str) -> tuple[CaptionRecord, ...]:

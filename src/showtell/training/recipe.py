@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from showtell.config import Config
 from showtell.decoding import DecodingConfig
@@ -24,7 +24,7 @@ class DataConfig(Config):
 
     path: str = Field(
         description="Dataset: a folder or file that `showtell data check` understands, relative to the working "
-        "directory."
+        "directory; or several, `[a, b]`, each with its own splits, the ids of whose images begin with its name."
     )
     train_split: str = Field("train", description="Name of the split to train on.")
     validation_split: str | None = Field(
@@ -51,6 +51,15 @@ class DataConfig(Config):
     workers: int = Field(
         2, ge=0, le=1024, description="Processes that load photos not kept in memory; 0 loads them in the main process."
     )
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        if any(not isinstance(path, str) or "," in path for path in value):
+            raise ValueError("should list folders or files whose names have no comma, such as [a, b]")
+        return f"[{','.join(value)}]"
 
 
 class VocabularyConfig(Config):
