@@ -19,6 +19,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import _threads  # noqa: F401  (first)
 from showtell import evaluate, open_dataset
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.confidence.calibration import CALIBRATION, save_calibration
@@ -74,8 +75,8 @@ whose features lie outside of what those of 99 % of the validation photos span. 
 def write_views(photos: Path, out: Path) -> None:
     """A dataset with the photos of another and more views of those in train, in the layout of Flickr8k."""
     dataset = open_dataset(photos)
-    training = dataset.split("train")
-    names = {split: [record.image_id for record in dataset.split(split)] for split in ("val", "test")}
+    training = dataset["train"]
+    names = {split: [record.image_id for record in dataset[split]] for split in ("val", "test")}
     names["train"] = [f"{record.image_id[:-4]}{view}.jpg" for record in training for view in ("", "-mirror", "-crop")]
     lines = [csv_line("image", "caption")]
     with counting("writing views", len(dataset.records)) as progress:
@@ -127,7 +128,7 @@ def write_small(best: Path, photos: Path, others: Path | None, out: Path) -> Non
     captioner.save_pretrained(out)
     captioner = EncoderDecoderCaptioner.from_pretrained(out)
     dataset = open_dataset(photos)
-    records, facts = dataset.split("val"), image_facts(dataset)
+    records, facts = dataset["val"], image_facts(dataset)
     with counting("calibrating", len(records)) as progress:
         calibration = calibrate(captioner, records, facts, captioner.decoding, progress=progress)
     save_calibration(out, captioner.about.fingerprints["weights"], calibration)
@@ -151,13 +152,13 @@ def write_small(best: Path, photos: Path, others: Path | None, out: Path) -> Non
 def _row(title: str, captioner: EncoderDecoderCaptioner, data: Path, *splits: str) -> str:
     """Scores of the captions of splits, and those of the captions that are marked and of the others."""
     dataset = open_dataset(data)
-    records = [record for split in splits for record in dataset.split(split)]
+    records = dataset[splits]
     with counting("captioning", len(records)) as progress:
-        result = evaluate(captioner, records, facts=image_facts(dataset), metrics=METRICS, progress=progress)
-    ciders: Mapping[str, float] = {image: numbers["cider"] or 0.0 for image, numbers in result.report.per_image.items()}
+        result = evaluate(captioner, records, metrics=METRICS, progress=progress)
+    ciders: Mapping[str, float] = {image: numbers["cider"] or 0.0 for image, numbers in result.per_image.items()}
     marked = [ciders[image] for image, caption in result.captions.items() if caption.doubt]
     others = [ciders[image] for image, caption in result.captions.items() if not caption.doubt]
-    scores = [result.report.scores[name] for name in ("bleu_4", "meteor", "cider")]
+    scores = [result.scores[name] for name in ("bleu_4", "meteor", "cider")]
     shares = [sum(part) / max(1, len(part)) for part in (marked, others)]
     cells = [f"{100 * (value or 0.0):.1f}" for value in (*scores, *shares)]
     return " | ".join([f"| {title}", *cells[:3], f"{len(marked) / len(records):.0%}", *cells[3:]]) + " |"

@@ -166,7 +166,7 @@ def test_settings_that_are_not_given_are_the_checkpoints_own(
 ) -> None:
     captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu")
     captioner.decoding = captioner.settings(max_length=3, bad_words=("a",))
-    records = open_dataset(tiny_scenes).split("train")[:20]
+    records = open_dataset(tiny_scenes)["train"][:20]
     photos = [record.path for record in records[:4]]
 
     def answer(settings: DecodingConfig | None) -> object:

@@ -73,7 +73,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path, tiny_chec
     folder = tmp_path_factory.mktemp("world")
     shutil.copytree(tiny_checkpoint, folder / "runs" / "mine" / "best")
     shutil.copytree(tiny_scenes, folder / "my-photos")
-    records = open_dataset(tiny_scenes).split("train")[:30]
+    records = open_dataset(tiny_scenes)["train"][:30]
     (folder / "photo.jpg").symlink_to(records[0].path)
     captioner = Captioner.from_pretrained(folder / "runs" / "mine" / "best")
     captions = [captions[0] for captions in captioner.caption([record.path for record in records])]

@@ -48,8 +48,8 @@ def calibrate(
     from showtell.scores import image_facts
 
     opened = open_dataset(dataset, with_photos=features is None)
-    records = opened.limited(limit).split(split)
-    facts = image_facts(opened, records)
+    records = opened.limited(limit)[split]
+    facts = image_facts(records)
     if good_cider is not None and all(image.scene is not None for image in facts.values()):
         raise UsageError(f"{dataset} has scenes, where a good caption is a wholly true one; leave --good-cider out.")
     captioner = open_captioner(checkpoint, dtype=dtype)

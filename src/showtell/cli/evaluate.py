@@ -56,7 +56,7 @@ def evaluate(
     from showtell.files import refuse_overwriting, write_json
     from showtell.hub import find_checkpoint
     from showtell.progress import counting
-    from showtell.scores import image_facts
+    from showtell.scores import image_facts, metric_names
     from showtell.scores.bootstrap import SAMPLES
     from showtell.scores.files import training_captions, with_objects
 
@@ -65,10 +65,10 @@ def evaluate(
     if out is not None:
         refuse_overwriting(out, "--out", [*map(Path, checkpoints), dataset])
     opened = open_dataset(dataset, with_photos=features is None)
-    records = opened.limited(limit, max_captions).split(split)
-    scoring = {"metrics": score.metric_names(metrics), **score.how_to_score(document_frequency, score_models)}
-    facts = image_facts(opened, records)
-    scoring["facts"] = facts if objects is None else with_objects(facts, objects)
+    records = opened.limited(limit, max_captions)[split]
+    scoring: dict[str, Any] = {"metrics": metric_names(metrics), **score.how_to_score(document_frequency, score_models)}
+    if objects is not None:
+        scoring["facts"] = with_objects(image_facts(records), objects)
     store = None if features is None else FeatureStore(features)
     for name in checkpoints[1:]:
         find_checkpoint(name)  # a misspelt one is named before the first captions
@@ -85,7 +85,7 @@ def evaluate(
         own = None if evaluations and looks_at_photos(captioner, title, store) else store
         with counting("captioning" if len(titles) == 1 else f"captioning with {title}", len(records)) as progress:
             evaluations[title] = run(
-                captioner, records, settings, **scoring, store=own, batch_size=batch_size, progress=progress
+                captioner, records, **scoring, store=own, batch_size=batch_size, progress=progress, **decoding
             )
     if out is not None:
         write_json(out, next(iter(evaluations.values())).results())
@@ -96,8 +96,7 @@ def evaluate(
                 f"{title} was searched otherwise than {first_title} ({changed}), so their scores do not compare the "
                 "captioners alone; give all one search by options, such as --num-beams."
             )
-    reports = {title: evaluation.report for title, evaluation in evaluations.items()}
-    first = next(iter(reports.values()))
+    first = next(iter(evaluations.values()))
     if (first.scores.get("bleu_4") or 0.0) > PERFECT:
         notify(
             "every caption equals a reference: if the references are captions of this captioner, the scores say "
@@ -117,7 +116,7 @@ def evaluate(
     }
     samples, every_number = SAMPLES, metrics is not None
     score.show_scores(
-        reports, captions, training_captions(opened), samples=samples, as_json=as_json, every_number=every_number,
+        evaluations, captions, training_captions(opened), samples=samples, as_json=as_json, every_number=every_number,
         about=about,
     )  # fmt: skip
 

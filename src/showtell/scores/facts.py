@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:  # scores alone reach neither datasets nor scenes
-    from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
+    from showtell.datasets.records import Box, CaptionDataset
     from showtell.scenes import Scene
 
 # What a score may ask for.
@@ -31,21 +31,17 @@ class ImageFacts:
         return known is not None and getattr(self, known) in (None, ())  # the other needs are not of an image
 
 
-def image_facts(dataset: CaptionDataset, records: Sequence[CaptionRecord] | None = None) -> dict[str, ImageFacts]:
-    """What a dataset knows of its images, by image id.
-
-    Args:
-        dataset: in any form that `datasets/` reads; where it was drawn, its scenes are read as well.
-        records: the images, such as those of a split; None: all of them.
+def image_facts(dataset: CaptionDataset) -> dict[str, ImageFacts]:
+    """What is known of the images of a dataset, or of a split of one, by image id.
 
     Raises:
-        DataError: the scenes of the dataset are damaged.
+        DataError: it was drawn, and its scenes are damaged.
     """
     from showtell.scenes import read_scenes
 
     scenes = read_scenes(dataset.root) if dataset.root.is_dir() else None
     # the shapes of scenes are judged by truth, which knows their synonyms
-    boxes = (box for record in dataset.records for box in record.boxes or ())
+    boxes = (box for record in dataset.whole for box in record.boxes or ())
     categories = frozenset() if scenes is not None else _categories(boxes)
     return {
         record.image_id: ImageFacts(
@@ -55,7 +51,7 @@ def image_facts(dataset: CaptionDataset, records: Sequence[CaptionRecord] | None
             path=record.path,
             categories=categories,
         )
-        for record in (dataset.records if records is None else records)
+        for record in dataset
     }
 
 

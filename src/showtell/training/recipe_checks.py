@@ -9,8 +9,6 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from showtell.captioners.hugging_face_adapters import TransformersConfig
-from showtell.captioners.hugging_face_training import TransformersEncoderConfig
 from showtell.captioners.opening import TRANSFORMERS, recipe_sections
 from showtell.config import Config
 from showtell.decoding import DecodingConfig
@@ -29,7 +27,6 @@ _FIXED: dict[str, type[Config]] = {
 _BY_NAME: dict[str, Mapping[str, tuple[type[Config], Any]]] = {
     "encoder": ENCODERS, "model": MODELS, "objective": OBJECTIVES,
 }  # fmt: skip
-_OF_TRANSFORMERS: dict[str, type[Config]] = {"encoder": TransformersEncoderConfig, "model": TransformersConfig}
 _SHORT = reprlib.Repr()  # of values in messages
 _SHORT.maxstring = _SHORT.maxother = 200
 
@@ -109,8 +106,11 @@ def _settings_of(section: str, values: Mapping[str, Any]) -> type[Config]:
     if section in _FIXED:
         return _FIXED[section]
     known, name = _BY_NAME[section], values["name"]
-    if name == TRANSFORMERS and section in _OF_TRANSFORMERS:  # no choice, but what a recipe starts from
-        return _OF_TRANSFORMERS[section]
+    if name == TRANSFORMERS and section in ("encoder", "model"):  # no choice, but what a recipe starts from
+        from showtell.captioners.hugging_face_adapters import TransformersConfig
+        from showtell.captioners.hugging_face_training import TransformersEncoderConfig
+
+        return TransformersConfig if section == "model" else TransformersEncoderConfig
     if name in known:
         return known[name][0]
     if section == "encoder":
