@@ -115,7 +115,9 @@ def test_the_python_and_the_recipes_of_the_readme_exist():
     assert names and names <= set(showtell.__all__)
     assert len([line for line in block.splitlines() if line]) == 8
     methods = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert methods == {"from_pretrained", "caption", "confidence", "explain", "figure", "savefig", "split", "report"}
+    assert methods == {
+        "from_pretrained", "caption", "confidence", "explain", "figure", "savefig", "captioner", "items",
+    }  # fmt: skip
     folders = "|".join({name.partition("/")[0] for name in list_recipes()})
     named = set(re.findall(rf"(?<![/\w])(?:{folders})/\w+", README))
     assert "folder/sat_soft" in named <= set(list_recipes())

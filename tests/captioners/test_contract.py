@@ -173,7 +173,8 @@ def test_settings_that_are_not_given_are_the_checkpoints_own(
         if ask == "caption_features":
             return [captioner.caption_features(one, settings) for one in captioner.encode_photos(photos)]
         if ask == "evaluate":
-            return evaluate(captioner, records, settings, metrics=["bleu"]).captions
+            given = {} if settings is None else settings.model_dump(exclude_unset=True)
+            return evaluate(captioner, records, metrics="bleu", **given).captions
         return [result for _, result in getattr(captioner, ask)(photos, settings)]
 
     assert answer(DecodingConfig(num_beams=5)) == answer(captioner.settings(num_beams=5)) != answer(None)

@@ -33,7 +33,7 @@ from showtell.errors import DataError, summarise
 from showtell.features.contract import Encoder, EncoderConfig
 from showtell.images.preprocessing import Preprocessing
 from showtell.processes import LOCK_NAME, lock_folder
-from showtell.types import Features, Regions
+from showtell.types import Features, Regions, precision_name
 
 FORMAT = 3  # raised when the layout changes
 METADATA = b"\0showtell"  # no file name and no number begins with a null byte
@@ -66,16 +66,18 @@ class StoreInfo(Config):
         return f"{self.encoder.get('name')} (fingerprint {self.fingerprint})"
 
     @classmethod
-    def of(cls, encoder: Encoder, dtype: Precision) -> StoreInfo:
-        """The description of features that an encoder computes."""
-        return cls(
-            encoder=encoder.config.feature_settings(),
-            fingerprint=encoder.fingerprint(),
-            preprocessing=encoder.preprocessing,
-            dtype=dtype,
-            feature_size=encoder.feature_size,
-            categories=encoder.categories,
-            attributes=encoder.attributes,
+    def of(cls, encoder: Encoder, dtype: str | torch.dtype) -> StoreInfo:
+        """The description of features that an encoder computes; a UsageError if there is no such precision."""
+        return cls.checked(
+            {
+                "encoder": encoder.config.feature_settings(),
+                "fingerprint": encoder.fingerprint(),
+                "preprocessing": encoder.preprocessing,
+                "dtype": precision_name(dtype),
+                "feature_size": encoder.feature_size,
+                "categories": encoder.categories,
+                "attributes": encoder.attributes,
+            }
         )
 
     def require(self, path: Path, settings: Mapping[str, Any], fingerprint: str | None = None) -> None:

@@ -94,8 +94,9 @@ class TrainingResult:
     @property
     def scores(self) -> dict[str, float]:
         """The scores of `captioner` on the validation split, its loss among them; empty without one."""
-        validations = {line["epoch"]: line["validation"] for line in self.history if "validation" in line}
-        return validations.get(self.best_epoch, {})
+        rows = (line for line in self.history if "validation" in line and line["epoch"] == self.best_epoch)
+        scores: dict[str, float] = next(rows, {}).get("validation", {})
+        return scores
 
 
 def train(
