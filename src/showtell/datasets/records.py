@@ -65,7 +65,7 @@ class CaptionDataset(Sequence[CaptionRecord]):
     warnings: tuple[str, ...] = ()  # sentences; a dataset with these can be used
     name: str = ""  # from its file, as Karpathy's have one: coco, flickr8k, flickr30k
     has_drawn_splits: bool = False  # for it gives none
-    _whole: CaptionDataset | None = field(default=None, compare=False)  # that this is a part of
+    whole: CaptionDataset | None = field(default=None, compare=False)  # that this is a part of; None: of none
 
     def __repr__(self) -> str:
         captions = sum(len(record.captions) for record in self.records)
@@ -80,11 +80,6 @@ class CaptionDataset(Sequence[CaptionRecord]):
     def splits(self) -> dict[str, int]:
         """Number of images in each split, in the order in which the splits appear."""
         return dict(Counter(record.split for record in self.records))
-
-    @property
-    def whole(self) -> CaptionDataset:
-        """The dataset that this is a part of, or itself."""
-        return self._whole or self
 
     def __len__(self) -> int:
         return len(self.records)
@@ -110,7 +105,7 @@ class CaptionDataset(Sequence[CaptionRecord]):
         return self._part(self.records[key]) if isinstance(key, slice) else self.records[key]
 
     def _part(self, records: tuple[CaptionRecord, ...]) -> Self:
-        return replace(self, records=records, _whole=self.whole)
+        return replace(self, records=records, whole=self.whole or self)
 
     def _refuse(self, name: str) -> NoReturn:
         """Raise a DataError about a split that is not there."""

@@ -67,17 +67,15 @@ class StoreInfo(Config):
 
     @classmethod
     def of(cls, encoder: Encoder, dtype: str | torch.dtype) -> StoreInfo:
-        """The description of features that an encoder computes; a UsageError if there is no such precision."""
-        return cls.checked(
-            {
-                "encoder": encoder.config.feature_settings(),
-                "fingerprint": encoder.fingerprint(),
-                "preprocessing": encoder.preprocessing,
-                "dtype": precision_name(dtype),
-                "feature_size": encoder.feature_size,
-                "categories": encoder.categories,
-                "attributes": encoder.attributes,
-            }
+        """The description of features that an encoder computes."""
+        return cls(
+            encoder=encoder.config.feature_settings(),
+            fingerprint=encoder.fingerprint(),
+            preprocessing=encoder.preprocessing,
+            dtype=cast(Precision, precision_name(dtype)),
+            feature_size=encoder.feature_size,
+            categories=encoder.categories,
+            attributes=encoder.attributes,
         )
 
     def require(self, path: Path, settings: Mapping[str, Any], fingerprint: str | None = None) -> None:

@@ -41,14 +41,7 @@ __all__ = [
 
 
 def list_models(filter: str = "*") -> list[str]:
-    """The names of the models, those of installed packages included.
-
-    >>> list_models("*2*")
-    ['att2in']
-
-    Args:
-        filter: a pattern such as "*down".
-    """
+    """The names of the models, those of installed packages included, that match a pattern such as "*down"."""
     return matching(sorted(MODELS), filter)
 
 

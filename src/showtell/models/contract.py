@@ -120,14 +120,9 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
         """
 
     def forward(self, features: Features, words: Tensor) -> Tensor:
-        """The logits of the word behind each of given words, teacher-forced.
+        """The logits of the word behind each of given ones, which begin with `Vocabulary.begin`, teacher-forced.
 
-        Args:
-            features: of B images.
-            words: (B, T) int64, `Vocabulary.begin` first; or (B, N, T), N captions of each image.
-
-        Returns:
-            (B, T, V) or (B, N, T, V).
+        Words (B, T) int64 give (B, T, V); N captions of each image, (B, N, T), give (B, N, T, V).
         """
         if words.dim() == 2:
             return self(features, words.unsqueeze(1)).squeeze(1)  # type: ignore[no-any-return]  # torch's __call__

@@ -33,14 +33,7 @@ def published_for(recipe: str) -> Published | None:
 
 
 def list_recipes(filter: str = "*") -> list[str]:
-    """The names of the recipes of showtell, sorted.
-
-    >>> list_recipes("folder/*soft")
-    ['folder/sat_soft']
-
-    Args:
-        filter: a pattern such as "scenes/*".
-    """
+    """The names of the recipes of showtell, sorted, that match a pattern such as "scenes/*"."""
     return matching(sorted(name for file in FOLDER.rglob("*.yaml") if (name := recipe_name(file))), filter)
 
 

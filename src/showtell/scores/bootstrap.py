@@ -54,13 +54,7 @@ def intervals(statistics: Statistics, samples: int, seed: int) -> dict[str, Inte
 
 
 def significance(column: Floats, value: float, images: int) -> tuple[float, float, float] | None:
-    """The interval of a difference, and how often chance alone gives one at least as large, either way.
-
-    Args:
-        column: the difference in each draw.
-        value: the difference of all images.
-        images: how many there are.
-    """
+    """Of a difference in each draw, and its value: the interval, and how often chance alone gives as much either way."""
     defined = column[~np.isnan(column)]
     if not len(defined):
         return None

@@ -41,7 +41,7 @@ def image_facts(dataset: CaptionDataset) -> dict[str, ImageFacts]:
 
     scenes = read_scenes(dataset.root) if dataset.root.is_dir() else None
     # the shapes of scenes are judged by truth, which knows their synonyms
-    boxes = (box for record in dataset.whole for box in record.boxes or ())
+    boxes = (box for record in dataset.whole or dataset for box in record.boxes or ())
     categories = frozenset() if scenes is not None else _categories(boxes)
     return {
         record.image_id: ImageFacts(

@@ -69,10 +69,6 @@ class ScoreReport:
         """What is declared of a number; of one that no score made its name."""
         return self.numbers.get(number) or ScoreNumber(number, number)
 
-    def to_json(self) -> dict[str, Any]:
-        """What `showtell score --json` has of each system."""
-        return {name: getattr(self, name) for name in ("scores", "signatures", "images", "skipped")}
-
 
 @dataclass(frozen=True, repr=False)
 class ComparisonTable(Sequence[Comparison]):
@@ -103,13 +99,6 @@ class ComparisonTable(Sequence[Comparison]):
 
 def compare(systems: Mapping[str, ScoreReport], *, samples: int = SAMPLES, seed: int = 0) -> ComparisonTable:
     """Compare every pair of systems on the same draws, for each number that both have.
-
-    >>> from showtell.scores import score
-    >>> references = {"1": ["a dog runs"], "2": ["a cat"]}
-    >>> texts = {"mine": {"1": "a dog", "2": "a cat"}, "other": {"1": "a dog runs", "2": "a cat"}}
-    >>> table = compare({name: score(own, references, "rouge_l") for name, own in texts.items()})
-    >>> [(row.first, row.second, round(row.value, 3), row.p) for row in table]
-    [('mine', 'other', -0.114, 0.5)]
 
     Args:
         systems: by their names, what `score` or `evaluate` has returned.
@@ -208,7 +197,7 @@ def as_json(
         {
             "system": name,
             **(about or {}).get(name, {}),
-            **report.to_json(),
+            **{field: getattr(report, field) for field in ("scores", "signatures", "images", "skipped")},
             "intervals": {number: asdict(own) for number, own in report.intervals(samples).items()} if samples else {},
             "rates": dict(rates[name]),
         }

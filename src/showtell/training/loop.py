@@ -134,8 +134,7 @@ def train(
             )
         out = out or (path if is_run(path) else Path("runs") / f"{path.parent.name}-{path.stem}".lstrip("-"))
         recipe = path / RECIPE if is_run(path) else recipe
-    if overrides or sections or not isinstance(recipe, Recipe):
-        recipe = load_recipe(recipe, overrides, **sections)
+    recipe = load_recipe(recipe, overrides, **sections)
     folder = Path(out or "runs/run")
     if recipe.data.features is not None:
         require_settings(recipe.data.features, recipe.encoder)
