@@ -54,7 +54,7 @@ def intervals(statistics: Statistics, samples: int, seed: int) -> dict[str, Inte
 
 
 def significance(column: Floats, value: float, images: int) -> tuple[float, float, float] | None:
-    """Of a difference in each draw, and its value: the interval, and how often chance alone gives as much either way."""
+    """The interval of a difference, from its values in all draws; and p, how often chance alone gives as much."""
     defined = column[~np.isnan(column)]
     if not len(defined):
         return None

@@ -109,7 +109,7 @@ def compare(systems: Mapping[str, ScoreReport], *, samples: int = SAMPLES, seed:
         DataError: the reports are of different images, or their numbers were made in different ways.
         UsageError: the systems have no names.
     """
-    if not isinstance(systems, Mapping):
+    if not (isinstance(systems, Mapping) and systems):
         raise UsageError('Systems are compared by their names: compare({"mine": report, "other": another}).')
     everybody = [report.ids for report in systems.values()]
     if odd := sorted(set().union(*everybody).difference(set(everybody[0]).intersection(*everybody))):
@@ -239,11 +239,12 @@ def as_text(
     for name, reason in first.skipped.items():
         reasons.setdefault(reason, []).append(name)
     sentences += [f"skipped {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    told = [pair for pair in comparisons if pairs and pair.number in shown]
     parts = [
         [f"{first.images} images"],
         _score_table(reports, rates, shown, samples),
         [textwrap.fill(sentence, _WIDTH, break_on_hyphens=False) for sentence in sentences],
-        _pair_table(first, [pair for pair in comparisons if pair.number in shown], samples) if pairs else [],
+        _pair_table(first, told, samples) if told else [],
         _signatures(first, shown),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
