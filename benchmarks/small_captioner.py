@@ -28,7 +28,6 @@ from showtell.datasets.table import csv_line
 from showtell.evaluation import GOOD_CIDER, calibrate
 from showtell.files import write_bytes
 from showtell.progress import counting
-from showtell.scores import image_facts
 from showtell.training import load_recipe, train
 
 from PIL import Image, ImageEnhance, ImageOps
@@ -128,9 +127,9 @@ def write_small(best: Path, photos: Path, others: Path | None, out: Path) -> Non
     captioner.save_pretrained(out)
     captioner = EncoderDecoderCaptioner.from_pretrained(out)
     dataset = open_dataset(photos)
-    records, facts = dataset["val"], image_facts(dataset)
+    records = dataset["val"]
     with counting("calibrating", len(records)) as progress:
-        calibration = calibrate(captioner, records, facts, captioner.decoding, progress=progress)
+        calibration = calibrate(captioner, records, progress=progress)
     save_calibration(out, captioner.about.fingerprints["weights"], calibration)
     captioner = EncoderDecoderCaptioner.from_pretrained(out)
     rows = [_row("Flickr8k test, 1,000 photos", captioner, photos, "test")]

@@ -143,33 +143,32 @@ def evaluate(
 
 def calibrate(
     captioner: Captioner,
-    records: Sequence[CaptionRecord],
-    facts: Mapping[str, ImageFacts],
-    settings: DecodingConfig,
+    dataset: CaptionDataset,
     *,
     good_cider: float = GOOD_CIDER,
     store: FeatureStore | None = None,
     progress: Callable[[int], None] | None = None,
+    **decoding: Any,
 ) -> Calibration:
     """Fit the chance that a caption is good, and which photos are familiar.
 
     Args:
         captioner: the model.
-        records: images of a validation split that the model was not trained on.
-        facts: what is known of them. Where all were drawn, a good caption is one that is wholly true.
-        settings: of the search that the calibration will be for.
+        dataset: a validation split, which the model was not trained on. Of drawn images a good caption is one that is
+            wholly true.
         good_cider: elsewhere a good caption has at least this CIDEr-D, of at most 10, with the document frequencies of
             the split.
         store: features of the images by the captioner's encoder, read instead of the photos.
         progress: called with the number of images done since the last call.
+        decoding: settings of the search that the calibration is for, as `evaluate` takes them.
 
     Raises:
         DataError: there are too few captions, they are all good or all bad, or an image has no reference.
         ImageError: a photo is no image.
     """
     captions: dict[str, Caption] = {}
-    vectors, settings = [], captioner.check(settings)
-    photos = [(record.image_id, photo_or_stored(record, store)) for record in records]
+    vectors, settings = [], captioner.settings(**{"num_return_sequences": 1} | decoding)
+    photos = [(record.image_id, photo_or_stored(record, store)) for record in dataset]
     for batch in prepare_batches(photos, lambda pair: captioner.prepare(pair[1]), BATCH_SIZE, device=captioner.device):
         ids = [image_id for (image_id, _), _ in batch]
         encoded = captioner.encode_prepared([or_raise(photo) for _, photo in batch])
@@ -178,7 +177,7 @@ def calibrate(
         captions.update((image_id, best) for image_id, (best, *_) in zip(ids, ranked, strict=True))
         if progress:
             progress(len(ids))
-    known = {image: facts[image] for image in captions}
+    known = image_facts(dataset)
     is_drawn = all(image.scene is not None for image in known.values())
     name, least = ("truth", 1.0) if is_drawn else ("cider", good_cider)
     meaning = "every statement is true" if is_drawn else f"CIDEr-D of {good_cider:g} or more"
