@@ -129,8 +129,8 @@ def train(
         path = Path(recipe)
         if is_run(path) and not resume:
             raise UsageError(
-                f"{path} is the folder of a run: add --resume to resume it, or train by {path}/{RECIPE} with another "
-                "--out."
+                f"{path} is the folder of a run: add --resume (in Python resume=True) to resume it, or train by "
+                f"{path}/{RECIPE} with another --out."
             )
         out = out or (path if is_run(path) else Path("runs") / f"{path.parent.name}-{path.stem}".lstrip("-"))
         recipe = path / RECIPE if is_run(path) else recipe
