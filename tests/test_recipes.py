@@ -21,7 +21,7 @@ from showtell.features import EncoderConfig, build_encoder
 from showtell.models import MODELS, build_decoder
 from showtell.models.skeleton import skeleton
 from showtell.objectives import OBJECTIVES, build_objective
-from showtell.recipes import find_recipe, published_for, recipe_name, list_recipes
+from showtell.recipes import find_recipe, list_recipes, published_for, recipe_name
 from showtell.training import load_recipe
 from showtell.types import Batch, Features
 

@@ -64,8 +64,8 @@ class RunFolder:
         exists = any(path.exists() for path in (self._recipe, self.last, self.best, self._log_path))
         if exists and not resume:
             raise UsageError(
-                f"{self.path} already holds a run; add --resume (in Python resume=True) to resume it, or choose another "
-                "--out."
+                f"{self.path} already holds a run; add --resume (in Python resume=True) to resume it, or choose "
+                "another --out."
             )
         if not exists and (others := sorted(path.name for path in self.path.glob("[!.]*"))):
             raise UsageError(
