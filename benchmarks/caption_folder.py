@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import _threads  # noqa: F401  (first)
 from rows import seconds, show
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.cores import keep_freed_memory, usable_cores

@@ -17,6 +17,7 @@ import sys
 from functools import partial
 from typing import Any
 
+import _threads  # noqa: F401  (first)
 import plain
 from rows import seconds, show
 from showtell.decoding import DecodingConfig, search

@@ -27,6 +27,7 @@ from html import escape
 from itertools import pairwise
 from pathlib import Path
 
+import _threads  # noqa: F401  (first)
 from showtell.captioners import Captioner
 from showtell.captioners.hugging_face import TransformersCaptioner
 from showtell.captioners.hugging_face_adapters import TransformersConfig, adapt, save_adapted

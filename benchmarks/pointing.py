@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import _threads  # noqa: F401  (first)
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.captioners.occlusion import OCCLUSION_METHODS, occlude
 from showtell.captioners.teacher_forcing import pad_captions
@@ -41,9 +42,8 @@ from showtell.images.loading import prepare_batches
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
 from showtell.progress import counting
-from showtell.scores.base import Floats, corpus_numbers, image_numbers
-from showtell.scores.bootstrap import intervals
-from showtell.scores.report import ScoreReport, ScoreStatistics
+from showtell.scores.base import Floats, ScoreStatistics, corpus_numbers, image_numbers
+from showtell.scores.report import ScoreReport
 from showtell.text.tokenizer import tokenize
 from showtell.types import EncodedBatch, Features
 
@@ -351,7 +351,7 @@ def captions_to_follow(
 
 def describe(result: AttentionReport) -> str:
     """The numbers with their 95 % intervals, beside those of maps that do not depend on the words."""
-    bounds = intervals(result.report)
+    bounds = result.report.intervals()
 
     def cell(name: str) -> str:
         value = result.report.scores[name]
@@ -385,7 +385,7 @@ def main() -> None:
     store = None if chosen.features is None else FeatureStore(chosen.features)
     occlusion = None if chosen.occlusion == "none" else chosen.occlusion
     captioner = EncoderDecoderCaptioner.from_pretrained(chosen.checkpoint)
-    split = records.split(chosen.split)
+    split = records[chosen.split]
     with counting("measuring", len(split)) as progress:
         result = measure_attention(
             captioner, split, captions=chosen.captions, occlusion=occlusion, store=store, progress=progress

@@ -20,7 +20,7 @@ from typing import Any
 
 from showtell.scores import ImageFacts, diagnose, score
 from showtell.scores.files import ScoredImages, read_prediction_file
-from showtell.scores.table import as_text
+from showtell.scores.report import as_text
 
 METRICS = ("bleu", "meteor", "rouge_l", "cider", "chair")
 

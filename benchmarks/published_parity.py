@@ -24,6 +24,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import _threads  # noqa: F401  (first)
+
 import numpy as np
 import torch
 from torch import Tensor

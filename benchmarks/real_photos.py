@@ -25,6 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
+import _threads  # noqa: F401  (first)
 from documents import table
 from showtell.datasets import open_dataset
 from showtell.hub import find_checkpoint
@@ -246,8 +247,7 @@ def _people(data: Path, split: str) -> tuple[tuple[str, ...] | None, dict[str, s
     """The captions of training, and for each image of a split one caption by a person."""
     dataset = open_dataset(data, with_photos=False)
     people = {
-        record.image_id: record.captions[number % len(record.captions)]
-        for number, record in enumerate(dataset.split(split))
+        record.image_id: record.captions[number % len(record.captions)] for number, record in enumerate(dataset[split])
     }
     return training_captions(dataset), people
 

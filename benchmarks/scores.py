@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import _threads  # noqa: F401  (first)
 from rows import seconds, show
 from showtell.scores import ImageFacts
 from showtell.scores.base import Corpus

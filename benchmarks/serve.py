@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import _threads  # noqa: F401  (first)
 from caption_folder import write_photos
 from rows import show
 from showtell.captioners import Captioner, EncoderDecoderCaptioner

@@ -20,16 +20,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import _threads  # noqa: F401  (first)
 from showtell import evaluate, open_dataset
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.confidence.calibration import CALIBRATION, FOLDS, Calibration, Reliability, save_calibration
 from showtell.cores import keep_freed_memory
-from showtell.datasets.records import CaptionRecord
+from showtell.datasets import CaptionDataset
 from showtell.datasets.table import csv_line
 from showtell.evaluation import GOOD_CIDER, Evaluation, calibrate
 from showtell.files import write_bytes
 from showtell.progress import counting
-from showtell.scores import ImageFacts, image_facts
 from showtell.scores.chair import categories_shown, phrases_of
 from showtell.text.tokenizer import tokenize
 from showtell.training import load_recipe, train
@@ -113,7 +113,7 @@ features lie outside of what those of 99 % of the validation photos span. Scores
 def write_views(photos: Path, views: int, out: Path) -> None:
     """A dataset with the photos of another, those of train in so many views, the first the photo as it is."""
     dataset = open_dataset(photos)
-    records = [(record, split) for split in ("train", "val") for record in dataset.split(split)]
+    records = [(record, split) for split in ("train", "val") for record in dataset[split]]
     lines = [csv_line("image", "caption", "split")]
     (out / "images").mkdir(parents=True, exist_ok=True)
     with counting("writing views", len(records)) as progress:
@@ -152,7 +152,7 @@ def write_small(best: Path, photos: Sequence[Path], others: Sequence[Path], out:
     captioner.decoding = captioner.settings(**DECODING)
     kept = {key: value for key, value in captioner.origin.items() if key == "trained"}
     datasets = [open_dataset(path) for path in photos]
-    learned = {name: len(dataset.split("train")) for name, dataset in zip(("Flickr8k", "COCO"), datasets, strict=True)}
+    learned = {name: len(dataset["train"]) for name, dataset in zip(("Flickr8k", "COCO"), datasets, strict=True)}
     captioner.origin = {
         "data": " and ".join(learned), "train_images": sum(learned.values()), **kept, "about": ABOUT,
         "licence": LICENCE,
@@ -160,10 +160,9 @@ def write_small(best: Path, photos: Sequence[Path], others: Sequence[Path], out:
     (out / CALIBRATION).unlink(missing_ok=True)  # of the weights before
     captioner.save_pretrained(out)
     captioner = EncoderDecoderCaptioner.from_pretrained(out)
-    both = open_dataset(photos)
-    records, facts = both.split("val"), image_facts(both)
+    records = open_dataset(photos)["val"]
     with counting("calibrating", len(records)) as progress:
-        calibration = calibrate(captioner, records, facts, captioner.decoding, progress=progress)
+        calibration = calibrate(captioner, records, progress=progress)
     save_calibration(out, captioner.about.fingerprints["weights"], calibration)
     captioner = EncoderDecoderCaptioner.from_pretrained(out)
     rows = [
@@ -171,24 +170,23 @@ def write_small(best: Path, photos: Sequence[Path], others: Sequence[Path], out:
         *_rows("Flickr8k, test", captioner, photos[:1]),
         *_rows("COCO, kept apart", captioner, others, KINDS),
     ]  # fmt: skip
-    sizes = [(name, len(dataset.split("val"))) for name, dataset in zip(learned, datasets, strict=True)]
+    sizes = [(name, len(dataset["val"])) for name, dataset in zip(learned, datasets, strict=True)]
     weights = sum(tensor.numel() for part in (captioner.encoder, captioner.decoder) for tensor in part.parameters())
     card = CARD.format(
         weights=weights / 1e6, megabytes=(out / "model.safetensors").stat().st_size / 1e6,
         words=len(captioner.vocabulary) - 4, scores="\n".join(rows), good=GOOD_CIDER,
         photos=" and ".join(f"{count:,} training photos of {name}" for name, count in learned.items()),
-        errors=_errors(captioner, records, facts, sizes),
+        errors=_errors(captioner, records, sizes),
     )  # fmt: skip
     write_bytes(out / "README.md", card.encode())
 
 
 def _errors(
-    captioner: EncoderDecoderCaptioner, records: Sequence[CaptionRecord], facts: Mapping[str, ImageFacts],
-    sizes: Sequence[tuple[str, int]],
+    captioner: EncoderDecoderCaptioner, records: CaptionDataset, sizes: Sequence[tuple[str, int]]
 ) -> str:  # fmt: skip
     """The expected calibration error on the photos of each dataset, each fold by a map of the others, and by chance."""
     with counting("captioning", len(records)) as progress:
-        result = evaluate(captioner, records, facts=facts, metrics=["cider"], progress=progress)
+        result = evaluate(captioner, records, metrics="cider", progress=progress)
     captions = [result.captions[record.image_id] for record in records]
     good = np.array([_cider(result, record.image_id) >= GOOD_CIDER for record in records])
     fold, chances = np.arange(len(good)) % FOLDS, np.empty(len(good))
@@ -213,10 +211,10 @@ def _rows(
 ) -> Iterator[str]:
     """Scores of photos kept apart, and of those of each kind; of the captions that are marked, and of the others."""
     dataset = open_dataset(folders)
-    records = [record for record in dataset.records if record.split not in ("train", "val") or len(folders) > 1]
+    records = list(dataset["test"] if len(folders) == 1 else dataset)
     with counting("captioning", len(records)) as progress:
-        result = evaluate(captioner, records, facts=image_facts(dataset), metrics=METRICS, progress=progress)
-    scores = [f"{100 * (result.report.scores[name] or 0.0):.1f}" for name in ("bleu_4", "meteor")]
+        result = evaluate(captioner, records, metrics=METRICS, progress=progress)
+    scores = [f"{100 * (result.scores[name] or 0.0):.1f}" for name in ("bleu_4", "meteor")]
     yield _row(title, result, [record.image_id for record in records], scores)
     for kind, names in kinds.items():
         wanted = set(names.split(", "))
@@ -239,7 +237,7 @@ def _row(title: str, result: Evaluation, ids: Sequence[str], scores: Sequence[st
 
 
 def _cider(result: Evaluation, image: str) -> float:
-    return result.report.per_image[image]["cider"] or 0.0
+    return result.per_image[image]["cider"] or 0.0
 
 
 def main() -> int:

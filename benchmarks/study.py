@@ -42,6 +42,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ClassVar
 
+import _threads  # noqa: F401  (first)
 from documents import write_between
 from pointing import captions_to_follow, encode_records, measure_attention
 from showtell.captioners import Captioner
@@ -61,8 +62,7 @@ from showtell.progress import counting
 from showtell.recipes import FOLDER
 from showtell.scenes import Scene, read_scenes, write_scenes
 from showtell.scenes.truth import judge
-from showtell.scores import SCORES, ScoreReport, diagnose, image_facts, score
-from showtell.scores.bootstrap import compare
+from showtell.scores import SCORES, ScoreReport, compare, diagnose, image_facts, score
 from showtell.text.vocabulary import Vocabulary
 from showtell.training import make_recipe, train
 from showtell.training.recipe_loading import apply_overrides
@@ -240,9 +240,7 @@ def run(content: dict[str, Any], folder: Path, results: Path, splits: Sequence[s
         last = captioner.decoder.stages - 1
         for split in splits:
             for stage in range(last + 1):
-                captions = caption_records(
-                    captioner, dataset.split(split), captioner.settings(stage=stage), store=store
-                )
+                captions = caption_records(captioner, dataset[split], captioner.settings(stage=stage), store=store)
                 texts = {image: caption.text for image, caption in captions.items()}
                 write_json(results / f"{split}{'' if stage == last else f'.stage{stage}'}.json", texts)
     learned = [captioner.decoder, *([captioner.encoder] if captioner.encoder.config.trained else [])]
@@ -251,7 +249,7 @@ def run(content: dict[str, Any], folder: Path, results: Path, splits: Sequence[s
         "best_epoch": trained.best_epoch,
         "learning_rate": content["training"]["learning_rate"],
         "weights": sum(weight.numel() for module in learned for weight in module.parameters()),
-        "attention": attention_numbers(captioner, dataset.split("test")) if splits and boxes else None,
+        "attention": attention_numbers(captioner, dataset["test"]) if splits and boxes else None,
         # of a run that was interrupted only the end is known
         "seconds": None if resumed else seconds,
         "cpu_seconds": None if resumed else cpu_seconds,
@@ -410,7 +408,7 @@ def summarise_runs(
         seeds: at most the first of them (default: all that are done).
     """
     dataset, metrics = open_dataset(bench.data), metrics or bench.metrics
-    facts = {split: image_facts(dataset, dataset.split(split)) for split in bench.splits}
+    facts = {split: image_facts(dataset[split]) for split in bench.splits}
     kept: dict[str, dict[str, dict[int, ScoreReport]]] = {}  # row, split, seed
     lines = []
     for row in rows:
@@ -473,8 +471,8 @@ def _compare(
     differences = {}
     for split, reports in first.items():
         others = [report for seed, report in second[split].items() if not is_start or seed in reports]
-        both = pool_reports(list(reports.values())), pool_reports(others)
-        differences[split] = {name: dataclasses.asdict(one) for name, one in compare(*both).items()}
+        both = {"first": pool_reports(list(reports.values())), "second": pool_reports(others)}
+        differences[split] = {row.number: dataclasses.asdict(row) for row in compare(both)}
     return differences
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import _threads  # noqa: F401  (first)
 from showtell.captioners import Captioner
 from showtell.captioners.hugging_face import TransformersCaptioner
 from showtell.captioners.hugging_face_adapters import export
@@ -31,8 +32,7 @@ from showtell.datasets.table import csv_line
 from showtell.evaluation import caption_records
 from showtell.scenes import write_scenes
 from showtell.scenes.truth import judge
-from showtell.scores import image_facts, score
-from showtell.scores.bootstrap import compare
+from showtell.scores import compare, image_facts, score
 from showtell.text.tokenizer import tokenize
 from showtell.training import train
 
@@ -97,15 +97,15 @@ class Study:
         self.out, self.data = out, out / "scenes"
         write_scenes(self.data, images=images, size=SIZE)
         self.dataset: CaptionDataset = open_dataset(self.data)
-        new = self.dataset.split("test_compositional")
+        new = self.dataset["test_compositional"]
         self.to_correct, self.new = new[: len(new) // 2], new[len(new) // 2 :]
-        self.old = self.dataset.split("test")
+        self.old = self.dataset["test"]
 
     def base(self, epochs: int) -> Path:
         """The captioner before."""
         start = self.out / "fresh"
         if not start.exists():
-            words = {word for r in self.dataset.split("train") for one in r.captions for word in tokenize(one)}
+            words = {word for r in self.dataset["train"] for one in r.captions for word in tokenize(one)}
             make_base(start, sorted(words))
         recipe = {
             "data": {"path": str(self.data), "captions_per_image": 2, "workers": 2},
@@ -132,7 +132,7 @@ class Study:
     def corrected(self, captions: Captions, records: Sequence[CaptionRecord], table: Path) -> int:
         """Write the table that a person would; the number of captions that had to be changed."""
         lines, changed = [csv_line("image", "caption", "split")], 0
-        facts = image_facts(self.dataset, records)
+        facts = image_facts(self.dataset)
         for record in records:
             text, scene = captions[record.image_id].text, facts[record.image_id].scene
             assert scene is not None
@@ -145,7 +145,7 @@ class Study:
     def with_replay(self, table: Path, seed: int) -> None:
         """Add as many old pictures with their own captions."""
         text = table.read_text()
-        chosen = random.Random(seed).sample(self.dataset.split("train"), text.count("\n") - 1)
+        chosen = random.Random(seed).sample(self.dataset["train"], text.count("\n") - 1)
         lines = [csv_line(str(r.path.relative_to(table.parent)), r.captions[0], "train") for r in chosen]
         table.write_text(text + "".join(lines))
 
@@ -174,7 +174,7 @@ class Study:
             file.write_text(json.dumps({"captions": row, "minutes": minutes, "megabytes": size}))
         content: dict[str, Any] = json.loads(file.read_text())
         for kind, records in (("new", self.new), ("old", self.old)):
-            facts = image_facts(self.dataset, records)
+            facts = image_facts(records)
             content[kind] = score(content["captions"][kind], facts, metrics=["truth", "cider"])
         return content
 
@@ -188,7 +188,7 @@ def print_table(rows: dict[str, dict[str, Any]]) -> None:
             for number in ("truth", "truth_whole", "cider"):
                 cell = f"{row[kind].scores[number]:.3f}"
                 if row is not first:
-                    one = compare(row[kind], first[kind])[number]
+                    one = compare({"this": row[kind], "first": first[kind]})[number][0]
                     cell += f" ({one.value:+.3f} [{one.low:+.3f}, {one.high:+.3f}])"
                 cells.append(cell)
         print(f"| {name} | {' | '.join(cells)} | {row['minutes']:.1f} | {row['megabytes']:.2f} |", flush=True)
@@ -225,7 +225,9 @@ def corrections_and_rewards(study: Study, base: Path) -> None:
     rows = {name: study.report(f"scores-{number}", *run) for number, (name, run) in enumerate(runs.items())}
     print_table(rows)
     for kind in ("new", "old"):
-        one = compare(rows["adapters, then rewards"][kind], rows["300 corrections, adapters"][kind])["cider"]
+        one = compare({name: rows[name][kind] for name in ("adapters, then rewards", "300 corrections, adapters")})[
+            "cider"
+        ][0]
         print(f"rewards minus adapters alone, CIDEr-D, {kind}: {one.value:+.3f} [{one.low:+.3f}, {one.high:+.3f}]")
 
 

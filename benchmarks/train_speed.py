@@ -24,6 +24,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+import _threads  # noqa: F401  (first)
 import plain
 from decode_speed import CONTEXT, KINDS, REGIONS, WORDS, compared, make, make_features
 from rows import seconds, show

@@ -143,7 +143,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path)
     from showtell.text.tokenizer import tokenize
     from showtell.text.vocabulary import Vocabulary
 
-    captions = [caption for record in open_dataset(tiny_scenes).split("train") for caption in record.captions]
+    captions = [caption for record in open_dataset(tiny_scenes)["train"] for caption in record.captions]
     vocabulary = Vocabulary.build(map(tokenize, captions))
     config = SatConfig(embedding_size=16, hidden_size=16, attention_size=8)
     torch.manual_seed(0)

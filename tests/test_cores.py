@@ -18,7 +18,9 @@ LOADED = """
 import os
 import platform
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-import showtell, torch
+from showtell.cores import set_thread_defaults
+set_thread_defaults()
+import torch
 print(torch.get_num_threads(), os.environ["OMP_WAIT_POLICY"])
 """
 

@@ -65,7 +65,7 @@ def test_causes_beside_a_dataset(tiny_checkpoint: Path, tiny_scenes: Path) -> No
 
 def test_collapsed_attention_is_told_as_on_the_page(tiny_checkpoint: Path, tiny_scenes: Path) -> None:
     captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu")
-    records = read_dataset(tiny_scenes).split("train")
+    records = read_dataset(tiny_scenes)["train"]
     sentence = "photos every word looks most at one and the same region. Attention has collapsed"
     assert not [cause for cause in caption_causes(captioner, records, None) if sentence in cause]
     for name, weight in captioner.decoder.named_parameters():

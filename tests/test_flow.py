@@ -63,7 +63,8 @@ MAY_IMPORT: dict[str, str] = {
     "decoding_config doctor errors evaluation explanations features files grounding hub images "
     "importing processes progress quickstart recipes reports scenes scores serving text training",
     "__main__": "cli",
-    "__init__": "captioners captions cores datasets errors evaluation explanations scores training",
+    "__init__": "captioners captions datasets decoding_config errors evaluation explanations hub models recipes scores "
+    "text training types",
 }
 # Methods for convenience that import what comes after them, and only when they are called.
 SHORTCUTS = {

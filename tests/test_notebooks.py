@@ -38,6 +38,7 @@ def test_each_says_what_it_needs_and_uses_public_names_alone():
         for needed in ("pip install -e .", "runs/notebooks", "\n  name: python3\n"):
             assert needed in introduction, file
         assert text.count("```{code-cell}") == len(cells(file)) > 10
+        assert len(set(re.findall(r"^from (showtell\.\S+) import", code(file), re.M))) <= 3, file
         for node in ast.walk(ast.parse(code(file))):
             assert not (isinstance(node, ast.Attribute) and node.attr.startswith("_")), file
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "showtell":

@@ -10,7 +10,7 @@ from pathlib import Path
 import showtell
 from showtell.cli.app import GROUPS, VERBS
 from showtell.models import MODELS
-from showtell.recipes import recipe_names
+from showtell.recipes import list_recipes
 from tests.cli.test_verbs import command_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,7 +57,7 @@ def is_known(command: str) -> bool:
     named = {option for word in words for option in re.findall(r"^--[a-z][a-z-]*", word)}
     recipes = re.findall(r"^train ((?!runs/)[\w-]+/\w+)(?= |$)", command)
     known = verb in EXAMPLES or (verb in VERBS and named <= options_of(verb) | {"--help"} | EXAMPLES)
-    return known and set(recipes) <= {*recipe_names(), *EXAMPLES}
+    return known and set(recipes) <= {*list_recipes(), *EXAMPLES}
 
 
 def test_every_command_that_is_named_exists():
@@ -115,7 +115,9 @@ def test_the_python_and_the_recipes_of_the_readme_exist():
     assert names and names <= set(showtell.__all__)
     assert len([line for line in block.splitlines() if line]) == 8
     methods = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert methods == {"from_pretrained", "caption", "confidence", "explain", "figure", "savefig", "split", "report"}
-    folders = "|".join({name.partition("/")[0] for name in recipe_names()})
+    assert methods == {
+        "from_pretrained", "caption", "confidence", "explain", "figure", "savefig", "captioner", "items",
+    }  # fmt: skip
+    folders = "|".join({name.partition("/")[0] for name in list_recipes()})
     named = set(re.findall(rf"(?<![/\w])(?:{folders})/\w+", README))
-    assert "folder/sat_soft" in named <= set(recipe_names())
+    assert "folder/sat_soft" in named <= set(list_recipes())

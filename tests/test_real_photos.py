@@ -35,7 +35,7 @@ def test_coco_mini_is_learned_by_heart(shared_data: Path, tmp_path: Path, all_co
     subprocess.run(command, env=all_cores, check=True, capture_output=True, timeout=1500)
 
     captioner = Captioner.from_pretrained(tmp_path / "run" / "best")
-    records = open_dataset(data).split("train")
+    records = open_dataset(data)["train"]
     captions = caption_records(captioner, records, captioner.settings(num_beams=1))
     known = sum(
         captions[record.image_id].text.split() in [tokenize(text) for text in record.captions] for record in records

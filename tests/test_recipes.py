@@ -21,7 +21,7 @@ from showtell.features import EncoderConfig, build_encoder
 from showtell.models import MODELS, build_decoder
 from showtell.models.skeleton import skeleton
 from showtell.objectives import OBJECTIVES, build_objective
-from showtell.recipes import find_recipe, published_for, recipe_name, recipe_names
+from showtell.recipes import find_recipe, list_recipes, published_for, recipe_name
 from showtell.training import load_recipe
 from showtell.types import Batch, Features
 
@@ -180,7 +180,7 @@ def test_each_set_up_of_a_paper_has_a_recipe():
     )
     rows = re.findall(r"^\| ([A-Z][^|]+) \| (.+?) \| (.+?) \| (.+?) \|$", part, flags=re.MULTILINE)
     named = [name for *_, cell in rows for name in re.findall(r"`([^`]+)`", cell)]
-    assert len(rows) > 15 and set(named) <= set(recipe_names())
+    assert len(rows) > 15 and set(named) <= set(list_recipes())
     ours = {f"{data}/{name}" for data in ("flickr8k", "flickr30k") for name in (*LIKE_OTHERS, "updown_self_critical")}
     assert set(named) | ours == {NAMES[file] for file in OF_PAPERS}
     for paper, *_, cell in rows:
@@ -239,7 +239,7 @@ def test_the_published_scores_of_the_heads_are_those_of_the_page():
 def test_recipes_are_found_by_name_and_a_path_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     file = RECIPES / "folder" / "sat_soft.yaml"
-    assert recipe_names() == sorted(NAMES[path] for path in FILES)
+    assert list_recipes() == sorted(NAMES[path] for path in FILES)
     for given in ("folder/sat_soft", "folder/sat_soft.yaml", "recipes/folder/sat_soft.yaml", Path("folder/sat_soft")):
         assert find_recipe(given) == file
     (tmp_path / "folder" / "sat_soft").mkdir(parents=True)

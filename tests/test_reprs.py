@@ -33,13 +33,14 @@ def test_a_report_is_a_table():
     lines = str(report()).splitlines()
     assert lines[0] == "2 images"
     assert [line.split()[0] for line in lines[4:9]] == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L"]
-    assert lines[4].split() == ["BLEU-1", f"{report().scores['bleu_1']:.4f}"]
+    low, high = vars(report().intervals()["bleu_1"]).values()
+    assert lines[4].split(maxsplit=2) == ["BLEU-1", f"{report().scores['bleu_1']:.4f}", f"[{low:.4f}, {high:.4f}]"]
     assert any(line.startswith("signature") for line in lines)
     numbers = ", ".join(f"{name} {value:.4f}" for name, value in report().scores.items())
     assert repr(report()) == f"<ScoreReport of 2 images: {numbers}>"
     nothing = score({"1": "a dog"}, {"1": ["a dog"]}, metrics=["truth"])
     assert repr(nothing) == "<ScoreReport of 1 images: no scores; skipped " + ", ".join(nothing.scores) + ">"
-    assert repr(Evaluation({"1": CAPTION}, report())) == f"<Evaluation of 1 images: {report()!r}>"
+    assert repr(Evaluation(**vars(report()), captions={})) == f"<Evaluation of 2 images: {numbers}>"
 
 
 def test_a_dataset_counts_what_it_has(tiny_scenes: Path):

@@ -12,8 +12,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from showtell import Captioner
-from showtell.hub import IN_THE_BOX
-from showtell.quickstart.photos import PHOTOS, caption_photos
+from showtell.hub import IN_THE_BOX, PHOTOS
+from showtell.quickstart.photos import caption_photos
 from showtell.serving.app import create_app
 from showtell.serving.engine import Engine
 from showtell.serving.settings import ServeSettings

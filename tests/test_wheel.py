@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from showtell import __version__
-from showtell.recipes import recipe_names
+from showtell.recipes import list_recipes
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -64,7 +64,7 @@ def test_the_command_finds_a_recipe_by_its_name(site: Path, tmp_path: Path):
 def test_it_holds_every_recipe_and_template(site: Path):
     inside = site / "showtell"
     names = {file.relative_to(inside / "recipes").as_posix() for file in (inside / "recipes").rglob("*.yaml")}
-    assert names == {f"{name}.yaml" for name in recipe_names()}
+    assert names == {f"{name}.yaml" for name in list_recipes()}
     for file in (ROOT / "src" / "showtell").rglob("*"):
         if file.is_file() and file.suffix != ".pyc":
             assert (inside / file.relative_to(ROOT / "src" / "showtell")).is_file(), file

@@ -69,7 +69,12 @@ def execute(notebook: NotebookNode, folder: Path, *, threads: int, timeout: floa
         extra_arguments=["--log-level=ERROR"],  # kernels warn that programs of this machine could read what they send
     )
     # tqdm, which others of our packages import, misses a package for its bars in notebooks; none is drawn here.
-    environment = {"OMP_NUM_THREADS": str(threads), "PYTHONWARNINGS": "ignore:IProgress not found"}
+    environment = {
+        "OMP_NUM_THREADS": str(threads),
+        "OMP_WAIT_POLICY": "PASSIVE",  # two at once, as the command line waits (docs/scaling.md)
+        "GOMP_SPINCOUNT": "10000",
+        "PYTHONWARNINGS": "ignore:IProgress not found",
+    }
     client.execute(env=os.environ | environment)
     return time.perf_counter() - began
 

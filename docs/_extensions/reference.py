@@ -51,7 +51,8 @@ def public_names(module: str) -> list[str]:
     """What a module lists in `__all__`; without that, its classes, and the functions that the top level exports."""
     loaded = importlib.import_module(module)
     if hasattr(loaded, "__all__"):
-        return sorted(loaded.__all__, key=str.lower)
+        # the top level in the order in which people need it
+        return list(loaded.__all__) if module == "showtell" else sorted(loaded.__all__, key=str.lower)
     tree = ast.parse(inspect.getsource(loaded))
     classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")}
     return sorted(classes | {name for name, where in showtell._PUBLIC.items() if where == module}, key=str.lower)

@@ -1,45 +1,39 @@
 """Train, score and explain neural image captioners.
 
-Public names are loaded on first use (PEP 562), so that `import showtell` is instant.
+Public names are loaded on first use (PEP 562), so that `import showtell` is instant. It changes nothing else.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
 from typing import TYPE_CHECKING, Any
-
-from showtell.cores import cpu_quota, usable_cores
-
-# OpenMP's threads, which are torch's, spin while they wait: beside any other work on the machine training takes five
-# times as long (docs/scaling.md). GNU's may spin for some microseconds here: to fall asleep at thousands of short waits
-# costs a quarter of the time. OpenMP reads all this as torch is loaded, so that it is set here, first of all.
-if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-if cpu_quota() < float("inf"):
-    os.environ.setdefault("OMP_NUM_THREADS", str(usable_cores()))
 
 # The version of this package, as `showtell --version` prints it; pyproject.toml reads it here.
 __version__ = "0.1.0"
 
-# module: the public names in it
-_NAMES = {
+# module: the public names in it, in the order in which people need them, which is that of docs/api/index.md
+_NAMES: dict[str, tuple[str, ...]] = {
     "captioners": ("Captioner",),
-    "captions": ("Attention", "Caption", "Word"),
-    "datasets": ("CaptionDataset", "open_dataset"),
-    "errors": (
-        "CheckpointError", "DataError", "ExtensionError", "ImageError", "MissingDependencyError", "RecipeError",
-        "ShowtellError", "TrainingError", "UsageError", "WeightsError",
-    ),
-    "evaluation": ("Evaluation", "evaluate"),
+    "captions": ("Caption", "Word", "Attention"),
     "explanations": ("Explanation",),
-    "scores": ("ScoreReport", "score"),
-    "training": ("Recipe", "TrainingResult", "load_recipe", "train"),
+    "hub": ("PHOTOS",),
+    "datasets": ("open_dataset", "CaptionDataset", "CaptionRecord"),
+    "evaluation": ("evaluate", "Evaluation"),
+    "scores": ("score", "ScoreReport", "list_metrics", "compare", "ComparisonTable"),
+    "recipes": ("list_recipes",),
+    "training": ("train", "TrainingResult", "load_recipe", "Recipe"),
+    "models": ("list_models", "create_model", "Decoder"),
+    "types": ("Features",),
+    "text.vocabulary": ("Vocabulary",),
+    "decoding_config": ("DecodingConfig",),
+    "errors": (
+        "ShowtellError", "UsageError", "DataError", "ImageError", "CheckpointError", "RecipeError", "TrainingError",
+        "WeightsError", "ExtensionError", "MissingDependencyError",
+    ),
 }  # fmt: skip
 _PUBLIC = {name: f"showtell.{module}" for module, names in _NAMES.items() for name in names}
 
-__all__ = sorted([*_PUBLIC, "__version__"])
+__all__ = [*_PUBLIC, "__version__"]
 
 if TYPE_CHECKING:  # what editors and mypy see; a test holds it equal to the table
     from showtell.captioners import Captioner as Captioner
@@ -47,7 +41,9 @@ if TYPE_CHECKING:  # what editors and mypy see; a test holds it equal to the tab
     from showtell.captions import Caption as Caption
     from showtell.captions import Word as Word
     from showtell.datasets import CaptionDataset as CaptionDataset
+    from showtell.datasets import CaptionRecord as CaptionRecord
     from showtell.datasets import open_dataset as open_dataset
+    from showtell.decoding_config import DecodingConfig as DecodingConfig
     from showtell.errors import CheckpointError as CheckpointError
     from showtell.errors import DataError as DataError
     from showtell.errors import ExtensionError as ExtensionError
@@ -61,12 +57,22 @@ if TYPE_CHECKING:  # what editors and mypy see; a test holds it equal to the tab
     from showtell.evaluation import Evaluation as Evaluation
     from showtell.evaluation import evaluate as evaluate
     from showtell.explanations import Explanation as Explanation
+    from showtell.hub import PHOTOS as PHOTOS
+    from showtell.models import Decoder as Decoder
+    from showtell.models import create_model as create_model
+    from showtell.models import list_models as list_models
+    from showtell.recipes import list_recipes as list_recipes
+    from showtell.scores import ComparisonTable as ComparisonTable
     from showtell.scores import ScoreReport as ScoreReport
+    from showtell.scores import compare as compare
+    from showtell.scores import list_metrics as list_metrics
     from showtell.scores import score as score
+    from showtell.text.vocabulary import Vocabulary as Vocabulary
     from showtell.training import Recipe as Recipe
     from showtell.training import TrainingResult as TrainingResult
     from showtell.training import load_recipe as load_recipe
     from showtell.training import train as train
+    from showtell.types import Features as Features
 
 
 def __getattr__(name: str) -> Any:
@@ -76,4 +82,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(__all__)

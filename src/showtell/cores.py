@@ -41,6 +41,21 @@ def describe_threads() -> str:
     return f"{threads} thread{'s' * (threads > 1)} ({cores} core{'s' * (cores > 1)})"
 
 
+def set_thread_defaults() -> None:
+    """Let the threads of a program of ours sleep while they wait, no more of them than its quota; call it before torch
+    is loaded, which is when OpenMP reads this.
+
+    OpenMP's threads, which are torch's, spin while they wait: beside any other work on the machine training takes five
+    times as long (docs/scaling.md). GNU's may spin for some microseconds here: to fall asleep at thousands of short
+    waits costs a quarter of the time. A variable that is set stays as it is.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    if not math.isinf(cpu_quota()):
+        os.environ.setdefault("OMP_NUM_THREADS", str(usable_cores()))
+
+
 def keep_freed_memory() -> None:
     """Let this process keep freed memory for its next step, with glibc and unless the user has set MALLOC_* variables.
 

@@ -132,7 +132,7 @@ def dataset_causes(
     Raises:
         DataError: there is no such split.
     """
-    records = dataset.split(split)
+    records = dataset[split]
     references = statistics.fmean(len(record.captions) for record in records)
     facts: dict[str, Any] = {"split": split, "images": len(records), "references": references}
     vocabulary = captioner.vocabulary if isinstance(captioner, EncoderDecoderCaptioner) else None

@@ -81,6 +81,9 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         yield from self.builtin
         yield from (name for name in self.installed if name not in self.builtin)
 
+    def __repr__(self) -> str:
+        return f"<Registry {self.group}: {', '.join(self)}>"
+
     def __len__(self) -> int:
         return len(self.builtin.keys() | self.installed.keys())
 

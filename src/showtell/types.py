@@ -53,6 +53,14 @@ def _shape_of(value: Any) -> str:
     return repr(value)
 
 
+_PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+
+
+def precision_name(dtype: str | torch.dtype | None) -> str | None:
+    """The name of a precision: "bf16" of torch.bfloat16; a name, or None, stays."""
+    return _PRECISIONS.get(dtype, str(dtype)) if isinstance(dtype, torch.dtype) else dtype
+
+
 def upcast_half(tensor: Tensor) -> Tensor:
     """Half precision, in which features are kept, as single precision, in which they are computed with."""
     return tensor.float() if tensor.dtype == torch.float16 else tensor

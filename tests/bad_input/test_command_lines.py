@@ -91,7 +91,7 @@ ROWS: list[Row] = [
     ("model typo", f"{TRAIN} model.name=satt", 'there is no model "satt"; did you mean "sat"?', None),
     ("no vocabulary", f"{TRAIN} vocabulary.min_count=9999", "No word of the captions occurs 9999 times", None),
     ("data moved", "train r.yaml data.path=gone --out a/b/c", "gone, the data.path of the recipe: set data.path", None),
-    ("run again", "train r.yaml --out run", "run already holds a run; add --resume to resume it", None),
+    ("run again", "train r.yaml --out run", "run already holds a run; add --resume (in Python", None),
     ("resume another", "train r.yaml model.hidden_size=8 --resume --out run", "hidden_size (was 16, now 8)", None),
     # --- caption
     ("text for a photo", "caption run/best r.yaml", "r.yaml is not an image: it holds text.", None),

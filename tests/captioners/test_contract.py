@@ -166,14 +166,15 @@ def test_settings_that_are_not_given_are_the_checkpoints_own(
 ) -> None:
     captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu")
     captioner.decoding = captioner.settings(max_length=3, bad_words=("a",))
-    records = open_dataset(tiny_scenes).split("train")[:20]
+    records = open_dataset(tiny_scenes)["train"][:20]
     photos = [record.path for record in records[:4]]
 
     def answer(settings: DecodingConfig | None) -> object:
         if ask == "caption_features":
             return [captioner.caption_features(one, settings) for one in captioner.encode_photos(photos)]
         if ask == "evaluate":
-            return evaluate(captioner, records, settings, metrics=["bleu"]).captions
+            given = {} if settings is None else settings.model_dump(exclude_unset=True)
+            return evaluate(captioner, records, metrics="bleu", **given).captions
         return [result for _, result in getattr(captioner, ask)(photos, settings)]
 
     assert answer(DecodingConfig(num_beams=5)) == answer(captioner.settings(num_beams=5)) != answer(None)

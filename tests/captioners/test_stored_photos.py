@@ -31,7 +31,7 @@ REGIONS = {
 
 
 def captioner_of(encoder: dict[str, Any], data: Path) -> EncoderDecoderCaptioner:
-    words = [tokenize(text) for record in open_dataset(data).split("train") for text in record.captions]
+    words = [tokenize(text) for record in open_dataset(data)["train"] for text in record.captions]
     model = {"name": "sat", "embedding_size": 12, "hidden_size": 12}
     return random_captioner(encoder, model, Vocabulary.build(words), num_beams=3, max_length=7)
 

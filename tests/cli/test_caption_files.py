@@ -221,7 +221,7 @@ def test_corrections_are_a_dataset(capsys, tiny_checkpoint, album, captioner):
         mean = best.logprob / (len(best.words) + best.finished)
         assert float(row["confidence"]) == pytest.approx(math.exp(mean), abs=6e-4)
     with pytest.raises(DataError, match='has no split "train"') as caught:
-        open_dataset(table).split("train")  # nobody has checked one yet
+        open_dataset(table)["train"]  # nobody has checked one yet
     assert str(caught.value) == (
         f'{table} has no split "train", and 6 images in split "unchecked": write "train" into the column split of each '
         "caption that is right."
@@ -232,7 +232,7 @@ def test_corrections_are_a_dataset(capsys, tiny_checkpoint, album, captioner):
         writer = csv.DictWriter(stream, rows[0], delimiter=";")  # as spreadsheets of half of Europe write it
         writer.writeheader()
         writer.writerows(rows)
-    records = open_dataset(table).split("train")
+    records = open_dataset(table)["train"]
     assert {record.path for record in records} == {album / row["image"] for row in rows[:4]}
     assert {record.captions for record in records} == {("a Zebra, at last",)}
 

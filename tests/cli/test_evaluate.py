@@ -75,7 +75,7 @@ def test_a_dataset_with_boxes_is_scored_for_hallucinated_objects(capsys, tiny_ch
     assert not content["skipped"]
     again = as_json(capsys, "score", out, "--references", tiny_boxes, *arguments)
     assert (again["scores"], again["signatures"]) == (content["scores"], content["signatures"])
-    facts = image_facts(open_dataset(tiny_boxes), open_dataset(tiny_boxes).split("val"))
+    facts = image_facts(open_dataset(tiny_boxes)["val"])
     expected = score({str(row["image_id"]): row["caption"] for row in json.loads(out.read_text())}, facts, ["chair"])
     categories = {category for one in facts.values() for category in one.objects or ()}
     assert f"categories:{len(categories)}|" in content["signatures"]["chair_i"]
@@ -87,13 +87,13 @@ def test_document_frequencies_are_counted_in_the_train_split(capsys, tiny_checkp
     arguments = ("--split", "val", "--metrics", "cider", "--document-frequency", tiny_scenes)
     content = as_json(capsys, "evaluate", tiny_checkpoint, tiny_scenes, *arguments, "--out", out)
     dataset = open_dataset(tiny_scenes)
-    assert f"df:data/train:{len(dataset.split('train'))}|" in content["signatures"]["cider"]
+    assert f"df:data/train:{len(dataset['train'])}|" in content["signatures"]["cider"]
     assert as_json(capsys, "score", out, "--references", tiny_scenes, *arguments)["scores"] == content["scores"]
     texts = {str(row["image_id"]): row["caption"] for row in json.loads(out.read_text())}
     frequency = DocumentFrequency.of(
-        [[tokenize(text) for text in record.captions] for record in dataset.split("train")], "data/train"
+        [[tokenize(text) for text in record.captions] for record in dataset["train"]], "data/train"
     )
-    references = {record.image_id: record.captions for record in dataset.split("val")}
+    references = {record.image_id: record.captions for record in dataset["val"]}
     assert content["scores"] == score(texts, references, ["cider"], document_frequency=frequency).scores
 
 
@@ -102,14 +102,14 @@ def test_at_most_some_references_are_scored_against(capsys, tiny_checkpoint, tin
     command = ("evaluate", tiny_checkpoint, tiny_scenes, "--metrics", "bleu", "--out", out)
     scores = as_json(capsys, *command, "--max-captions", 1)["scores"]
     texts = {f"{entry['image_id']}": entry["caption"] for entry in json.loads(out.read_text())}
-    records = open_dataset(tiny_scenes).split("test")
+    records = open_dataset(tiny_scenes)["test"]
     first = {str(int(Path(record.image_id).stem)): list(record.captions[:1]) for record in records}
     assert scores == pytest.approx(score(texts, first, ["bleu"]).scores)
 
 
 def test_a_number_that_is_not_defined_has_no_interval(capsys, tiny_scenes, tmp_path):
     """No caption names a relation."""
-    texts = {record.image_id: "a circle" for record in open_dataset(tiny_scenes).split("val")}
+    texts = {record.image_id: "a circle" for record in open_dataset(tiny_scenes)["val"]}
     (tmp_path / "own.json").write_text(json.dumps(texts))
     (tmp_path / "other.json").write_text(json.dumps(texts))
     given = ("--references", tiny_scenes, "--split", "val", "--metrics", "truth")

@@ -51,7 +51,7 @@ def test_pictures_one_file_or_a_folder_of_several(capsys, tiny_checkpoint, photo
 
 def test_a_dataset_brings_references_scores_and_the_worst_first(capsys, tiny_checkpoint, tiny_scenes):
     explanations = json.loads(run(capsys, "explain", tiny_checkpoint, tiny_scenes, "--split", "val")[1])
-    records = {str(record.path): record for record in open_dataset(tiny_scenes).split("val")}
+    records = {str(record.path): record for record in open_dataset(tiny_scenes)["val"]}
     assert {one["image"] for one in explanations} == set(records)
     scores = [one["models"][0]["scores"] for one in explanations]
     assert [next(iter(one)) for one in scores] == ["truth"] * len(explanations)
@@ -63,7 +63,7 @@ def test_a_dataset_brings_references_scores_and_the_worst_first(capsys, tiny_che
 def test_a_limit_leaves_photos_out_and_says_so(capsys, tiny_checkpoint, tiny_scenes):
     status, out, err = run(capsys, "explain", tiny_checkpoint, tiny_scenes, "--split", "train", "--limit", 2)
     assert status == 0 and len(json.loads(out)) == 2
-    more = len(open_dataset(tiny_scenes).split("train")) - 2
+    more = len(open_dataset(tiny_scenes)["train"]) - 2
     assert f"{more} more photos of the split train were skipped; --limit includes more." in err
 
 

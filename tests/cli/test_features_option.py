@@ -95,7 +95,7 @@ def test_explain(made: Path, tmp_path: Path, capsys: Any) -> None:
     assert sorted(file.name for file in (tmp_path / "png").iterdir()) == ["12.png", "7.png"]
     status, out, _ = run(capsys, "explain", checkpoint, made / "data", "--features", store)
     explained = json.loads(out)
-    assert status == 0 and len(explained) == len(open_dataset(made / "data", with_photos=False).split("test"))
+    assert status == 0 and len(explained) == len(open_dataset(made / "data", with_photos=False)["test"])
     assert all(one["references"] and one["models"][0]["scores"] for one in explained)
 
 
@@ -113,7 +113,7 @@ def test_images_of_a_dataset_that_the_store_lacks_are_named(
     made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any
 ) -> None:
     dataset = open_dataset(tiny_scenes)
-    lacking, *others = (record.image_id for record in dataset.split("test"))
+    lacking, *others = (record.image_id for record in dataset["test"])
     records = tuple(record for record in dataset.records if record.image_id != lacking)
     store, checkpoint = tmp_path / "part", made / "tsv-checkpoint"
     foreign = write_foreign(records, tmp_path / "foreign.tsv")

@@ -6,15 +6,14 @@ from showtell import Captioner
 from showtell.captions import Caption, caption_result, without_gibberish
 from showtell.confidence.calibration import Calibration, save_calibration
 from showtell.datasets import open_dataset
-from showtell.decoding import DecodingConfig
 from showtell.errors import NoCaptionError
 from showtell.evaluation import calibrate, caption_records
 from showtell.scores import ImageFacts, score
 
 
-def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_scenes, tmp_path, capsys):
+def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_boxes, tmp_path, capsys):
     captioner = Captioner.from_pretrained(tiny_checkpoint, "cpu")
-    records = open_dataset(tiny_scenes).records[:40]
+    records = open_dataset(tiny_boxes)[:40]
     settings = captioner.settings(search="sample", max_length=6)
     captions = caption_records(captioner, records, settings)
     facts = {record.image_id: ImageFacts(record.captions) for record in records}
@@ -22,7 +21,7 @@ def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_scenes, tmp
     # a threshold that splits the captions of an untrained model
     scores = sorted(numbers["cider"] for numbers in report.per_image.values())
     middle = scores[len(scores) // 2]
-    fitted = calibrate(captioner, records, facts, DecodingConfig(search="sample", max_length=6), good_cider=middle)
+    fitted = calibrate(captioner, records, search="sample", max_length=6, good_cider=middle)
     assert fitted.meaning == f"CIDEr-D of {middle:g} or more"
     assert fitted.captions == 40
     assert sum(one.captions for one in fitted.reliability.bins) == 40

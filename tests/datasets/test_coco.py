@@ -215,7 +215,7 @@ def test_coco_mini_is_read_whole(shared_data: Path) -> None:
         captions = json.loads((folder / f"captions_{split}.json").read_text())
         boxes = json.loads((folder / f"instances_{split}.json").read_text())
         names = {category["id"]: category["name"] for category in boxes["categories"]}
-        records = {record.image_id: record for record in dataset.split(split)}
+        records = {record.image_id: record for record in dataset[split]}
         assert {image["file_name"] for image in captions["images"]} == {r.path.name for r in records.values()}
         written = sorted((str(a["image_id"]), a["caption"]) for a in captions["annotations"])
         assert written == sorted((r.image_id, caption) for r in records.values() for caption in r.captions)

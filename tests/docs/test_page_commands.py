@@ -35,8 +35,8 @@ NARROW = ["model.embedding_size=16", "model.hidden_size=32", "model.attention_si
 def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path) -> Path:
     """A folder with what the pages speak of: photos, datasets, checkpoints, captions."""
     folder = tmp_path_factory.mktemp("world")
-    test = open_dataset(tiny_scenes).split("test")
-    train = open_dataset(tiny_scenes).split("train")
+    test = open_dataset(tiny_scenes)["test"]
+    train = open_dataset(tiny_scenes)["train"]
     for name, count in (("my-photos", 20), ("album", 3), ("photos", 3)):
         (folder / name).mkdir()
         for record in train[:count]:

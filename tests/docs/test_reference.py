@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 import reference
+import yaml
 from commands_page import commands_page
 from tree import SOURCE, tree
 
+import showtell
 from showtell import Captioner
 from showtell.cli.app import VERBS
 from showtell.confidence.calibration import Calibration, save_calibration
@@ -73,7 +75,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path, tiny_chec
     folder = tmp_path_factory.mktemp("world")
     shutil.copytree(tiny_checkpoint, folder / "runs" / "mine" / "best")
     shutil.copytree(tiny_scenes, folder / "my-photos")
-    records = open_dataset(tiny_scenes).split("train")[:30]
+    records = open_dataset(tiny_scenes)["train"][:30]
     (folder / "photo.jpg").symlink_to(records[0].path)
     captioner = Captioner.from_pretrained(folder / "runs" / "mine" / "best")
     captions = [captions[0] for captions in captioner.caption([record.path for record in records])]
@@ -85,13 +87,29 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path, tiny_chec
     return folder
 
 
+def example(name: str) -> str:
+    blocks = re.findall(r"^```python\n(.*?)^```", EXAMPLES[name].read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return "\n".join(blocks)
+
+
+def test_every_name_of_the_top_level_is_used_by_an_example_in_its_order():
+    uses = re.sub(r"^from .*$", "", example("index"), flags=re.MULTILINE)
+    imported = [name for names in re.findall(r"^from showtell import (.+)$", example("index"), re.MULTILINE)
+                for name in names.split(", ")]  # fmt: skip
+    groups = [names for module, names in showtell._NAMES.items() if module != "errors"]
+    public = [name for names in groups for name in names]
+    assert sorted(imported) == sorted([*public, "ShowtellError"])
+    assert [name for name in imported if not re.search(rf"\b{name}\b", uses)] == []
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_example_of_a_page_runs(
     name: str, world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    (code,) = re.findall(r"^```python\n(.*?)^```", EXAMPLES[name].read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    code = example(name).replace('"training.epochs=1"', ", ".join(map(repr, SMALL)))
+    small = ", ".join(f"{key!r}: {yaml.safe_load(value)!r}" for key, _, value in (one.partition("=") for one in SMALL))
     monkeypatch.chdir(world)
-    exec(code.replace('"training.epochs=1"', ", ".join(map(repr, SMALL))), {"__name__": "example"})
+    exec(code.replace('"training.epochs": 1', small), {"__name__": "example"})
     assert capsys.readouterr().out or (world / "why.png").is_file()
 
 

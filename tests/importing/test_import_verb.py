@@ -62,7 +62,7 @@ def test_features_of_a_store_are_captioned_and_scored(capsys, source, tmp_path, 
     arrays = tmp_path / "toy_att"
     arrays.mkdir()
     generator = np.random.default_rng(0)
-    ids = [record.image_id for record in open_dataset(tiny_scenes).split("test")]
+    ids = [record.image_id for record in open_dataset(tiny_scenes)["test"]]
     for image_id in ids:
         np.savez(arrays / f"{image_id}.npz", feat=generator.normal(size=(4, FEATURE_SIZE)).astype(np.float32))
     store, out = tmp_path / "store", tmp_path / "out"

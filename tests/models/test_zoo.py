@@ -107,6 +107,8 @@ def test_shapes_and_numbers_saved_and_loaded(name):
         torch.nn.init.constant_(parameter, 0.3)
     other.load_state_dict(load(save(decoder.state_dict())))
     assert torch.equal(teacher_forced(other, features(), captions()).logits, forced.logits)
+    torch.testing.assert_close(decoder(features(), captions()), forced.logits)
+    torch.testing.assert_close(decoder(features(), captions()[:, 0]), forced.logits[:, 0])
     state = decoder.start(features())
     map_tensors(state.rows, lambda x: x if x.shape[:2] == (3, 1) else pytest.fail(f"rows of shape {tuple(x.shape)}"))
     map_tensors(state.image, lambda x: x if x.shape[0] == 3 else pytest.fail(f"image half {tuple(x.shape)}"))

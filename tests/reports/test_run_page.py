@@ -22,7 +22,6 @@ from showtell.recipes import published_for
 from showtell.reports.curves import chart
 from showtell.reports.run import Paper, Run, read_run, score_run
 from showtell.reports.run_page import draw_curves, write_run_page
-from showtell.scores import intervals
 from showtell.training import load_recipe, make_recipe
 from tests.chromium import Chromium
 from tests.cli.test_caption import Captured, run
@@ -146,9 +145,9 @@ def run_folder(tiny_checkpoint: Path, tiny_scenes: Path, tmp_path_factory: pytes
 def test_the_card_is_what_evaluation_says(tiny_checkpoint: Path, tiny_scenes: Path) -> None:
     captioner, dataset = Captioner.from_pretrained(tiny_checkpoint, device="cpu"), open_dataset(tiny_scenes)
     card = score_run(captioner, dataset, "val")
-    expected = evaluate(captioner, dataset.split("val")).report
+    expected = evaluate(captioner, dataset["val"])
     assert card.report.scores | expected.scores == card.report.scores and "truth" in card.report.scores
-    assert card.bounds["bleu_1"] == intervals(expected)["bleu_1"]
+    assert card.bounds["bleu_1"] == expected.intervals()["bleu_1"]
     assert card.search == "beam of 2" and card.rates["mean_length"] > 0 and card.paper is None
 
 
@@ -162,7 +161,7 @@ def test_a_published_row_stands_beside_a_run_of_its_recipe(
     paper = Paper(row, load_recipe(row.recipe).model_dump(mode="json"), ours)
     captioner, dataset = Captioner.from_pretrained(tiny_checkpoint, device="cpu"), open_dataset(tiny_scenes)
     card = score_run(captioner, dataset, "val", paper=paper)
-    bleu = evaluate(captioner, dataset.split("val"), metrics=["bleu_no_bp"]).report.scores
+    bleu = evaluate(captioner, dataset["val"], metrics="bleu_no_bp").scores
     assert card.in_unit_of_paper["bleu_no_bp_4"] == pytest.approx(100 * (bleu["bleu_no_bp_4"] or 0))
     assert paper.differs["encoder.name"] == ("vgg19.tv_in1k", "tf_efficientnet_lite2")
     assert paper.differs["training.schedule"] == ("constant", "cosine")  # the paper's recipe leaves it at its default
@@ -195,7 +194,7 @@ def test_features_of_a_split_that_training_did_not_need_are_extracted(
     run_folder: Path, tiny_checkpoint: Path, tiny_scenes: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     captioner, dataset = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint), open_dataset(tiny_scenes)
-    fill_store(tmp_path / "store", captioner.encoder, dataset.split("val"))
+    fill_store(tmp_path / "store", captioner.encoder, dataset["val"])
     folder = shutil.copytree(run_folder, tmp_path / "run")
     read = recipe(data=str(tiny_scenes))
     read["data"]["features"] = str(tmp_path / "store")
@@ -203,7 +202,7 @@ def test_features_of_a_split_that_training_did_not_need_are_extracted(
     out = tmp_path / "page.html"
     assert run(capsys, "report", folder, "--out", out, "--split", "test", "--limit", 2, "--photos", 3)[0] == 0
     assert "<h2>Scores</h2>" in out.read_text() and out.read_text().count("<article") == 3
-    every = [record.image_id for record in dataset.split("test")]
+    every = [record.image_id for record in dataset["test"]]
     assert len(FeatureStore(tmp_path / "store").missing(every)) == len(every) - 3
 
 

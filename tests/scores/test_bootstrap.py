@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
+import pandas
 import pytest
 
 import showtell
 from showtell.errors import DataError
-from showtell.scores import compare, intervals
-from showtell.scores.bootstrap import compare_all, drawn_counts, holm
+from showtell.scores import ScoreReport, compare
+from showtell.scores.bootstrap import Comparison, drawn_counts, holm
+
+
+def difference(first: ScoreReport, second: ScoreReport, samples: int = 1000) -> Comparison:
+    (row,) = compare({"first": first, "second": second}, samples=samples)["rouge_l"]
+    return row
 
 
 def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
@@ -18,7 +26,7 @@ def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
     mean = report.scores["rouge_l"]
     assert mean is not None
     half = 1.96 * np.sqrt(mean * (1 - mean) / 400)
-    interval = intervals(report, samples=4000)["rouge_l"]
+    interval = report.intervals(samples=4000)["rouge_l"]
     # the standard error of a 2.5% quantile of 4,000 draws is about 0.003 here
     assert interval.low == pytest.approx(mean - half, abs=0.012)
     assert interval.high == pytest.approx(mean + half, abs=0.012)
@@ -35,32 +43,32 @@ def test_draws_are_the_same_for_the_same_seed_whatever_their_batches(monkeypatch
 def test_a_system_does_not_differ_from_itself() -> None:
     captions = ["a dog runs", "a cat", "x y z"] * 20
     report = showtell.score(captions, [["a dog"], ["a cat"], ["x"]] * 20, metrics=["bleu", "cider"])
-    for difference in compare(report, report).values():
-        assert (difference.value, difference.low, difference.high, difference.p) == (0, 0, 0, 1)
+    for row in compare({"one": report, "again": report}):
+        assert (row.value, row.low, row.high, row.p) == (0, 0, 0, 1)
 
 
 def test_a_difference_on_every_image_is_not_chance_and_a_coin_is() -> None:
     references = [["a b c d"]] * 100
     good = showtell.score(["a b c d"] * 100, references, metrics=["rouge_l"])
     bad = showtell.score(["a b x y"] * 100, references, metrics=["rouge_l"])
-    difference = compare(good, bad, samples=999)["rouge_l"]
-    assert difference.value == pytest.approx(0.5)
-    assert difference.p == pytest.approx(1 / 1000)  # no draw, and the one that is added
+    row = difference(good, bad, samples=999)
+    assert row.value == pytest.approx(0.5)
+    assert row.p == pytest.approx(1 / 1000)  # no draw, and the one that is added
     few = [showtell.score([text] * 2, references[:2], metrics=["rouge_l"]) for text in ("a b c d", "a b x y")]
-    assert compare(*few)["rouge_l"].p == 0.5  # two coins that fall alike
+    assert difference(*few).p == 0.5  # two coins that fall alike
     heads = showtell.score(["a b c d", "x"] * 50, references, metrics=["rouge_l"])
     tails = showtell.score(["x", "a b c d"] * 50, references, metrics=["rouge_l"])
-    assert compare(heads, tails)["rouge_l"].p == 1.0
+    assert difference(heads, tails).p == 1.0
 
 
 def test_systems_on_different_images_are_not_compared() -> None:
     one = showtell.score({"1": "a"}, {"1": ["a"]}, metrics=["bleu"])
     other = showtell.score({"2": "a"}, {"2": ["a"]}, metrics=["bleu"])
     with pytest.raises(DataError, match="not all have 1, 2"):
-        compare(one, other)
+        compare({"one": one, "other": other})
     two_references = showtell.score({"1": "a"}, {"1": ["a", "b"]}, metrics=["bleu"])
     with pytest.raises(DataError, match="The bleu_1 scores of the systems are made differently: nrefs:1"):
-        compare(one, two_references)
+        compare({"one": one, "other": two_references})
 
 
 def test_holm_by_hand() -> None:
@@ -74,7 +82,12 @@ def test_every_pair_is_compared_and_corrected() -> None:
     for seed, (name, share) in enumerate([("a", 0.9), ("b", 0.85), ("c", 0.2)]):  # of right captions, 1 each
         captions = ["a b c d" if hit else "e f g h" for hit in np.random.default_rng(seed).random(200) < share]
         reports[name] = showtell.score(captions, [["a b c d"]] * 200, ["rouge_l"])
-    comparisons = {(one.first, one.second): one for one in compare_all(reports, samples=999)}
+    table = compare(reports, samples=999)
+    comparisons = {(row.first, row.second): row for row in table}
+    assert list(pandas.DataFrame(table).columns) == [field.name for field in fields(Comparison)]
+    assert pandas.DataFrame(table).p_holm.tolist() == [row.p_holm for row in table["rouge_l"]] and len(table) == 3
+    for row in table:  # each is a line of what is printed, with its interval
+        assert f"{row.first} - {row.second}  {row.value:+.4f}  [{row.low:+.4f}, {row.high:+.4f}]" in repr(table)
     assert list(comparisons) == [("a", "b"), ("a", "c"), ("b", "c")]
     values = {name: report.scores["rouge_l"] or 0 for name, report in reports.items()}
     for (first, second), one in comparisons.items():

@@ -68,13 +68,13 @@ def test_metrics_run_where_their_needs_are_met() -> None:
 
 def test_a_new_score_is_a_metric_of_everything_it_declares(brevity: None, tiny_scenes: Path) -> None:
     dataset = open_dataset(tiny_scenes)
-    records = dataset.split("val")
+    records = dataset["val"]
     texts = {record.image_id: "a b c d e" if index else "a b c d e f" for index, record in enumerate(records)}
-    report = showtell.score(texts, scores.image_facts(dataset, records), metrics=["brevity"])
+    report = showtell.score(texts, scores.image_facts(records), metrics=["brevity"])
     assert report.scores == {"brevity": (len(records) - 1) / len(records)}
     assert report.per_image[records[0].image_id] == {"brevity": 0.0}
     assert "brevity" not in showtell.score(["a"], [["a"]]).scores  # without the images that it needs
-    assert "brevity" in showtell.score(texts, scores.image_facts(dataset, records)).scores
+    assert "brevity" in showtell.score(texts, scores.image_facts(records)).scores
     assert scores.explained_numbers()[0] == "brevity"
     assert scores.selection_metrics()[-1] == "brevity"
 

@@ -18,8 +18,8 @@ def test_a_drawn_dataset_has_scenes_in_place_of_objects(tiny_scenes: Path) -> No
     for record in dataset.records:
         expected = ImageFacts(record.captions, objects=None, scene=scenes[record.image_id], path=record.path)
         assert facts[record.image_id] == expected
-    val = dataset.split("val")
-    assert list(image_facts(dataset, val)) == [record.image_id for record in val]
+    val = dataset["val"]
+    assert list(image_facts(val)) == [record.image_id for record in val]
 
 
 def test_a_dataset_with_boxes_has_their_categories(tiny_boxes: Path) -> None:

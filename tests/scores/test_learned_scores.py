@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 import showtell
 from learned_scores_parity import CAPTIONS, CLIP_SEED, IDS, PAC_SEED, REFERENCES
 from showtell.errors import CheckpointError, UsageError
-from showtell.scores import ImageFacts, ScoreModels, compare, intervals
+from showtell.scores import ImageFacts, ScoreModels, compare
 from tests.cli.test_caption import run
 from tests.scores.learned import PREDICTIONS, change_json, clip_folder, facts_of, reference
 
@@ -62,11 +62,10 @@ def test_intervals_comparisons_and_signatures(made: Path, facts: dict) -> None:
     names = ["clip_score", "ref_clip_score"]
     first = showtell.score(PREDICTIONS, facts, names, models=models)
     second = showtell.score(dict(zip(IDS, reversed(CAPTIONS), strict=True)), facts, names, models=models)
-    bounds = intervals(first)
+    bounds = first.intervals()
     assert all(bounds[name].low <= value <= bounds[name].high for name, value in first.scores.items() if value)
-    assert compare(first, second)["clip_score"].value == pytest.approx(
-        first.scores["clip_score"] - second.scores["clip_score"]
-    )
+    (row,) = compare({"first": first, "second": second})["clip_score"]
+    assert row.value == pytest.approx(first.scores["clip_score"] - second.scores["clip_score"])
     clip = r"model:clip\|weights:[0-9a-f]{12}\|prefix:A photo depicts\|context:77\|image:224\|dtype:fp32\|transformers:"
     assert re.match(clip, first.signatures["clip_score"])
     assert "|w:2.5|" in first.signatures["ref_clip_score"]

@@ -28,7 +28,7 @@ def test_what_caption_writes_is_scored_like_what_evaluate_writes(capsys, tiny_ch
     given = ["--metrics", "bleu,cider", "--json"]
     assert run(capsys, "evaluate", tiny_checkpoint, tiny_scenes, *given, "--out", results)[0] == 0
     expected = json.loads(run(capsys, "score", results, "--references", tiny_scenes, *given)[1])
-    photos = [record.path for record in open_dataset(tiny_scenes).split("test")]
+    photos = [record.path for record in open_dataset(tiny_scenes)["test"]]
     copies = [Path(shutil.copy(photo, tmp_path / f"copy_{photo.name}")) for photo in photos]
     by_path, by_number = (photos, "full path"), (copies, "number at the end of the file name")
     for style, (named, kind) in zip(("json", "jsonl", "csv"), (by_path, by_number, by_path), strict=True):

@@ -48,7 +48,7 @@ def test_from_a_photo_to_a_correction(client, tmp_path):
     conflict = client.patch(f"{ROWS}/{id}", json={"revision": 1, "status": "accepted"})
     assert detail(conflict, 409).startswith("The caption was changed elsewhere: it has revision 2 by now")
     assert conflict.json()["row"] == changed
-    (record,) = open_dataset(tmp_path / "kept").split("train")
+    (record,) = open_dataset(tmp_path / "kept")["train"]
     assert (record.image_id, record.captions) == ("dog.png", ("a cat runs",))
     photo, thumbnail = client.get(f"{ROWS}/photos/{id}"), client.get(f"{ROWS}/photos/{id}/thumbnail")
     assert (photo.content, photo.headers["content-type"]) == (content, "image/png")

@@ -323,7 +323,7 @@ def test_without_photos_and_without_corrections_the_dataset_says_what_to_do(stor
     with pytest.raises(
         DataError, match=re.escape(f'has no split "train", and 1 images in split "unchecked": {remedy}')
     ):
-        open_dataset(store.folder).split("train")
+        open_dataset(store.folder)["train"]
 
 
 def test_training_on_the_folder_while_it_is_in_use(capsys, tiny_checkpoint, photos, tmp_path):
@@ -333,4 +333,4 @@ def test_training_on_the_folder_while_it_is_in_use(capsys, tiny_checkpoint, phot
     assert status == 0, err
     assert "captions of unchecked before and after:" in printed
     about = json.loads((out / "best" / "config.json").read_text())["about"]
-    assert about["train_images"] == len(open_dataset(store.folder).split("train")) >= 5
+    assert about["train_images"] == len(open_dataset(store.folder)["train"]) >= 5

@@ -51,7 +51,7 @@ def opened(folder: Path) -> TransformersCaptioner:
 
 
 def texts(captioner: Captioner, data: Path) -> list[str]:
-    photos = [record.path for record in open_dataset(data).split("val")]
+    photos = [record.path for record in open_dataset(data)["val"]]
     return [caption.text for (caption,) in captioner.caption(photos, max_length=10)]
 
 
@@ -89,7 +89,7 @@ def test_an_export_says_the_same_in_transformers_alone(adapted, tiny_scenes, tmp
     assert merged.adapted is None and not [name for name in merged.model.state_dict() if "lora" in name]
     model = hf.AutoModelForImageTextToText.from_pretrained(tmp_path / "whole").eval()
     processor = hf.AutoProcessor.from_pretrained(tmp_path / "whole")
-    photo = ours.prepare(open_dataset(tiny_scenes).split("val")[0].path)
+    photo = ours.prepare(open_dataset(tiny_scenes)["val"][0].path)
     ids = model.generate(**processor(images=photo, return_tensors="pt"), max_new_tokens=10, num_beams=1)[0, 1:].tolist()
     (own,) = ours.caption(photo, max_length=10, num_beams=1)
     assert ids[: len(own.tokens)] == [token.id for token in own.tokens]

@@ -157,7 +157,7 @@ def test_what_may_not_be_overwritten_or_resumed_is_refused(tiny_recipe, tiny_sce
     for recipe, folder, resume, error, message in (
         (tiny_recipe, photos, False, UsageError, foreign),
         (tiny_recipe, photos, True, UsageError, foreign),
-        (tiny_recipe, run, False, UsageError, "already holds a run; add --resume to resume it, or choose another --ou"),
+        (tiny_recipe, run, False, UsageError, r"already holds a run; add --resume \(in Python resume=True\)"),
         (faster, run, True, RecipeError, r"training.learning_rate \(was 0.004, now 0.5\)"),
         (elsewhere, run, True, DataError, "have changed since the run in"),
     ):

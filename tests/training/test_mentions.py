@@ -97,7 +97,7 @@ def test_words_between_two_phrases_look_at_the_second():
 
 def test_a_batch_has_the_mentions_of_its_own_captions(tiny_scenes: Path):
     """Whatever captions an epoch chooses, each target of the batch that is a noun names boxes of its shape."""
-    records = open_dataset(tiny_scenes).split("train")
+    records = open_dataset(tiny_scenes)["train"]
     vocabulary = Vocabulary.build(tokenize(caption) for record in records for caption in record.captions)
     settings = SmallCnn(SmallCnnConfig(image_size=48, widths=(8,))).preprocessing
     photos = PreparedPhotos([record.path for record in records], settings, 100)

@@ -90,9 +90,9 @@ def test_overrides_change_values_and_are_checked(tmp_path: Path):
     assert recipe.training.optimizer.name == "adamw"
     for bad, sentence in {
         "epochs": '"epochs" is no override; write section.key=value',
-        "epochs=3": '"epochs=3" is no override',
+        "epochs=3": '"epochs" is no override; write section.key=value',
         "training.epochs=[": 'The value in "training.epochs=\\[" is not valid YAML',
-        "training.epochs.x=3": '"training.epochs.x=3" reaches into epochs, which holds a value',
+        "training.epochs.x=3": '"training.epochs.x" reaches into epochs, which holds a value',
         "training.speed=3": "training.speed: no such key",
     }.items():
         with pytest.raises(RecipeError, match=sentence):

@@ -46,7 +46,7 @@ def test_features_are_extracted_first_and_training_learns_from_them(stored_recip
     losses = [(line["loss"], again["loss"]) for line, again in zip(ours, theirs, strict=True) if "loss" in line]
     assert [loss for loss, _ in losses] == pytest.approx([loss for _, loss in losses], rel=2e-3)
     assert any(loss != again for loss, again in losses)
-    captioner, records = Captioner.from_pretrained(run / "best"), dataset.split("val")
+    captioner, records = Captioner.from_pretrained(run / "best"), dataset["val"]
     store.require(captioner.encoder)
     from_photos, from_store = caption_records(captioner, records), caption_records(captioner, records, store=store)
     assert from_photos.keys() == from_store.keys()

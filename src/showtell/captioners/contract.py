@@ -93,7 +93,11 @@ class Captioner(abc.ABC):
 
     @classmethod
     def from_pretrained(
-        cls, path_or_hub_id: str | Path, device: str | torch.device | None = None, *, dtype: str | None = None
+        cls,
+        path_or_hub_id: str | Path,
+        device: str | torch.device | None = None,
+        *,
+        dtype: str | torch.dtype | None = None,
     ) -> Self:
         """Open a checkpoint of showtell, or a captioning model of transformers.
 
@@ -101,11 +105,13 @@ class Captioner(abc.ABC):
             path_or_hub_id: a folder; "small", the captioner that comes with showtell; or owner/name or
                 owner/name@revision on the Hugging Face hub. A folder wins.
             device: where to compute; None is a GPU if there is one.
-            dtype: precision: fp32, bf16, fp16, or auto, which is bf16 where the device is faster in it. Of the weights
-                of a model of transformers (None: fp32); of the products of an encoder of timm (None: as trained).
+            dtype: precision: fp32, bf16, fp16 or one of torch, such as torch.bfloat16; or auto, which is bf16 where the
+                device is faster in it. Of the weights of a model of transformers (None: fp32); of the products of an
+                encoder of timm (None: as trained).
 
         Raises:
             CheckpointError: there is none, it is damaged, or it cannot caption.
+            UsageError: there is no such precision or device.
             MissingDependencyError: it is of transformers, which is not installed.
         """
         from showtell.captioners.opening import open_checkpoint

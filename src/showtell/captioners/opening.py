@@ -15,6 +15,7 @@ from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
 from showtell.errors import CheckpointError, DataError, UsageError, nearest
 from showtell.files import read_json
 from showtell.hub import ADAPTER, SERVER, SETTINGS, find_checkpoint
+from showtell.types import precision_name
 
 # Precisions of a model's weights; of a checkpoint of showtell, of its encoder's products.
 DTYPES = ("fp32", "bf16", "fp16", "auto")
@@ -22,9 +23,10 @@ TRANSFORMERS = "transformers"  # name of encoder and model in recipes that start
 
 
 def open_checkpoint(
-    path_or_hub_id: str | Path, device: str | torch.device | None = None, dtype: str | None = None
+    path_or_hub_id: str | Path, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
 ) -> Captioner:
     """Open a checkpoint of showtell or a model of transformers; see `Captioner.from_pretrained`."""
+    dtype = precision_name(dtype)
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f'There is no precision "{dtype}"; {nearest(dtype, DTYPES)}.')
     if str(path_or_hub_id).startswith(SERVER):
@@ -32,7 +34,7 @@ def open_checkpoint(
 
         return OpenAICaptioner(str(path_or_hub_id))
     source = _source_of(path_or_hub_id)
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = _usable(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if not is_of_transformers(source.folder):
         return _open_folder(source, device, dtype)
     from showtell.captioners.hugging_face_adapters import open_adapted
@@ -41,6 +43,14 @@ def open_checkpoint(
     if dtype == "auto":
         dtype = fastest_precision(("fp32", "bf16"), device)
     return (open_adapted if _is_adapted(source.folder) else open_transformers_folder)(source, device, dtype)
+
+
+def _usable(device: str | torch.device) -> torch.device:
+    """A device of this machine; a UsageError if torch has none of that name here."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:  # of a name that torch does not know; it was built without
+        raise UsageError(f"There is no device {device} on this machine; leave it out, or take cpu.") from error
 
 
 def _source_of(path_or_hub_id: str | Path) -> Source:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 from typing import NoReturn
 
-from showtell.cores import keep_freed_memory
+from showtell.cores import keep_freed_memory, set_thread_defaults
 from showtell.errors import ShowtellError, one_line
 
 __all__ = ["main"]
@@ -29,6 +29,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it was closed; libraries would take the next file that is opened for it
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 (it stays open)
+    set_thread_defaults()
     keep_freed_memory()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # what the encoding of the terminal does not have is escaped

@@ -48,19 +48,17 @@ def calibrate(
     from showtell.scores import image_facts
 
     opened = open_dataset(dataset, with_photos=features is None)
-    records = opened.limited(limit).split(split)
-    facts = image_facts(opened, records)
-    if good_cider is not None and all(image.scene is not None for image in facts.values()):
+    records = opened.limited(limit)[split]
+    if good_cider is not None and all(image.scene is not None for image in image_facts(records).values()):
         raise UsageError(f"{dataset} has scenes, where a good caption is a wholly true one; leave --good-cider out.")
     captioner = open_captioner(checkpoint, dtype=dtype)
     about = captioner.about
     if about.folder is None:
         raise UsageError(f"{checkpoint} keeps its weights elsewhere, and a calibration is kept beside them.")
-    settings = captioner.settings(**decoding, num_return_sequences=1)
     least = GOOD_CIDER if good_cider is None else good_cider
     store = None if features is None else FeatureStore(features)
     with counting("captioning", len(records)) as progress:
-        fitted = fit(captioner, records, facts, settings, good_cider=least, store=store, progress=progress)
+        fitted = fit(captioner, records, good_cider=least, store=store, progress=progress, **decoding)
     file = save_calibration(about.folder, about.fingerprints["weights"], fitted)
     if as_json:
         content = {name: value for name, value in fitted.to_json().items() if name != "familiarity"}

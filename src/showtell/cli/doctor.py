@@ -52,7 +52,7 @@ def doctor(
             scored = split or next(filter(dataset.splits.get, ("test", "val", *dataset.splits)), "test")
             store = None if features is None else FeatureStoreReader(features)
             parts["data"], more = dataset_causes(captioner, dataset, scored, store)
-            causes += [*more, *caption_causes(captioner, dataset.split(scored), store)]
+            causes += [*more, *caption_causes(captioner, dataset[scored], store)]
     if as_json:
         typer.echo(json.dumps({**parts, "causes": causes}, ensure_ascii=False))
         return

@@ -56,7 +56,7 @@ def evaluate(
     from showtell.files import listed_paths, refuse_overwriting, write_json
     from showtell.hub import find_checkpoint
     from showtell.progress import counting
-    from showtell.scores import image_facts
+    from showtell.scores import image_facts, metric_names
     from showtell.scores.bootstrap import SAMPLES
     from showtell.scores.files import training_captions, with_objects
     from showtell.scores.table import as_text
@@ -66,10 +66,10 @@ def evaluate(
     if out is not None:
         refuse_overwriting(out, "--out", [*map(Path, checkpoints), *map(Path, listed_paths(str(dataset)))])
     opened = open_dataset(dataset, with_photos=features is None)
-    records = opened.limited(limit, max_captions).split(split)
-    scoring = {"metrics": score.metric_names(metrics), **score.how_to_score(document_frequency, score_models)}
-    facts = image_facts(opened, records)
-    scoring["facts"] = facts if objects is None else with_objects(facts, objects)
+    records = opened.limited(limit, max_captions)[split]
+    scoring: dict[str, Any] = {"metrics": metric_names(metrics), **score.how_to_score(document_frequency, score_models)}
+    if objects is not None:
+        scoring["facts"] = with_objects(image_facts(records), objects)
     store = None if features is None else FeatureStore(features)
     for name in checkpoints[1:]:
         find_checkpoint(name)  # a misspelt one is named before the first captions
@@ -86,7 +86,7 @@ def evaluate(
         own = None if evaluations and looks_at_photos(captioner, title, store) else store
         with counting("captioning" if len(titles) == 1 else f"captioning with {title}", len(records)) as progress:
             evaluations[title] = run(
-                captioner, records, settings, **scoring, store=own, batch_size=batch_size, progress=progress
+                captioner, records, **scoring, store=own, batch_size=batch_size, progress=progress, **decoding
             )
     if out is not None:
         write_json(out, next(iter(evaluations.values())).results())
@@ -97,9 +97,7 @@ def evaluate(
                 f"{title} was searched otherwise than {first_title} ({changed}), so their scores do not compare the "
                 "captioners alone; give all one search by options, such as --num-beams."
             )
-    reports = {title: evaluation.report for title, evaluation in evaluations.items()}
-    first_evaluation = next(iter(evaluations.values()))
-    first = first_evaluation.report
+    first = next(iter(evaluations.values()))
     if (first.scores.get("bleu_4") or 0.0) > PERFECT:
         notify(
             "every caption equals a reference: if the references are captions of this captioner, the scores say "
@@ -120,12 +118,12 @@ def evaluate(
     for title, evaluation in evaluations.items():
         if evaluation.parts:
             about[title]["parts"] = {part: report.scores for part, report in evaluation.parts.items()}
-    for part in () if as_json else first_evaluation.parts:
-        own = {title: evaluation.parts[part] for title, evaluation in evaluations.items()}
-        typer.echo(f"{part}: {as_text(own, {}, SAMPLES, every_number=metrics is not None)}\n")
+    for part in () if as_json else first.parts:
+        of_part = {title: evaluation.parts[part] for title, evaluation in evaluations.items()}
+        typer.echo(f"{part}: {as_text(of_part, {}, SAMPLES, every_number=metrics is not None)}\n")
     samples, every_number = SAMPLES, metrics is not None
     score.show_scores(
-        reports, captions, training_captions(opened), samples=samples, as_json=as_json, every_number=every_number,
+        evaluations, captions, training_captions(opened), samples=samples, as_json=as_json, every_number=every_number,
         about=about,
     )  # fmt: skip
 

@@ -147,7 +147,7 @@ def _extract(store: Path, plan: _Plan, splits: list[str], dtype: Precision, batc
     from showtell.progress import counting
 
     require_settings(store, plan.encoder)
-    records = [record for name in splits for record in plan.dataset.split(name)] if splits else plan.dataset.records
+    records = plan.dataset[tuple(splits)] if splits else plan.dataset
     torch.manual_seed(plan.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if len(records) >= MANY:

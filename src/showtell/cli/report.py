@@ -83,14 +83,14 @@ def report(
         dataset = whole.limited(limit)
         if store is not None and features is None and isinstance(captioner, EncoderDecoderCaptioner):
             where, store = store.path, None  # training extracted its own splits alone; a writer opens the file anew
-            needed = whole.limited(limit and max(limit, photos)).split(chosen)
+            needed = whole.limited(limit and max(limit, photos))[chosen]
             with counting("extracting features", len(needed)) as progress:
                 fill_store(where, captioner.encoder, needed, progress=progress)
             store = FeatureStore(where)
         if score:
             row = published_for(recipe["training"].get("recipe") or "")
             paper = None if row is None else Paper(row, load_recipe(row.recipe).model_dump(mode="json"), recipe)
-            with counting("captioning", len(dataset.split(chosen))) as progress:
+            with counting("captioning", len(dataset[chosen])) as progress:
                 card = score_run(
                     captioner, dataset, chosen, score_models=models, store=store, progress=progress, paper=paper
                 )

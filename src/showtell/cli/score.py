@@ -98,6 +98,7 @@ def score(
 
     from showtell.files import refuse_overwriting, write_json
     from showtell.progress import counting
+    from showtell.scores import metric_names
     from showtell.scores import score as score_captions
     from showtell.scores.files import ScoredImages, read_prediction_file, read_scored_images, with_objects
 
@@ -177,16 +178,6 @@ def how_to_score(document_frequency: Path | None, score_models: Mapping[str, Any
     return {"document_frequency": frequency, "models": open_score_models(score_models)}
 
 
-def metric_names(option: str | None) -> list[str] | None:
-    """The names in a --metrics option, separated by commas; None, all whose needs are met, where it was not given."""
-    if option is None:
-        return None
-    names = [name.strip() for name in option.split(",") if name.strip()]
-    if not names:
-        raise UsageError("--metrics names no metric; leave it out for all that can run, or give some: bleu,cider.")
-    return names
-
-
 def show_scores(
     reports: Mapping[str, ScoreReport],
     captions: Mapping[str, Mapping[str, str]],
@@ -200,17 +191,19 @@ def show_scores(
 ) -> None:
     """Print the scores of systems with the rates of their captions, and warn of what they do not say.
 
-    `every_number` and `pairs` are those of `scores.table.as_text`; `about` is what else JSON has of each system.
+    `every_number` and `pairs` are those of `scores.report.as_text`; `about` is what else JSON has of each system.
     """
     import json
 
-    from showtell.scores import diagnose, table
+    from showtell.scores import diagnose
+    from showtell.scores.report import as_json as json_of
+    from showtell.scores.report import as_text
 
     for warning in dict.fromkeys(warning for report in reports.values() for warning in report.warnings):
         concerned = [name for name, report in reports.items() if warning in report.warnings]
         notify(warning if len(concerned) == len(reports) else f"{', '.join(concerned)}: {warning}")
     rates = {name: diagnose(own.values(), training=training) for name, own in captions.items()}
     if as_json:
-        typer.echo(json.dumps(table.as_json(reports, rates, samples, about), ensure_ascii=False))
+        typer.echo(json.dumps(json_of(reports, rates, samples, about), ensure_ascii=False))
     else:
-        typer.echo(table.as_text(reports, rates, samples, every_number=every_number, pairs=pairs))
+        typer.echo(as_text(reports, rates, samples, every_number=every_number, pairs=pairs))

@@ -108,7 +108,7 @@ def _print_before_and_after(best: Path, recipe: Recipe) -> None:
     splits = (data.validation_split, UNCHECKED, data.train_split)
     dataset = open_dataset_of(data)
     split = next(name for name in splits if name in dataset.splits)
-    records = dataset.split(split)[:PHOTOS]
+    records = dataset[split][:PHOTOS]
     is_stored = dataset.format == "corrections"  # where files are not called as their photos were
     names = [record.image_id if is_stored else record.path.name for record in records]
     try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NoReturn, Self, overload
 
 from showtell.datasets.splits import UNCHECKED, hash_number
 from showtell.errors import DataError, nearest, summarise
@@ -51,9 +52,12 @@ class CaptionRecord:
         return replace(self, captions=self.captions[:captions], groundings=groundings)
 
 
-@dataclass(frozen=True)
-class CaptionDataset:
-    """A dataset as it was read, problems included."""
+@dataclass(frozen=True, repr=False)
+class CaptionDataset(Sequence[CaptionRecord]):
+    """Images with captions, in splits: `dataset["test"]` is one of them, and a dataset of its own.
+
+    It is a sequence of records: `len(dataset)` images, `dataset[0]`, `for record in dataset`. A slice is a dataset.
+    """
 
     root: Path  # the folder or the file that the user named; of several "[a,b]"
     format: str  # which reader recognised it
@@ -63,6 +67,7 @@ class CaptionDataset:
     name: str = ""  # from its file, as Karpathy's have one: coco, flickr8k, flickr30k
     has_drawn_splits: bool = False  # for it gives none
     parts: Mapping[str, Path] = field(default_factory=dict)  # of a dataset of several: their names and roots
+    whole: CaptionDataset | None = field(default=None, compare=False)  # that this is a part of; None: of none
 
     def __repr__(self) -> str:
         captions = sum(len(record.captions) for record in self.records)
@@ -78,15 +83,34 @@ class CaptionDataset:
         """Number of images in each split, in the order in which the splits appear."""
         return dict(Counter(record.split for record in self.records))
 
-    def split(self, name: str) -> tuple[CaptionRecord, ...]:
-        """The records of one split, in the dataset's order.
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __contains__(self, value: object) -> bool:
+        """Whether it has a split of this name, or this record."""
+        return value in self.splits if isinstance(value, str) else value in self.records
+
+    @overload
+    def __getitem__(self, key: int) -> CaptionRecord: ...
+    @overload
+    def __getitem__(self, key: str | tuple[str, ...] | slice) -> Self: ...
+    def __getitem__(self, key: str | tuple[str, ...] | int | slice) -> CaptionRecord | Self:
+        """A split by its name, several by theirs, a record by its index, or a part as a slice.
 
         Raises:
             DataError: the dataset has no such split; the message lists those it has.
         """
-        records = tuple(record for record in self.records if record.split == name)
-        if records:
-            return records
+        if isinstance(key, str):
+            return self._part(tuple(record for record in self.records if record.split == key) or self._refuse(key))
+        if isinstance(key, tuple):
+            return self._part(tuple(record for name in key for record in self[name]))
+        return self._part(self.records[key]) if isinstance(key, slice) else self.records[key]
+
+    def _part(self, records: tuple[CaptionRecord, ...]) -> Self:
+        return replace(self, records=records, whole=self.whole or self)
+
+    def _refuse(self, name: str) -> NoReturn:
+        """Raise a DataError about a split that is not there."""
         if not self.records:
             raise DataError(f"{self.root} has no captions to use: {summarise(self.problems, 1)}")
         unchecked = self.splits.get(UNCHECKED, 0)
@@ -100,7 +124,7 @@ class CaptionDataset:
         remedy = remedies.get(self.format, f'write "{name}" into the column split of each caption that is right')
         raise DataError(f'{self.root} has no split "{name}", and {unchecked} images in split "{UNCHECKED}": {remedy}.')
 
-    def limited(self, images: int | None = None, captions: int | None = None) -> CaptionDataset:
+    def limited(self, images: int | None = None, captions: int | None = None) -> Self:
         """A part of the dataset, the same each time; a larger one holds the smaller.
 
         Args:
@@ -116,7 +140,7 @@ class CaptionDataset:
             records = tuple(record for record in records if id(record) in chosen)
         if captions is not None:
             records = tuple(record.limited(captions) for record in records)
-        return replace(self, records=records)
+        return self._part(records)
 
 
 def check_on_page(path: Path) -> str:

@@ -72,10 +72,10 @@ def choose_photos(
                 stored.append(argument)
             continue
         dataset = read_dataset(argument)  # broken or missing photos are reported one by one later
-        part = replace(dataset, records=dataset.split(split))
+        part = dataset[split]
         facts = image_facts(part)
-        known = {record.image_id: PhotoToExplain(record.path, facts[record.image_id]) for record in part.records}
-        kept = [record.image_id for record in dataset.limited(limit).split(split)]
+        known = {record.image_id: PhotoToExplain(record.path, facts[record.image_id]) for record in part}
+        kept = [record.image_id for record in dataset.limited(limit)[split]]
         num_skipped += len(known) - len(kept)
         references += [photo.facts.references for photo in known.values()]
         if store is None:

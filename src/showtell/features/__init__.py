@@ -18,10 +18,14 @@ from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.quick_import import quick_import
 from showtell.features.resnet_caffe import ResNetCaffe, ResNetCaffeConfig
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
+from showtell.features.store import FeatureStore, ImageFeatures, StoredImage, StoreInfo, StoreWriter, collate_features
 from showtell.features.timm_grid import TimmConfig, TimmGrid
 from showtell.registry import Registry, is_settings_and_part
 
-__all__ = ["ENCODERS", "Encoder", "EncoderConfig", "build_encoder", "encoder_config"]
+__all__ = [
+    "ENCODERS", "Encoder", "EncoderConfig", "FeatureStore", "ImageFeatures", "StoreInfo", "StoreWriter", "StoredImage",
+    "build_encoder", "collate_features", "encoder_config",
+]  # fmt: skip
 
 # name: (settings, what makes the encoder, told whether to load weights); any other name is one of timm's.
 ENCODERS: Registry[tuple[type[EncoderConfig], Callable[[Any, bool], Encoder]]] = Registry(

@@ -41,7 +41,7 @@ def extract(
     records: Sequence[CaptionRecord],
     path: Path | str,
     *,
-    dtype: Precision = "fp16",
+    dtype: str | torch.dtype = "fp16",
     batch_size: int = BATCH_SIZE,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Extraction:

@@ -33,7 +33,7 @@ from showtell.errors import DataError, summarise
 from showtell.features.contract import Encoder, EncoderConfig
 from showtell.images.preprocessing import Preprocessing
 from showtell.processes import LOCK_NAME, lock_folder
-from showtell.types import Features, Regions
+from showtell.types import Features, Regions, precision_name
 
 FORMAT = 3  # raised when the layout changes
 METADATA = b"\0showtell"  # no file name and no number begins with a null byte
@@ -66,13 +66,13 @@ class StoreInfo(Config):
         return f"{self.encoder.get('name')} (fingerprint {self.fingerprint})"
 
     @classmethod
-    def of(cls, encoder: Encoder, dtype: Precision) -> StoreInfo:
+    def of(cls, encoder: Encoder, dtype: str | torch.dtype) -> StoreInfo:
         """The description of features that an encoder computes."""
         return cls(
             encoder=encoder.config.feature_settings(),
             fingerprint=encoder.fingerprint(),
             preprocessing=encoder.preprocessing,
-            dtype=dtype,
+            dtype=cast(Precision, precision_name(dtype)),
             feature_size=encoder.feature_size,
             categories=encoder.categories,
             attributes=encoder.attributes,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from fnmatch import filter as matching
 from functools import partial
+from typing import Any
 
+from showtell.errors import UsageError, nearest
 from showtell.models.att2in import Att2InConfig, Att2InDecoder
 from showtell.models.capabilities import Capability, DecoderConfig, as_overrides
 from showtell.models.contract import Decoder, Output, State, spread, take_rows
@@ -32,9 +35,34 @@ MODELS: Registry[tuple[type[DecoderConfig], type[Decoder]]] = Registry(
 )
 
 __all__ = [
-    "MODELS", "Capability", "Decoder", "DecoderConfig", "Output", "State", "build_decoder", "settings_with", "spread",
-    "take_rows",
+    "MODELS", "Capability", "Decoder", "DecoderConfig", "Output", "State", "build_decoder", "create_model",
+    "list_models", "settings_with", "spread", "take_rows",
 ]  # fmt: skip
+
+
+def list_models(filter: str = "*") -> list[str]:
+    """The names of the models, those of installed packages included, that match a pattern such as "*down"."""
+    return matching(sorted(MODELS), filter)
+
+
+def create_model(name: str, *, feature_size: int, vocabulary_size: int, **settings: Any) -> Decoder:
+    """Make a decoder with fresh weights.
+
+    Args:
+        name: of `list_models`.
+        feature_size: D, of the vectors that it attends to.
+        vocabulary_size: V, number of words, special tokens included.
+        settings: those of the model, such as hidden_size=64; the `model` section of a recipe has the same.
+
+    Raises:
+        UsageError: there is no such model, or no such setting or value.
+    """
+    if name not in MODELS:
+        raise UsageError(f'There is no model "{name}": {nearest(name, MODELS)}.')
+    kind = MODELS[name][0]
+    if unknown := [key for key in settings if key not in kind.model_fields]:
+        raise UsageError(f'{name} has no setting "{unknown[0]}": {nearest(unknown[0], kind.model_fields)}.')
+    return build_decoder(kind.checked(settings), feature_size=feature_size, vocabulary_size=vocabulary_size)
 
 
 def build_decoder(config: DecoderConfig, *, feature_size: int, vocabulary_size: int) -> Decoder:

@@ -1,4 +1,4 @@
-"""The contract of a decoder: one step at a time; only `decoding/` loops over time.
+"""The contract of a decoder: one step at a time; `decoding/` loops over time.
 
     state = decoder.start(features)              # everything that does not depend on the last word, once
     output, state = decoder.step(words, state)   # words (B, N): one step for all rows of all images
@@ -6,6 +6,7 @@
     logits = decoder.readout(output, stage)      # of an earlier stage, where a model has several
     inputs = decoder.embed(words)                # words known in advance: their part of all steps at once
     outputs, state = decoder.all_steps(words, state)    # or all of it, words (B, N, T), with `Capability.PARALLEL`
+    logits = decoder(features, words)            # or plainly: the logits behind given words
 
 State has two halves: what belongs to an image, (B, ...), which is never copied, and what belongs to a row (a caption,
 sample or beam of it), (B, N, ...). A search that reorders beams touches the rows alone.
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from typing_extensions import TypeVar
 
 from showtell.models.capabilities import Capability, DecoderConfig
-from showtell.types import Features, map_tensors
+from showtell.types import Features, map_tensors, stack_over_time
 
 # Searches take any decoder and do not use the fields of its records: without type arguments they are opaque to mypy.
 InputsT = TypeVar("InputsT", default=Any)  # the output of `embed`
@@ -117,6 +118,22 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
             output: of a step, or of several stacked.
             stage: index of the stage; models with one ignore it.
         """
+
+    def forward(self, features: Features, words: Tensor) -> Tensor:
+        """The logits of the word behind each of given ones, which begin with `Vocabulary.begin`, teacher-forced.
+
+        Words (B, T) int64 give (B, T, V); N captions of each image, (B, N, T), give (B, N, T, V).
+        """
+        if words.dim() == 2:
+            return self(features, words.unsqueeze(1)).squeeze(1)  # type: ignore[no-any-return]  # torch's __call__
+        state = spread(self.start(features), words.shape[1])
+        if Capability.PARALLEL in self.capabilities:
+            return self.readout(self.all_steps(words, state)[0])
+        outputs = []
+        for word in words.unbind(2):
+            output, state = self.step(word, state)
+            outputs.append(output)
+        return self.readout(stack_over_time(outputs))
 
     def generate(
         self, features: Features, max_length: int, rows: int, choose: Callable[[Tensor, Tensor, int], Tensor]

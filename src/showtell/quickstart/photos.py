@@ -10,10 +10,8 @@ from showtell.captioners import Captioner
 from showtell.captions import state_confidence
 from showtell.errors import or_raise
 from showtell.explanations.explanation import explain_photos
-from showtell.hub import IN_THE_BOX
+from showtell.hub import PHOTOS
 from showtell.reports.explanation_page import write_page
-
-PHOTOS = tuple(sorted((IN_THE_BOX["small"] / "photos").glob("*.jpg")))
 
 
 def caption_photos(out: Path) -> dict[str, Any]:

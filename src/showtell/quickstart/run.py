@@ -52,18 +52,18 @@ def run_quickstart(out: Path, *, images: int = 10_000, overrides: Sequence[str] 
         raise KeyboardInterrupt
     captioner = EncoderDecoderCaptioner.from_pretrained(run / "best")
     dataset = open_dataset(data)
-    training, test, unseen = map(dataset.split, ("train", "test", "test_compositional"))
+    training, test, unseen = (dataset[name] for name in ("train", "test", "test_compositional"))
     facts = image_facts(dataset)
     with counting("captioning", len(test) + len(unseen)) as progress:
         on_test, on_unseen = (
-            evaluate(captioner, records, facts=facts, metrics=METRICS, progress=progress) for records in (test, unseen)
+            evaluate(captioner, records, metrics=METRICS, progress=progress) for records in (test, unseen)
         )
     with counting("encoding for the baselines", sum(map(len, (training, test, unseen)))) as progress:
         captions = {
             "most frequent caption": most_frequent(training, [*test, *unseen]),
             "nearest neighbour": nearest_neighbour(captioner, training, [*test, *unseen], progress=progress),
         }
-    scores = _numbers(on_test.report, on_unseen.report)
+    scores = _numbers(on_test, on_unseen)
     baselines = {
         name: _numbers(*(_score(made, records, facts) for records in (test, unseen))) for name, made in captions.items()
     }
@@ -72,7 +72,7 @@ def run_quickstart(out: Path, *, images: int = 10_000, overrides: Sequence[str] 
         page,
         rows={name: _columns(values) for name, values in {"this model": scores, **baselines}.items()},
         examples=[_example(record, on_test, facts) for record in test[:ON_PAGE]],
-        signatures=on_test.report.signatures,
+        signatures=on_test.signatures,
         log=run / "log.jsonl",
         facts={
             "training": f"{len(training)} pictures, {result.epochs} epochs",

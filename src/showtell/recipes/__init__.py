@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import filter as matching
 from pathlib import Path
 
 from showtell.errors import RecipeError, nearest
 
-__all__ = ["FOLDER", "Published", "find_recipe", "published_for", "recipe_name", "recipe_names"]
+__all__ = ["FOLDER", "Published", "find_recipe", "list_recipes", "published_for", "recipe_name"]
 
 FOLDER = Path(__file__).parent  # where the recipes are
 
@@ -31,9 +32,9 @@ def published_for(recipe: str) -> Published | None:
     return None
 
 
-def recipe_names() -> list[str]:
-    """The names of all recipes, such as "folder/sat_soft", sorted."""
-    return sorted(filter(None, map(recipe_name, FOLDER.rglob("*.yaml"))))
+def list_recipes(filter: str = "*") -> list[str]:
+    """The names of the recipes of showtell, sorted, that match a pattern such as "scenes/*"."""
+    return matching(sorted(name for file in FOLDER.rglob("*.yaml") if (name := recipe_name(file))), filter)
 
 
 def recipe_name(file: Path) -> str | None:
@@ -52,7 +53,7 @@ def find_recipe(recipe: Path | str) -> Path:
     """
     path = Path(recipe)
     name = path.as_posix().removeprefix("recipes/").removesuffix(".yaml")
-    names = recipe_names()
+    names = list_recipes()
     if name in names and not path.is_file():
         return FOLDER / f"{name}.yaml"
     if path.exists():

@@ -21,7 +21,7 @@ from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log, read_text
 from showtell.hub import SETTINGS
 from showtell.recipes import Published
-from showtell.scores import Interval, ScoreModels, ScoreReport, diagnose, image_facts, intervals, score
+from showtell.scores import Interval, ScoreModels, ScoreReport, diagnose, image_facts, score
 from showtell.scores.files import training_captions
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
@@ -166,18 +166,13 @@ def score_run(
 ) -> ScoreCard:
     """Caption a split by the captioner's default settings and score it, also in the unit of a paper."""
     settings = captioner.settings(num_return_sequences=1)
-    records = dataset.split(split)
-    facts = image_facts(dataset, records)
-    evaluation = evaluate(
-        captioner, records, settings, facts=facts, models=score_models, store=store, progress=progress
-    )
-    captions = {image: caption.text for image, caption in evaluation.captions.items()}
+    report = evaluate(captioner, dataset, split, models=score_models, store=store, progress=progress)
+    captions = {image: caption.text for image, caption in report.captions.items()}
     search = settings.kind if settings.num_beams == 1 else f"{settings.kind} of {settings.num_beams}"
-    report = evaluation.report
     rates = diagnose(list(captions.values()), training=training_captions(dataset))
     percent: dict[str, float | None] = {}
     if paper is not None:
-        known = report.scores | score(captions, facts, ["bleu_no_bp"]).scores
+        known = report.scores | score(captions, image_facts(dataset[split]), "bleu_no_bp").scores
         values = {name: known.get(name) for name in paper.published.scores}
         percent = {name: None if value is None else 100 * value for name, value in values.items()}
-    return ScoreCard(split, search, report, intervals(report), rates, paper, percent)
+    return ScoreCard(split, search, report, report.intervals(), rates, paper, percent)

@@ -3,6 +3,9 @@
 from showtell.scenes.annotations import read_scenes
 from showtell.scenes.captions import SceneCaption
 from showtell.scenes.dataset import write_scenes
-from showtell.scenes.world import Item, Scene
+from showtell.scenes.world import BACKGROUNDS, COLOURS, PATTERNS, SHAPES, SIZES, Item, Scene
 
-__all__ = ["Item", "Scene", "SceneCaption", "read_scenes", "write_scenes"]
+__all__ = [
+    "BACKGROUNDS", "COLOURS", "PATTERNS", "SHAPES", "SIZES", "Item", "Scene", "SceneCaption", "read_scenes",
+    "write_scenes",
+]  # fmt: skip

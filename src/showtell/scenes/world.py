@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 UNITS = 96  # the side of a scene
 
-SHAPES = ("circle", "square", "triangle", "star", "heart", "cross", "diamond", "moon")
-COLOURS = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink")
-SIZES = ("small", "medium", "big")
-PATTERNS = ("solid", "striped", "dotted")
-BACKGROUNDS = ("white", "grey", "beige", "mint", "squared")
+SHAPES = ("circle", "square", "triangle", "star", "heart", "cross", "diamond", "moon")  # of things
+COLOURS = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink")  # of things
+SIZES = ("small", "medium", "big")  # of things
+PATTERNS = ("solid", "striped", "dotted")  # of the fill of things
+BACKGROUNDS = ("white", "grey", "beige", "mint", "squared")  # of pictures
 
 # Smallest and greatest extent of each size, in units; between two sizes there is room to tell them apart.
 EXTENTS: dict[str, tuple[int, int]] = {"small": (20, 22), "medium": (30, 32), "big": (45, 49)}

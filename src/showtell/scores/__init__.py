@@ -10,7 +10,7 @@ from showtell.errors import UsageError, nearest
 from showtell.registry import Registry
 from showtell.scores.base import Corpus, Score, ScoreNumber
 from showtell.scores.bleu import Bleu, BleuNoBp
-from showtell.scores.bootstrap import Comparison, Interval, compare, intervals
+from showtell.scores.bootstrap import Comparison, Interval
 from showtell.scores.captions import Predictions, References, match, read_predictions, read_references
 from showtell.scores.chair import Chair
 from showtell.scores.cider import Cider
@@ -20,16 +20,16 @@ from showtell.scores.learned import ClipScore, PacScore, RefClipScore, RefPacSco
 from showtell.scores.meteor import Meteor
 from showtell.scores.model_settings import ScoreModels
 from showtell.scores.ngrams import FEW_IMAGES, DocumentFrequency
-from showtell.scores.report import ScoreReport, measure
+from showtell.scores.report import ComparisonTable, ScoreReport, compare, measure
 from showtell.scores.rouge import RougeL
 from showtell.scores.spice import Spice
 from showtell.scores.truth import Truth
 
 __all__ = [
-    "SCORES", "Comparison", "Corpus", "DocumentFrequency", "ImageFacts", "Interval", "Score", "ScoreModels",
-    "ScoreNumber", "ScoreReport", "available_metrics", "compare", "diagnose", "explained_numbers", "image_facts",
-    "intervals", "metric_of", "numbers", "read_predictions", "read_references", "reward_numbers", "score",
-    "selection_metrics", "validation_numbers",
+    "SCORES", "Comparison", "ComparisonTable", "Corpus", "DocumentFrequency", "ImageFacts", "Interval", "Score",
+    "ScoreModels", "ScoreNumber", "ScoreReport", "available_metrics", "compare", "diagnose", "explained_numbers",
+    "image_facts", "list_metrics", "metric_names", "metric_of", "numbers", "read_predictions", "read_references",
+    "reward_numbers", "score", "selection_metrics", "validation_numbers",
 ]  # fmt: skip
 
 # Each class declares what it needs, its numbers, and where these are used.
@@ -52,6 +52,27 @@ SCORES: Registry[type[Score]] = Registry(
     expects="a Score class that can be made without arguments",
     accepts=lambda name, score: isinstance(score, type) and issubclass(score, Score),
 )
+
+
+def list_metrics() -> list[str]:
+    """The names of all metrics, those of installed packages included."""
+    return list(SCORES)
+
+
+def metric_names(metrics: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """The metrics that a person named, in the order of `SCORES`; None, which is all that can run, stays None.
+
+    >>> metric_names("rouge_l, bleu"), metric_names(["bleu"])
+    (('bleu', 'rouge_l'), ('bleu',))
+    """
+    if metrics is None:
+        return None
+    named = {name.strip() for name in (metrics.split(",") if isinstance(metrics, str) else metrics)} - {""}
+    if not named:
+        raise UsageError("No metric is named; leave metrics out for all that can run, or give some: bleu,cider.")
+    for name in sorted(named - set(SCORES)):
+        raise UsageError(f'There is no metric "{name}": {nearest(name, SCORES)}.')
+    return tuple(name for name in SCORES if name in named)
 
 
 def numbers() -> dict[str, ScoreNumber]:
@@ -117,14 +138,14 @@ def available_metrics(
 def score(
     predictions: Predictions,
     references: References,
-    metrics: Iterable[str] | None = None,
+    metrics: str | Iterable[str] | None = None,
     *,
     document_frequency: DocumentFrequency | None = None,
     models: ScoreModels | None = None,
 ) -> ScoreReport:
     """Score captions against references.
 
-    >>> report = score({"1": "a dog runs"}, {"1": ["a dog runs", "the dog runs"]}, metrics=["bleu"])
+    >>> report = score({"1": "a dog runs"}, {"1": ["a dog runs", "the dog runs"]}, metrics="bleu")
     >>> round(report.scores["bleu_1"], 6)
     1.0
 
@@ -132,7 +153,8 @@ def score(
         predictions: `{id: text}`, COCO results `[{"image_id": ..., "caption": ...}]`, or a list of texts.
         references: `{id: [texts]}`, a COCO captions dictionary, a list of lists of texts, or `{id: ImageFacts}` for
             metrics that need more: scenes (`truth`), annotated objects (`chair`), or the images themselves.
-        metrics: names from `SCORES`; None for all whose needs are met, but for those that run only when named.
+        metrics: a name of `list_metrics` or several, as "bleu,cider" or a list; None for all whose needs are met, but
+            for those that run only when named.
         document_frequency: weights for CIDEr from other captions than the references.
         models: those of learned scores: `ScoreModels(clip_model="openai/clip-vit-base-patch32")`.
 
@@ -140,16 +162,11 @@ def score(
         UsageError: an unknown metric; the message lists the known ones.
         DataError: predictions and references do not fit together; the message lists the ids.
     """
-    corpus = match(predictions, references, document_frequency, models)
-    if metrics is None:
-        chosen = available_metrics(
+    names, corpus = metric_names(metrics), match(predictions, references, document_frequency, models)
+    if names is None:
+        names = available_metrics(
             [name for name, kind in SCORES.items() if kind.by_default], corpus.facts, models=models
         )
-    else:
-        named = set(metrics)
-        for name in sorted(named - set(SCORES)):
-            raise UsageError(f'There is no metric "{name}": {nearest(name, SCORES)}.')
-        chosen = tuple(name for name in SCORES if name in named)
-    report = measure(corpus, {name: SCORES[name]() for name in chosen})
-    by_ngrams = any("references" in SCORES[name].needs and not SCORES[name].weights for name in chosen)
+    report = measure(corpus, {name: SCORES[name]() for name in names})
+    by_ngrams = any("references" in SCORES[name].needs and not SCORES[name].weights for name in names)
     return replace(report, warnings=(*report.warnings, *form_warnings(corpus, by_ngrams=by_ngrams)))

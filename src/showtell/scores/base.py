@@ -148,3 +148,16 @@ def corpus_numbers(score: Score, statistics: Floats) -> Floats:
 def image_numbers(score: Score, statistics: Floats) -> Floats:
     """The numbers of each image alone: (images, names)."""
     return score.from_sums(statistics, 1)
+
+
+@dataclass(frozen=True)
+class ScoreStatistics:
+    """One score on one corpus: its sufficient statistics, from which every number comes."""
+
+    score: Score
+    rows: Floats  # (images, statistics)
+    signature: str
+
+    def from_sums(self, sums: Floats) -> Floats:
+        """Sums over as many images, (..., statistics), to the numbers of the score."""
+        return self.score.from_sums(sums, len(self.rows))

@@ -11,19 +11,17 @@ simple sequentially rejective multiple test procedure, Scandinavian Journal of S
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from showtell.errors import DataError, summarise
-from showtell.scores.base import Floats
-from showtell.scores.report import ScoreReport
+from showtell.scores.base import Floats, ScoreStatistics
 
 SAMPLES = 1000
 CONFIDENCE = 0.95
 _COUNTS_AT_ONCE = 10_000_000
+Statistics = Mapping[str, ScoreStatistics]  # of each metric
 Draws = dict[str, Floats]  # number: its value in each draw, (samples,)
 
 
@@ -49,49 +47,21 @@ class Comparison:
     p_holm: float  # corrected for the number of pairs of systems
 
 
-def intervals(report: ScoreReport, samples: int = SAMPLES, seed: int = 0) -> dict[str, Interval]:
-    """The 95% interval of each number of a report that is defined."""
-    drawn = _drawn(report, samples, seed)
+def intervals(statistics: Statistics, samples: int, seed: int) -> dict[str, Interval]:
+    """The 95% interval of each number that is defined."""
+    drawn = draw(statistics, samples, seed)
     return {name: Interval(*_bounds(column)) for name, column in drawn.items() if not np.isnan(column).all()}
 
 
-def compare(first: ScoreReport, second: ScoreReport, samples: int = SAMPLES, seed: int = 0) -> dict[str, Comparison]:
-    """The differences between two systems on the same images, for the numbers that are defined for both.
-
-    Raises:
-        DataError: the reports are of different images, or their numbers were made in different ways.
-    """
-    return {one.number: one for one in compare_all({"first": first, "second": second}, samples, seed)}
-
-
-def compare_all(reports: Mapping[str, ScoreReport], samples: int = SAMPLES, seed: int = 0) -> list[Comparison]:
-    """Every pair of systems on the same draws, for each number that both have, number by number.
-
-    Raises:
-        DataError: the reports are of different images, or their numbers were made in different ways.
-    """
-    everybody = [report.ids for report in reports.values()]
-    if odd := sorted(set().union(*everybody) - set(everybody[0]).intersection(*everybody)):
-        raise DataError(f"Systems are compared on the same images; not all have {summarise(odd)}.")
-    drawn = {name: _drawn(report, samples, seed) for name, report in reports.items()}
-    comparisons = []
-    for number in dict.fromkeys(number for report in reports.values() for number in report.scores):
-        made = {name: own.signatures[number] for name, own in reports.items() if own.scores.get(number) is not None}
-        if len(signatures := sorted(set(made.values()))) > 1:
-            raise DataError(f"The {number} scores of the systems are made differently: {' and '.join(signatures)}.")
-        pairs = []
-        for first, second in itertools.combinations(made, 2):
-            value = reports[first].scores[number] - reports[second].scores[number]  # type: ignore[operator]  # see above
-            column = drawn[first][number] - drawn[second][number]
-            if len(defined := column[~np.isnan(column)]):
-                # under "no difference" draws would lie around 0 as they lie around their mean (as in sacrebleu)
-                as_large = int((np.abs(defined - defined.mean()) >= abs(value)).sum())
-                # of n images that all favour one system, chance alone does as much once in 2 ** (n - 1)
-                p = max((as_large + 1) / (len(defined) + 1), 2.0 ** (1 - len(everybody[0])))
-                pairs.append(Comparison(first, second, number, value, *_bounds(defined), p=p, p_holm=p))
-        corrected = holm([pair.p for pair in pairs])
-        comparisons += [replace(pair, p_holm=p) for pair, p in zip(pairs, corrected, strict=True)]
-    return comparisons
+def significance(column: Floats, value: float, images: int) -> tuple[float, float, float] | None:
+    """The interval of a difference, from its values in all draws; and p, how often chance alone gives as much."""
+    defined = column[~np.isnan(column)]
+    if not len(defined):
+        return None
+    # under "no difference" draws would lie around 0 as they lie around their mean (as in sacrebleu)
+    as_large = int((np.abs(defined - defined.mean()) >= abs(value)).sum())
+    # of n images that all favour one system, chance alone does as much once in 2 ** (n - 1)
+    return *_bounds(defined), max((as_large + 1) / (len(defined) + 1), 2.0 ** (1 - images))
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -108,11 +78,11 @@ def holm(values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _drawn(report: ScoreReport, samples: int, seed: int) -> Draws:
+def draw(statistics: Statistics, samples: int, seed: int) -> Draws:
     """The values of each number in all draws: (samples,). The same seed draws the same images."""
-    if not report.statistics:
+    if not statistics:
         return {}
-    every = list(report.statistics.values())
+    every = list(statistics.values())
     rows = np.hstack([one.rows for one in every])
     sums = np.concatenate([counts @ rows for counts in drawn_counts(len(rows), samples, seed)])
     parts = np.split(sums, np.cumsum([one.rows.shape[1] for one in every])[:-1], axis=1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:  # scores alone reach neither datasets nor scenes
-    from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
+    from showtell.datasets.records import Box, CaptionDataset
     from showtell.scenes import Scene
 
 # What a score may ask for.
@@ -31,45 +31,36 @@ class ImageFacts:
         return known is not None and getattr(self, known) in (None, ())  # the other needs are not of an image
 
 
-def image_facts(dataset: CaptionDataset, records: Sequence[CaptionRecord] | None = None) -> dict[str, ImageFacts]:
-    """What a dataset knows of its images, by image id.
-
-    Args:
-        dataset: in any form that `datasets/` reads; where it was drawn, its scenes are read as well.
-        records: the images, such as those of a split; None: all of them.
+def image_facts(dataset: CaptionDataset) -> dict[str, ImageFacts]:
+    """What is known of the images of a dataset, or of a split of one, by image id.
 
     Raises:
-        DataError: the scenes of the dataset are damaged.
+        DataError: it was drawn, and its scenes are damaged.
     """
-    if dataset.parts:
-        wanted = dataset.records if records is None else records
-        facts: dict[str, ImageFacts] = {}
-        for name, root in dataset.parts.items():
-            facts |= _facts_of(dataset, root, f"{name}/", [record for record in wanted if record.part == name])
-        return {record.image_id: facts[record.image_id] for record in wanted}
-    return _facts_of(dataset, dataset.root, "", dataset.records if records is None else records)
+    facts: dict[str, ImageFacts] = {}
+    for part, root in (dataset.parts or {"": dataset.root}).items():
+        facts |= _facts_of(dataset, part, root)
+    return {record.image_id: facts[record.image_id] for record in dataset}
 
 
-def _facts_of(
-    dataset: CaptionDataset, root: Path, prefix: str, records: Sequence[CaptionRecord]
-) -> dict[str, ImageFacts]:
-    """What a dataset, or a part of it at a root whose ids have a prefix, knows of some of its images."""
+def _facts_of(dataset: CaptionDataset, part: str, root: Path) -> dict[str, ImageFacts]:
+    """What is known of the images of a part of a dataset of several; of another the part has no name."""
     from showtell.scenes import read_scenes
 
     scenes = read_scenes(root) if root.is_dir() else None
-    part = prefix.removesuffix("/")
     # the shapes of scenes are judged by truth, which knows their synonyms
-    boxes = (box for record in dataset.records if record.part == part for box in record.boxes or ())
+    boxes = (box for record in dataset.whole or dataset if record.part == part for box in record.boxes or ())
     categories = frozenset() if scenes is not None else _categories(boxes)
     return {
         record.image_id: ImageFacts(
             references=record.captions + ("",) * record.empty,
             objects=None if scenes is not None or record.boxes is None else _categories(record.boxes),
-            scene=None if scenes is None else scenes.get(record.image_id.removeprefix(prefix)),
+            scene=None if scenes is None else scenes.get(record.image_id.removeprefix(f"{part}/")),
             path=record.path,
             categories=categories,
         )
-        for record in records
+        for record in dataset
+        if record.part == part
     }
 
 

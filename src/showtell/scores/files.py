@@ -54,7 +54,7 @@ def read_scored_images(path: Path, split: str) -> ScoredImages:
         drawn = None
         if dataset.has_drawn_splits:
             drawn = frozenset(record.image_id for record in dataset.records if record.split == split)
-        facts = image_facts(dataset, dataset.split(split) if drawn is None else dataset.records)
+        facts = image_facts(dataset[split] if drawn is None else dataset)
         files = {image: str(known.path) for image, known in facts.items()}
         return ScoredImages(facts, training_captions(dataset), files, drawn)
     facts = {image: ImageFacts(texts) for image, texts in read_references(content, str(path)).items()}

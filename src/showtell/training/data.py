@@ -39,9 +39,9 @@ def open_dataset_of(data: DataConfig, *, with_photos: bool = True) -> CaptionDat
     raise DataError(f"There is no file or folder {' or '.join(map(str, missing))}, {of}: {remedy}.")
 
 
-def split_of(dataset: CaptionDataset, name: str) -> tuple[CaptionRecord, ...]:
+def split_of(dataset: CaptionDataset, name: str) -> CaptionDataset:
     """The records of a split; a DataError if some have no caption."""
-    records = dataset.split(name)
+    records = dataset[name]
     if bare := [record.image_id for record in records if not record.captions]:
         raise DataError(f'{len(bare)} images of split "{name}" in {dataset.root} have no caption: {summarise(bare)}.')
     return records

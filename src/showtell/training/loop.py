@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,12 @@ from accelerate.utils import broadcast, gather_object
 from torch import Tensor
 
 from showtell import counter_rng
+from showtell.captioners import Captioner
 from showtell.cores import describe_threads
 from showtell.errors import TrainingError, UsageError, summarise
 from showtell.features.precomputed import PrecomputedConfig
 from showtell.features.store import require_settings
+from showtell.files import read_log
 from showtell.objectives import build_objective
 from showtell.objectives.contract import counts_of
 from showtell.objectives.processes import sum_over_processes
@@ -46,9 +49,8 @@ from showtell.training.launch import Interrupts, make_accelerator, rounds_produc
 from showtell.training.model import TrainingModel
 from showtell.training.optimizers import build_optimizer
 from showtell.training.recipe import Recipe
-from showtell.training.recipe_checks import make_recipe
 from showtell.training.recipe_loading import load_recipe
-from showtell.training.run_folder import RECIPE, RunFolder, is_run
+from showtell.training.run_folder import LOG, RECIPE, RunFolder, is_run
 from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
@@ -76,25 +78,44 @@ class TrainingResult:
         end = ", interrupted" if self.interrupted else ""
         return f"<TrainingResult {self.folder}: {self.epochs} epochs{best}{end}>"
 
+    @cached_property
+    def captioner(self) -> Captioner:
+        """What was trained: the checkpoint best/, or last/ of a run that has none yet."""
+        best = self.folder / "best"
+        return Captioner.from_pretrained(best if best.exists() else self.folder / "last")
+
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        """The lines of log.jsonl: losses every few steps, and each validation with its scores."""
+        return read_log(self.folder / LOG)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The scores of `captioner` on the validation split, its loss among them; empty without one."""
+        rows = (line for line in self.history if "validation" in line and line["epoch"] == self.best_epoch)
+        scores: dict[str, float] = next(rows, {}).get("validation", {})
+        return scores
+
 
 def train(
-    recipe: Recipe | Path | str | dict[str, Any],
+    recipe: Recipe | Path | str | Mapping[str, Any],
     out: Path | str | None = None,
     *,
     resume: bool = False,
-    overrides: Sequence[str] = (),
+    overrides: Mapping[str, Any] | Sequence[str] = (),
     quiet: bool = False,
+    **sections: Mapping[str, Any],
 ) -> TrainingResult:
     """Train a captioner.
 
     Args:
-        recipe: a YAML file, the name of a recipe such as "folder/sat_soft", its content, or a checked `Recipe`; or the
-            folder of a run to resume.
+        recipe: as `load_recipe` takes it; or the folder of a run to resume.
         out: the run folder; None is runs/ and the recipe's name.
         resume: resume the run in that folder; if there is none, start at the beginning. `training.epochs` and
             `training.patience` may be greater than before.
-        overrides: "section.key=value" each, for a recipe from a file.
+        overrides: of the recipe, {"training.epochs": 1} or ["training.epochs=1"].
         quiet: show nothing.
+        sections: overrides by section, such as training={"epochs": 1}.
 
     Raises:
         RecipeError: a key or a value is wrong, or is not what the run to resume began with.
@@ -102,17 +123,16 @@ def train(
         UsageError: the folder holds a run and `resume` is false, or other files.
         TrainingError: the loss is no number any more, or a process of the run was lost.
     """
-    if isinstance(recipe, dict):
-        recipe = make_recipe(recipe)
-    elif isinstance(recipe, Path | str):
+    if isinstance(recipe, Path | str):
         path = Path(recipe)
         if is_run(path) and not resume:
             raise UsageError(
-                f"{path} is the folder of a run: add --resume to resume it, or train by {path}/{RECIPE} with another "
-                "--out."
+                f"{path} is the folder of a run: add --resume (in Python resume=True) to resume it, or train by "
+                f"{path}/{RECIPE} with another --out."
             )
         out = out or (path if is_run(path) else Path("runs") / f"{path.parent.name}-{path.stem}".lstrip("-"))
-        recipe = load_recipe(path / RECIPE if is_run(path) else recipe, overrides)
+        recipe = path / RECIPE if is_run(path) else recipe
+    recipe = load_recipe(recipe, overrides, **sections)
     folder = Path(out or "runs/run")
     if recipe.data.features is not None:
         require_settings(recipe.data.features, recipe.encoder)
@@ -165,8 +185,8 @@ class Trainer:
         for sentence in dataset.warnings:
             self.console.say(f"warning: {sentence}")
         self.training_records = split_of(dataset, data.train_split)
-        self.validation_records = split_of(dataset, data.validation_split) if data.validation_split else ()
-        self.facts = image_facts(dataset, self.validation_records)
+        self.validation_records = split_of(dataset, data.validation_split) if data.validation_split else dataset[:0]
+        self.facts = image_facts(self.validation_records)
         check_selection_metric(self.recipe.training.selection_metric, self.facts)
 
     def _build_model(self) -> None:

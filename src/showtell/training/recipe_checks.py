@@ -110,7 +110,7 @@ def _settings_of(section: str, values: Mapping[str, Any]) -> type[Config]:
         from showtell.captioners.hugging_face_adapters import TransformersConfig
         from showtell.captioners.hugging_face_training import TransformersEncoderConfig
 
-        return TransformersEncoderConfig if section == "encoder" else TransformersConfig
+        return TransformersConfig if section == "model" else TransformersEncoderConfig
     if name in known:
         return known[name][0]
     if section == "encoder":

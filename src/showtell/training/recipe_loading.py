@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,45 @@ from showtell.training.recipe import Recipe
 from showtell.training.recipe_checks import SECTIONS, make_recipe
 
 
-def load_recipe(recipe: Path | str, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    recipe: Recipe | Path | str | Mapping[str, Any],
+    overrides: Mapping[str, Any] | Sequence[str] = (),
+    **sections: Mapping[str, Any],
+) -> Recipe:
     """Read a recipe and apply overrides.
 
+    >>> load_recipe("scenes/sat_soft", {"training.epochs": 1}, model={"hidden_size": 8}).model.hidden_size
+    8
+
     Args:
-        recipe: the path of a YAML file, or the name of a recipe of showtell, such as "folder/sat_soft".
-        overrides: "section.key=value" each, the value in YAML.
+        recipe: the path of a YAML file, a name of `list_recipes`, its content, or a `Recipe` to change.
+        overrides: {"section.key": value}, or "section.key=value" each with the value in YAML, as on the command line.
+        sections: overrides by section, such as training={"epochs": 1}; one with another `name` replaces the section.
 
     Raises:
         RecipeError: there is no such recipe, it is not YAML, or any key or value is wrong; all problems are listed.
     """
-    path = find_recipe(recipe)
+    if isinstance(recipe, Path | str):
+        content, source = _read(find_recipe(recipe)), str(recipe)
+    else:
+        source = "the recipe"
+        content = recipe.model_dump(mode="json") if isinstance(recipe, Recipe) else copy.deepcopy(dict(recipe))
+    apply_overrides(content, overrides)
+    for section, values in sections.items():
+        if section not in SECTIONS or not isinstance(values, Mapping):
+            raise RecipeError(
+                f"{section}={values!r} is no section of a recipe with values; write it like training={{'epochs': 3}}. "
+                f"Sections: {', '.join(SECTIONS)}."
+            )
+        before = content.get(section)
+        if isinstance(before, dict) and values.get("name", before.get("name")) != before.get("name"):
+            del content[section]  # its keys are those of another model, encoder or objective
+        apply_overrides(content, {f"{section}.{key}": value for key, value in values.items()})
+    return make_recipe(content, source)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a recipe's file, with its name if it is one of ours."""
     try:
         content = parse_yaml(read_text(path, "YAML"))
     except DataError as error:
@@ -37,8 +66,7 @@ def load_recipe(recipe: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"The recipe {path} is empty or no mapping; it needs the sections {', '.join(SECTIONS)}.")
     if (name := recipe_name(path)) and isinstance(content.get("training"), dict):
         content["training"].setdefault("recipe", name)
-    apply_overrides(content, overrides)
-    return make_recipe(content, str(recipe))
+    return content
 
 
 class _Loader(yaml.SafeLoader):
@@ -75,20 +103,33 @@ def as_yaml(value: Any) -> str:
     return yaml.safe_dump([value], default_flow_style=True, width=math.inf, allow_unicode=True).strip()[1:-1]
 
 
-def apply_overrides(content: dict[str, Any], overrides: Sequence[str]) -> None:
-    """Set each "section.key=value" in the content of a recipe, in place; a RecipeError if one is not of that form."""
-    for override in overrides:
-        path, equals, text = override.partition("=")
+def apply_overrides(content: dict[str, Any], overrides: Mapping[str, Any] | Sequence[str]) -> None:
+    """Set each {"section.key": value} or "section.key=value" in the content of a recipe, in place.
+
+    Raises:
+        RecipeError: one is not of that form.
+    """
+    if isinstance(overrides, str):
+        overrides = (overrides,)
+    pairs = overrides.items() if isinstance(overrides, Mapping) else map(_parse_override, overrides)
+    for path, value in pairs:
         *parents, key = path.split(".")
-        if not (equals and parents and key and all(parents)):
-            raise RecipeError(f'"{override}" is no override; write section.key=value, for example training.epochs=3.')
-        try:
-            value = parse_yaml(text)
-        except ValueError as error:
-            raise RecipeError(f'The value in "{override}" is not valid YAML ({error}); put it in quotes.') from error
+        if not (parents and key and all(parents)):
+            raise RecipeError(f'"{path}" is no override; write section.key=value, for example training.epochs=3.')
         inner = content
         for parent in parents:
             inner = inner.setdefault(parent, {})
             if not isinstance(inner, dict):
-                raise RecipeError(f'"{override}" reaches into {parent}, which holds a value and no keys.')
-        inner[key] = value
+                raise RecipeError(f'"{path}" reaches into {parent}, which holds a value and no keys.')
+        inner[key] = str(value) if isinstance(value, Path) else value
+
+
+def _parse_override(override: str) -> tuple[str, Any]:
+    """Key and value of a "section.key=value"."""
+    path, equals, text = override.partition("=")
+    if not equals:
+        raise RecipeError(f'"{override}" is no override; write section.key=value, for example training.epochs=3.')
+    try:
+        return path, parse_yaml(text)
+    except ValueError as error:
+        raise RecipeError(f'The value in "{override}" is not valid YAML ({error}); put it in quotes.') from error

@@ -22,7 +22,7 @@ from showtell.training.recipe import Recipe
 from showtell.training.recipe_loading import load_recipe
 from showtell.training.schedule import DECAYS_OVER_THE_RUN
 
-RECIPE = "recipe.yaml"
+RECIPE, LOG = "recipe.yaml", "log.jsonl"
 MAY_CHANGE = (  # in a run that is resumed
     "data.path", "data.features", "data.workers", "data.memory_megabytes",
     "training.recipe", "training.save_every", "training.trackers",
@@ -40,7 +40,7 @@ class RunFolder:
     def __init__(self, path: Path, *, writes: bool) -> None:
         self.path, self.writes = path, writes
         self.best, self.last = path / "best", path / "last"
-        self._recipe, self._log_path = path / RECIPE, path / "log.jsonl"
+        self._recipe, self._log_path = path / RECIPE, path / LOG
 
     def claim(self, recipe: Recipe, *, resume: bool) -> bool:
         """Make sure that nothing is overwritten, and that what is resumed is the same run.
@@ -62,7 +62,10 @@ class RunFolder:
             recover_folder(checkpoint)
         exists = any(path.exists() for path in (self._recipe, self.last, self.best, self._log_path))
         if exists and not resume:
-            raise UsageError(f"{self.path} already holds a run; add --resume to resume it, or choose another --out.")
+            raise UsageError(
+                f"{self.path} already holds a run; add --resume (in Python resume=True) to resume it, or choose "
+                "another --out."
+            )
         if not exists and (others := sorted(path.name for path in self.path.glob("[!.]*"))):
             raise UsageError(
                 f"{self.path} holds {summarise(others)} and no run; choose a new folder, or an empty one, with --out."
