@@ -67,8 +67,7 @@ MAY_IMPORT: dict[str, str] = {
 # Methods for convenience that import what comes after them, and only when they are called.
 SHORTCUTS = {
     ("decoding_config.py", "decoding"): "methods of the settings that make the parts of a search: those need torch",
-    ("captioners/contract.py", "explanations"): "Captioner.explain",
-    ("explanations/explanation.py", "reports"): "Explanation.figure, and what a notebook shows",
+    ("captions.py", "reports"): "Explanation.figure, and what a notebook shows",
 }
 # What a captioner runs without.
 NOT_NEEDED_TO_CAPTION = "cli doctor explanations grounding importing objectives quickstart reports serving training"

@@ -16,9 +16,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation
-from showtell.explanations.explanation import Explanation, has_collapsed
+from showtell.captions import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation
 from showtell.explanations.geometry import attention_map
+from showtell.explanations.verdict import has_collapsed
 from showtell.images.boxes import scale_boxes
 from showtell.reports.explanation_page import fragment, page, write_page
 from showtell.reports.explanation_view import MAX_DROP, describe_location
@@ -217,7 +217,7 @@ def test_the_keyboard_moves_from_word_to_word_and_the_map_with_it(show):
 
 def test_occlusion_has_one_scale_for_all_words_and_no_colour_where_little_changes(show):
     drops = torch.tensor([[MAX_DROP, -MAX_DROP, 0, 0], [MAX_DROP / 4, 0, 0, 0], [0.04, 0, 0, 0]])
-    caption = say("a dog", hot(4, 3, 3, 3), logprob_drop=drops)
+    caption = say("a dog", hot(4, 3, 3, 3), saliency=drops)
     for attention in (caption.attention, None):
         by = ModelExplanation("m", (replace(caption, attention=attention),), grid(2, 2), (2, 2))
         browser = show(explain("x.jpg", by))
@@ -225,7 +225,7 @@ def test_occlusion_has_one_scale_for_all_words_and_no_colour_where_little_change
         red = []
         for index in range(3):
             browser.click(word(index))
-            picture = pixels(browser, "canvas.occlusion").astype(int)
+            picture = pixels(browser, "canvas.saliency").astype(int)
             red.append(picture[100, 100, 0])
             if index == 0:  # orange supports the word, blue speaks against it
                 assert picture[100, 100, 0] > picture[100, 100, 2] + 80

@@ -7,8 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
-from showtell.explanations.explanation import Explanation
+from showtell.captions import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
 from showtell.reports.figure import DARK, draw
 
 QUARTERS = torch.tensor([[0.0, 0, 40, 20], [40, 0, 80, 20], [0, 20, 40, 40], [40, 20, 80, 40]])

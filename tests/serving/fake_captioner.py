@@ -97,7 +97,7 @@ class FakeCaptioner(Captioner):
         return [[TextLogprobs(f"{photo!r} {text}", (), -1.0) for text in of_photo] for photo, of_photo in pairs]
 
     def explain_encoded(
-        self, photos: list[bytes], settings: DecodingConfig, *, occlusion: str | None = None, **_: Any
+        self, photos: list[bytes], settings: DecodingConfig, *, saliency: str | None = None, **_: Any
     ) -> list[ModelExplanation]:
         captions = (ExplainedCaption("a", (), -1.0, True, 0.5),)
-        return [ModelExplanation(f"{photo!r} {occlusion}", captions, None) for photo in photos]
+        return [ModelExplanation(f"{photo!r} {saliency}", captions, None) for photo in photos]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from showtell.captions import Explanation
 from showtell.decoding import DecodingConfig
 from showtell.decoding.searches import SEARCHES
-from showtell.explanations.explanation import Explanation
 from showtell.images.photo_files import IMAGE_SUFFIXES
 from showtell.reports.base import content_policy, render_page, resource, templates
 from showtell.reports.explanation_view import view_photo

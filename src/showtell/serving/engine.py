@@ -36,7 +36,7 @@ from showtell.serving.settings import ServeSettings
 Kind = Literal["captions", "explanation"]
 Answer = list[Caption] | ModelExplanation
 
-OCCLUSION = 16  # words that one word costs under occlusion, which asks for it once for each region
+SALIENCY = 16  # words that one word costs with saliency, which asks for it once for each region
 BATCHES_AHEAD = 2  # batches of prepared photos that may wait
 CLOSING = 1.0  # seconds in which those that wait are still answered
 LARGE = 12_000_000  # pixels from which on photos are decoded one at a time
@@ -62,7 +62,7 @@ class Question:
     captioner: str  # one of the names of `Engine.captioners`
     photo: bytes  # an image file
     settings: DecodingConfig  # that the captioner can honour
-    occlusion: str | None = None  # method, of "explanation"
+    saliency: str | None = None  # method, of "explanation"
 
     @property
     def words(self) -> int:
@@ -70,7 +70,7 @@ class Question:
         settings = self.settings
         given = (settings.prompt or "", settings.prefix or "", *settings.bad_words, *settings.force_words)
         beams = settings.num_beams * (1 + sum(len(phrase.split()) for phrase in settings.force_words))
-        rows = max(beams, settings.num_return_sequences) * (1 if self.occlusion is None else OCCLUSION)
+        rows = max(beams, settings.num_return_sequences) * (1 if self.saliency is None else SALIENCY)
         return rows * settings.max_length + sum(map(len, given)) // 2
 
 
@@ -159,11 +159,11 @@ class Engine:
 
     def require_affordable(self, question: Question) -> None:
         """Raise a UsageError if a question asks for too many words, since a model at work cannot be stopped, or for an
-        occlusion that the captioner does not have.
+        saliency method that the captioner does not have.
         """
-        self.captioners[question.captioner].check_occlusion(question.occlusion)
+        self.captioners[question.captioner].check_saliency(question.saliency)
         if question.words > self._settings.max_words:
-            times = "" if question.occlusion is None else f", times {OCCLUSION} for occlusion"
+            times = "" if question.saliency is None else f", times {SALIENCY} for saliency"
             raise UsageError(
                 f"The question asks for up to {question.words:,} words (beams or samples times max_length{times}), "
                 f"and this server takes {self._settings.max_words:,} at a time; ask for fewer or shorter ones."
@@ -275,7 +275,7 @@ class Engine:
             captions = captioner.caption_encoded(encoded, question.settings)
             answers = captioner.calibrated(captions, question.settings, encoded)
         else:
-            answers = captioner.explain_encoded(encoded, question.settings, occlusion=question.occlusion)
+            answers = captioner.explain_encoded(encoded, question.settings, saliency=question.saliency)
         done = time.monotonic()
         self.metrics.batch_size.labels(question.captioner, question.kind).observe(len(batch))
         for pending in batch:
