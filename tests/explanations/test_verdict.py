@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import html
 from pathlib import Path
 
 import pytest
@@ -63,11 +63,7 @@ def test_train_doctor_and_report_say_the_same_of_the_same_weights(
         if name == "beta.bias":
             weight.data.fill_(-9.0)
     captioner.save_pretrained(tmp_path / "blind")
-    told = (
-        "every word looks most at one and the same region",
-        "gate is below 0.05 at 100%",
-        "as likely with another's",
-    )
+    told = ("every word looks most at one and", "gate is below 0.05 at 100%", "as likely with another's photo")
     dataset = read_dataset(tiny_scenes)
     causes = dataset_causes(captioner, dataset, "train")[1]
     assert all(any(part in cause for cause in causes) for part in told)
@@ -88,6 +84,5 @@ def test_train_doctor_and_report_say_the_same_of_the_same_weights(
     status, _, err = run(capsys, "report", str(tmp_path / "run"), "--out", str(tmp_path / "r.html"), "--no-score",
                          "--split", "train", "--photos", "1")  # fmt: skip
     assert (status, err) == (0, "")
-    written = (tmp_path / "r.html").read_text()
-    assert all(f"best/: {part.split()[0]}" in written or part.split("'")[0] in written for part in told)
-    shutil.rmtree(tmp_path / "run")
+    written = html.unescape((tmp_path / "r.html").read_text()).partition("epoch 0: ")[0]
+    assert all(part in written for part in told)  # in front of the warnings of training

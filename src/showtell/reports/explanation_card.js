@@ -1,7 +1,7 @@
 // Draws the maps of explained captions and handles mouse and keyboard, on written pages and on the live one.
 "use strict";
 const explanations = (() => {
-  const MAX_SHADE = 0.88, FLAT_SHADE = 0.4; // opacity of the shade over pixels without attention; at a word without a peak
+  const MAX_SHADE = 0.88, FLAT_SHADE = 0.6; // opacity of the shade over pixels without attention; at a word without a peak
   // Colours of saliency: regions that support the word, and regions that speak against it.
   const SUPPORTING = [255, 140, 0], OPPOSING = [60, 150, 255];
   const ALIKE = 0.9; // cosine of two maps from which on nobody sees a difference in thumbnails

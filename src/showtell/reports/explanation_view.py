@@ -79,7 +79,7 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
     for index, word in enumerate(caption.words):
         weights = None if caption.attention is None else caption.attention[index]
         location = describe_location(weights, model, size) if weights is not None and is_located else None
-        data = _word_data(model, word, weights)
+        data = _word_data(model, word, weights, saliency_scale(model, caption))
         data["sentences"] = [
             *_sentences(model, word, location, data["named"]),
             *(
@@ -98,6 +98,7 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
         "has_saliency": model.boxes is not None and any(word.saliency is not None for word in caption.words),
         "saliency": (model.saliency or "").replace("_", " "),
         "is_occlusion": model.saliency in OCCLUSION_METHODS,
+        "saliency_scale": f"{saliency_scale(model, caption):.2f}",
         "deletion": describe_deletion(caption),
         "hint": _hint(model, caption),
         "words": words,
@@ -129,6 +130,15 @@ def _view_values(word_values: WordValues, caption: ExplainedCaption) -> dict[str
     }
 
 
+def saliency_scale(model: ModelExplanation, *captions: ExplainedCaption) -> float:
+    """The saliency at which a colour is full: `MAX_DROP` by occlusion; gradients share it out among all regions, so
+    that theirs is the highest of some captions."""
+    if model.saliency in OCCLUSION_METHODS or model.saliency is None:
+        return MAX_DROP
+    values = [word.saliency.abs().max() for one in captions for word in one.words if word.saliency is not None]
+    return max(float(max(values, default=torch.tensor(0.0))), 1e-6)
+
+
 def describe_deletion(caption: ExplainedCaption) -> str | None:
     """The deletion test of a caption's maps, in words; None where it was not made."""
     if not caption.deletion:
@@ -136,7 +146,7 @@ def describe_deletion(caption: ExplainedCaption) -> str | None:
     costs = {name.replace("_", " "): cost for name, cost in caption.deletion.items()}
     random = costs.pop("random")
     shown = ", ".join(f"{name} {cost:.2f}" for name, cost in costs.items())
-    failed = [name for name, cost in costs.items() if cost <= random]
+    failed = [name for name, cost in costs.items() if cost < random + MIN_DROP]
     doubt = f" The map of {' and of '.join(failed)} lights nothing that the words need." if failed else ""
     return (
         f"Hiding the {DELETED:.0%} of the regions that a map lights most costs a word, in log-probability: {shown}; as "
@@ -250,7 +260,7 @@ def _regions(model: ModelExplanation, size: tuple[int, int]) -> dict[str, Any]:
     return {**shown, "grid": {"rows": rows, "columns": columns, "samples": SAMPLES, **spread}}
 
 
-def _word_data(model: ModelExplanation, word: ExplainedWord, weights: Tensor | None) -> dict[str, Any]:
+def _word_data(model: ModelExplanation, word: ExplainedWord, weights: Tensor | None, most: float) -> dict[str, Any]:
     drop = word.saliency
     return {
         "word": word.word,
@@ -263,7 +273,7 @@ def _word_data(model: ModelExplanation, word: ExplainedWord, weights: Tensor | N
         "peakText": None if weights is None else describe_peak(weights),
         "named": _named_regions(model, weights),
         "peak": None if weights is None or model.grid is None else int(weights.argmax()),
-        "saliency": None if drop is None or model.boxes is None else _signed_bytes(drop),
+        "saliency": None if drop is None or model.boxes is None else _signed_bytes(drop, most),
         "needed": None if drop is None or drop.max() < MIN_DROP else int(drop.argmax()),
     }
 
@@ -283,10 +293,10 @@ def _bytes(values: Tensor) -> str:
     return _encode((values * (255 / highest)).round().to(torch.uint8).numpy())
 
 
-def _signed_bytes(drops: Tensor) -> str:
-    """Drops as signed bytes in base 64, those of `MAX_DROP` and more 127, those below `MIN_DROP` 0."""
-    shown = drops.masked_fill(drops.abs() < MIN_DROP, 0)
-    return _encode((shown * (127 / MAX_DROP)).round().clamp(-127, 127).to(torch.int8).numpy())
+def _signed_bytes(drops: Tensor, most: float) -> str:
+    """Drops as signed bytes in base 64, those of `most` and more 127, those of next to nothing 0."""
+    shown = drops.masked_fill(drops.abs() < most * MIN_DROP / MAX_DROP, 0)
+    return _encode((shown * (127 / most)).round().clamp(-127, 127).to(torch.int8).numpy())
 
 
 def _encode(values: npt.NDArray[Any]) -> str:

@@ -42,13 +42,13 @@ from showtell.errors import UsageError, nearest, printable, shorten
 from showtell.explanations.geometry import attention_map
 from showtell.images.boxes import Floats, scale_boxes
 from showtell.reports.base import SOFTWARE
-from showtell.reports.explanation_view import MAX_DROP, describe_peak, is_flat, value_range
+from showtell.reports.explanation_view import describe_peak, is_flat, saliency_scale, value_range
 
-MIN_COLUMNS, MAX_COLUMNS = 4, 9  # panels in a line; longer captions are wrapped
+MIN_COLUMNS, MAX_COLUMNS = 3, 9  # panels in a line; longer captions are wrapped
 VALUES, MARGIN = 1.1, 0.6  # inches: height of a plot of values with its words, and its margins
 TITLE, HEADING, BAR = 0.36, 0.25, 0.5  # inches for a panel's word, above a row for its caption, for the bar below all
 PIXELS = 480  # of a panel's longer side
-DARK, FLAT = 0.12, 0.6  # of a photo's brightness is left where there is no weight; at a word without a peak
+DARK, FLAT = 0.12, 0.4  # of a photo's brightness is left where there is no weight; at a word without a peak
 COVER = 0.75  # opacity of a colormap; at a word without a peak the more of the photo is seen
 LETTER, TITLE_LETTER = 0.088, 0.068  # inches that a letter is wide: of a heading, of a panel's word
 MAX_WORD, MAX_HEADING = 40, 300  # characters; longer texts are shortened
@@ -86,6 +86,8 @@ def draw(
     if not rows:
         known = {word.word for _, caption in captions for word in caption.words}
         raise UsageError(f"No caption of {explanation.image} has one of the words {words}; {nearest('', known)}.")
+    scales = [saliency_scale(row.model, row.caption) for row in rows if row.is_saliency]
+    most = max(scales, default=1.0)
     looked = [row.weights for row in rows if row.weights is not None and not row.is_saliency]
     highest = max((float(weights.max()) for weights in looked), default=0.0) if scale == "absolute" else None
     panels = [1 + len(row.words) for row in rows]
@@ -114,7 +116,7 @@ def draw(
             if index == 0:
                 axes.imshow(np.asarray(photo), aspect="auto")
             else:
-                _draw_word(axes, photo, explanation.size, row, index - 1, cmap, highest)
+                _draw_word(axes, photo, explanation.size, row, index - 1, cmap, highest, most)
         top += math.ceil(count / across) * (TITLE + tall)
         for values in () if row.is_saliency else row.caption.word_values:
             _plot_values(axes_at(MARGIN, top + 0.12, width - 2 * MARGIN, VALUES - 0.6), values, row.caption)
@@ -124,7 +126,7 @@ def draw(
         end = "the word's highest weight" if highest is None else f"{highest:.0%}"
         bars.append((SHADES if cmap is None else mpl.colormaps[cmap], "attention 0", end, "attention"))
     if any(row.is_saliency for row in rows):
-        bars.append((SIGNED, f"-{MAX_DROP:g}", f"+{MAX_DROP:g} of the log-probability", "saliency"))
+        bars.append((SIGNED, f"-{most:.2g}", f"+{most:.2g} of the log-probability", "saliency"))
     for number, (colours, low, high, label) in enumerate(bars):
         left = 1.1 + number * 4.2
         bar = figure.colorbar(ScalarMappable(cmap=colours), cax=axes_at(left, top + 0.2, 1.1, 0.12), ticks=[],
@@ -178,6 +180,7 @@ def _draw_word(
     position: int,
     cmap: str | None,
     highest: float | None,
+    most: float,
 ) -> None:
     """The panel of one word: where the model looked, under the word, its probability and the weight of the peak."""
     word, note = row.words[position], ""
@@ -189,7 +192,7 @@ def _draw_word(
         peak = int(weights.argmax())
         if row.is_saliency:
             note = f"up to {weights[peak]:+.2f}"
-            _colour_photo(axes, photo, _light(weights / MAX_DROP, boxes, photo, row.model.grid), SIGNED)
+            _colour_photo(axes, photo, _light(weights / most, boxes, photo, row.model.grid), SIGNED)
         else:
             note = describe_peak(weights)
             light = _light(weights / (weights.max() if highest is None else highest), boxes, photo, row.model.grid)
