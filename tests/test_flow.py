@@ -57,6 +57,8 @@ MAY_IMPORT: dict[str, str] = {
     "quickstart": "captioners captions cores datasets errors evaluation explanations hub models processes progress "
     "reports scenes scores training",
     "doctor": "captioners cores datasets errors explanations features files hub scores text training",
+    # for the tests of others
+    "testing": "counter_rng decoding models objectives types",
     # the command line
     "cli": "captioners captions checkpoint confidence config cores counter_rng datasets decoding "
     "decoding_config doctor errors evaluation explanations features files grounding hub images "
