@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.tracking import get_available_trackers
+from accelerate.tracking import TensorBoardTracker, get_available_trackers
 from accelerate.utils import parse_flag_from_env
 
 from showtell.errors import RecipeError
@@ -45,7 +45,10 @@ def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     return Accelerator(
         mixed_precision="no" if rounds_products(recipe) else recipe.training.mixed_precision,
         cpu=not torch.accelerator.is_available(),  # accelerate wants to be told before it lets processes work together
-        log_with=list(recipe.training.trackers) or None,
+        log_with=[
+            TensorBoardTracker(name, str(folder)) if name == "tensorboard" else name for name in recipe.training.trackers
+        ]
+        or None,
         project_dir=str(folder),
     )
 
