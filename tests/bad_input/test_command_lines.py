@@ -126,7 +126,6 @@ ROWS: list[Row] = [
     ("folder without a photo", "explain run/best e", "The folder e holds no image (", lambda: Path("e").mkdir()),
     ("explained split", "explain run/best scenes --split tets", 'has no split "tets": did you mean "test"', None),
     ("saliency typo", f"{EXPLAIN} --saliency up", "Invalid value for '--saliency': 'up' is not one of", None),
-    ("saliency in figures", f"{EXPLAIN} --saliency mean --out x.png", "Figures do not show --saliency", None),
     ("no words to follow", f"{EXPLAIN} --caption ' '", 'The caption " " has no words to follow; give some, su', None),
     ("words and a search", f"{EXPLAIN} --caption 'a dog' --num-beams 3", "so there is no search that num_beams", None),
     # --- score

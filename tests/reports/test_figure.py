@@ -57,7 +57,7 @@ def test_chosen_words_on_one_scale_under_a_colormap_with_nothing_cut():
     attention = torch.tensor(
         [[0.8, 0.2, 0, 0], [0.02, 0.02, 0.5, 0.06], [0.25, 0.25, 0.25, 0.25]]
     )  # a sentinel has 0.4
-    saliency = [torch.tensor([0.5, -0.1, 0.0, 0.0]), torch.tensor([-0.4, 0.0, 0.0, 0.1]), torch.zeros(4)]
+    saliency = [torch.tensor([0.5, -0.1, 0.0, 0.0]), torch.tensor([-0.4, 0.0, 0.0, 0.4]), torch.zeros(4)]
     words = [word(text, saliency=values) for text, values in zip(["a", "dog", ""], saliency, strict=True)]
     gates = (WordValues("gate", torch.tensor([[0.9], [0.1], [0.4]])),)
     by = ModelExplanation(

@@ -97,8 +97,6 @@ def explain(
         raise DataError(f"There is no photo to explain: {summarise(paths)} cannot be found; check the path.")
     names = [checkpoint, *(against or ())]
     files = _files_to_write(photo_set, out, [*paths, *map(Path, names), *filter(None, [features])])
-    if saliency is not None and any(file.suffix.lower() == ".png" for file in files.values()):
-        raise UsageError("Figures do not show --saliency; write a page (--out FILE.html), or leave it out.")
     models = open_score_models(score_models)
     captioners = dict(zip(short_names(names), [open_captioner(name, dtype=dtype) for name in names], strict=True))
     for name, captioner in zip(names, captioners.values(), strict=True):

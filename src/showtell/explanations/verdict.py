@@ -63,7 +63,7 @@ def verdict(
             where = f"below {CLOSED}" if closed > is_open else f"above {1 - CLOSED}"
             sentences.append(
                 f"{name} is {where} at {max(closed, is_open):.0%} of {len(values)} words: it is stuck at "
-                f"{int(is_open > closed)} and chooses nothing; lower the learning rate, or start its bias at 0"
+                f"{int(is_open > closed)} and chooses nothing; train longer, or lower the learning rate"
             )
     gains = [one - other for one, other in zip(own, exchanged, strict=True)]
     if len(gains) >= MIN_PHOTOS:
