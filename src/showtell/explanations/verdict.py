@@ -7,10 +7,10 @@ most photos, and captions that run in circles.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from showtell.captioners.photos import explain_photos
 from showtell.captioners.teacher_forcing import word_logprobs
 from showtell.captions import Caption, ExplainedCaption, Explanation
 from showtell.datasets.records import CaptionRecord
+from showtell.errors import ImageError
 from showtell.features.store import FeatureStore
 from showtell.features.stored_images import photo_or_stored
 from showtell.scores import diagnose
@@ -58,12 +59,13 @@ def verdict(
             if kind.values.shape[1] == 1:
                 gates.setdefault(kind.title, []).extend(kind.values[:, 0].tolist())
     for name, values in gates.items():
-        closed, is_open = (sum(map(at, values)) / len(values) for at in (_is_closed, _is_open))
-        if len(values) >= MIN_GATES and max(closed, is_open) >= STUCK:
-            where = f"below {CLOSED}" if closed > is_open else f"above {1 - CLOSED}"
+        shares = [sum(value < CLOSED for value in values), sum(value > 1 - CLOSED for value in values)]
+        end = int(shares[1] > shares[0])
+        if len(values) >= MIN_GATES and (share := shares[end] / len(values)) >= STUCK:
+            where = f"above {1 - CLOSED}" if end else f"below {CLOSED}"
             sentences.append(
-                f"{name} is {where} at {max(closed, is_open):.0%} of {len(values)} words: it is stuck at "
-                f"{int(is_open > closed)} and chooses nothing; train longer, or lower the learning rate"
+                f"{name} is {where} at {share:.0%} of {len(values)} words: it is stuck at {end} and chooses nothing; "
+                "train longer, or lower the learning rate"
             )
     gains = [one - other for one, other in zip(own, exchanged, strict=True)]
     if len(gains) >= MIN_PHOTOS:
@@ -75,14 +77,6 @@ def verdict(
                 "used; train longer, and check the features and that photos and captions belong together"
             )
     return sentences
-
-
-def _is_closed(value: float) -> bool:
-    return value < CLOSED
-
-
-def _is_open(value: float) -> bool:
-    return value > 1 - CLOSED
 
 
 def has_collapsed(caption: ExplainedCaption) -> bool:
@@ -104,10 +98,9 @@ def verdict_of_models(explanations: Sequence[Explanation]) -> list[str]:
 
 def verdict_on_features(captioner: EncoderDecoderCaptioner, features: Features, words: Tensor) -> list[str]:
     """The verdict on a model in training: features of B images with their captions (B, N, T + 1), the first of each."""
-    given = words[:SHUFFLED, :1].to(features.vectors.device)  # (b, 1, T + 1)
+    given = words[:, :1].to(features.vectors.device)  # (B, 1, T + 1)
     both = torch.cat([given, given.roll(-1, 0)], 1)
-    shown = map_tensors(features, lambda x: x[:SHUFFLED])
-    means = word_logprobs(captioner.decoder, shown, both).sum(-1) / (both[..., 1:] != Vocabulary.pad).sum(-1)
+    means = word_logprobs(captioner.decoder, features, both).sum(-1) / (both[..., 1:] != Vocabulary.pad).sum(-1)
     captions: list[ExplainedCaption] = []
     if captioner.abilities.attention is not None:
         some = map_tensors(features, lambda x: x[:EXPLAINED])
@@ -120,21 +113,28 @@ def verdict_on_features(captioner: EncoderDecoderCaptioner, features: Features, 
 def verdict_on_checkpoint(
     captioner: Captioner, records: Sequence[CaptionRecord], store: FeatureStore | None = None
 ) -> list[str]:
-    """The verdict on a captioner by some images of a split, of which the first are captioned and explained."""
-    records = [record for record in records if store is None or record.image_id in store][:SHUFFLED]
-    photos = [photo_or_stored(record, store) for record in records]
-    texts = [record.captions[0] for record in records]
+    """The verdict on a captioner by some images of a split, of which the first are captioned and explained.
+
+    Photos that cannot be read are left out; a captioner on a server is not asked.
+    """
+    if "pixels" not in captioner.abilities.saliency:  # nor does it tell how likely given captions are
+        return []
+    own, exchanged, readable = [], [], []
+    for record in records[:SHUFFLED]:
+        photo = photo_or_stored(record, store)
+        if record.captions and (store is None or record.image_id in store):
+            with contextlib.suppress(ImageError):
+                captioner.prepare(photo)
+                readable.append((photo, record.captions[0]))
+    photos, texts = [photo for photo, _ in readable], [text for _, text in readable]
     explained = explain_photos({captioner.about.name: captioner}, photos[:EXPLAINED])
     captions = [result.models[0].caption for _, result in explained if isinstance(result, Explanation)]
-    following = [own for _, own in pairwise([*texts, *texts[:1]])]
-    pairs = captioner.logprobs(photos, [[*pair] for pair in zip(texts, following, strict=True)])
-    means = [[text.logprob / (len(text.words) + 1) for text in pair] for pair in pairs]
-    exchanged = [other for _, other in means]
+    pairs = captioner.logprobs(photos, [[*pair] for pair in zip(texts, [*texts[1:], *texts[:1]], strict=True)])
+    for right, wrong in pairs:
+        own.append(right.logprob / (len(right.words) + 1))
+        exchanged.append(wrong.logprob / (len(wrong.words) + 1))
     by_name = {str(number): caption for number, caption in enumerate(captions)}
-    return [
-        *verdict(captions, [own for own, _ in means], [*exchanged[-1:], *exchanged[:-1]]),
-        *caption_warnings(by_name),
-    ]
+    return [*verdict(captions, own, [*exchanged[-1:], *exchanged[:-1]]), *caption_warnings(by_name)]
 
 
 def caption_warnings(captions: Mapping[str, Caption | ExplainedCaption], rewarded: bool = False) -> list[str]:

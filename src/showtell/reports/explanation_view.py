@@ -25,7 +25,7 @@ NUM_NAMED_REGIONS = 3  # regions that are drawn with their names for each word
 MAX_TINY = 200  # pixels of the longer side up to which a photo is shown with its pixels
 JPEG_QUALITY = 80
 NINTHS = ("upper left", "top", "upper right", "left", "middle", "right", "lower left", "bottom", "lower right")
-EVEN = 0.75  # attention is nearly even if it has the entropy of even weights over this share of the regions
+EVEN = 0.85  # attention is nearly even if it has the entropy of even weights over this share of the regions
 MAX_DROP, MIN_DROP = 2.0, 0.05  # nats of saliency at which a colour is full, and below which there is none
 
 

@@ -35,7 +35,8 @@ def rounds_products(recipe: Recipe) -> bool:
 def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     """Devices, processes, precision and trackers of a run; a RecipeError if a tracker is unknown or not installed."""
     available = [str(tracker) for tracker in get_available_trackers()]
-    for name in recipe.training.trackers:
+    names = recipe.training.trackers
+    for name in names:
         if name not in available:
             raise RecipeError(
                 f"training.trackers: {name} is not installed, or not known to accelerate; available here are "
@@ -45,10 +46,7 @@ def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     return Accelerator(
         mixed_precision="no" if rounds_products(recipe) else recipe.training.mixed_precision,
         cpu=not torch.accelerator.is_available(),  # accelerate wants to be told before it lets processes work together
-        log_with=[
-            TensorBoardTracker(name, str(folder)) if name == "tensorboard" else name for name in recipe.training.trackers
-        ]
-        or None,
+        log_with=[TensorBoardTracker(name, str(folder)) if name == "tensorboard" else name for name in names] or None,
         project_dir=str(folder),
     )
 
