@@ -25,6 +25,7 @@ NUM_NAMED_REGIONS = 3  # regions that are drawn with their names for each word
 MAX_TINY = 200  # pixels of the longer side up to which a photo is shown with its pixels
 JPEG_QUALITY = 80
 NINTHS = ("upper left", "top", "upper right", "left", "middle", "right", "lower left", "bottom", "lower right")
+LITTLE = 0.05  # attention to all regions below which a word hardly looks: a sentinel has the rest
 EVEN = 0.85  # attention is nearly even if it has the entropy of even weights over this share of the regions
 MAX_DROP, MIN_DROP = 2.0, 0.05  # nats of saliency at which a colour is full, and below which there is none
 
@@ -196,17 +197,21 @@ def describe_peak(weights: Tensor) -> str:
 
     >>> describe_peak(torch.tensor([0.02, 0.94, 0.02, 0.02])), describe_peak(torch.tensor([0.2, 0.4, 0.2, 0.2]))
     ('peak 94%, even 25%', 'nearly even: 40%, even 25%')
+    >>> describe_peak(torch.tensor([0.01, 0.0, 0.0, 0.0]))  # a sentinel has the rest
+    'hardly looks: 1% in all'
     """
-    even = 1 / len(weights)
-    return (
-        f"{'nearly even: ' if is_flat(weights) else 'peak '}{weights.max():.0%}, even {even:.{1 if even < 0.1 else 0}%}"
-    )
+    total, even = float(weights.sum()), 1 / len(weights)
+    if total < LITTLE:
+        return f"hardly looks: {total:.0%} in all"
+    kind = "nearly even:" if is_flat(weights) else "peak"
+    return f"{kind} {weights.max():.0%}, even {even:.{1 if even < 0.1 else 0}%}"
 
 
 def is_flat(weights: Tensor) -> bool:
     """Whether the attention of a word, (R,), has no peak worth naming."""
-    shares = weights / weights.sum().clamp(min=1e-12)
-    return len(weights) > 1 and float(torch.special.entr(shares).sum().exp()) > EVEN * len(weights)
+    total = weights.sum()
+    is_even = (total > 0) & (torch.special.entr(weights / total.clamp(min=1e-12)).sum().exp() > EVEN * len(weights))
+    return len(weights) > 1 and bool(is_even | (total < LITTLE))
 
 
 def _sentences(

@@ -195,7 +195,9 @@ def _draw_word(
             _colour_photo(axes, photo, _light(weights / most, boxes, photo, row.model.grid), SIGNED)
         else:
             note = describe_peak(weights)
-            light = _light(weights / (weights.max() if highest is None else highest), boxes, photo, row.model.grid)
+            light = _light(
+                weights / max(float(weights.max()) if highest is None else highest, 1e-12), boxes, photo, row.model.grid
+            )
             _light_photo(axes, photo, light, cmap, is_flat(weights))
         if row.model.grid is None:
             _outline(axes, boxes, peak, row.model.labels)
