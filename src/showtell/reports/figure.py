@@ -46,7 +46,7 @@ from showtell.reports.explanation_view import describe_peak, is_flat, saliency_s
 
 MIN_COLUMNS, MAX_COLUMNS = 3, 9  # panels in a line; longer captions are wrapped
 VALUES, MARGIN = 1.1, 0.6  # inches: height of a plot of values with its words, and its margins
-TITLE, HEADING, BAR = 0.36, 0.25, 0.5  # inches for a panel's word, above a row for its caption, for the bar below all
+TITLE, HEADING, BAR = 0.36, 0.25, 0.25  # inches for a panel's word, above a row for its caption, for each bar below all
 PIXELS = 480  # of a panel's longer side
 DARK, FLAT = 0.12, 0.4  # of a photo's brightness is left where there is no weight; at a word without a peak
 COVER = 0.75  # opacity of a colormap; at a word without a peak the more of the photo is seen
@@ -97,7 +97,13 @@ def draw(
     headings = [_heading(row, width, several=len(rows) > 1) for row in rows]
     lines = sum(math.ceil(count / across) for count in panels)
     plots = sum(len(row.caption.word_values) for row in rows if not row.is_saliency)
-    height = HEADING * sum(map(len, headings)) + (TITLE + tall) * lines + VALUES * plots + BAR
+    bars: list[tuple[Colormap, str, str, str]] = []
+    if looked:
+        end = "the word's highest weight" if highest is None else f"{highest:.0%}"
+        bars.append((SHADES if cmap is None else mpl.colormaps[cmap], "attention 0", end, "attention"))
+    if any(row.is_saliency for row in rows):
+        bars.append((SIGNED, f"-{most:.2g}", f"+{most:.2g} of the log-probability", "saliency"))
+    height = HEADING * sum(map(len, headings)) + (TITLE + tall) * lines + VALUES * plots + BAR * (1 + len(bars))
     figure = Figure(figsize=(width, height), facecolor="white")
 
     def axes_at(left: float, top: float, wide: float, high: float) -> Axes:
@@ -121,16 +127,9 @@ def draw(
         for values in () if row.is_saliency else row.caption.word_values:
             _plot_values(axes_at(MARGIN, top + 0.12, width - 2 * MARGIN, VALUES - 0.6), values, row.caption)
             top += VALUES
-    bars: list[tuple[Colormap, str, str, str]] = []
-    if looked:
-        end = "the word's highest weight" if highest is None else f"{highest:.0%}"
-        bars.append((SHADES if cmap is None else mpl.colormaps[cmap], "attention 0", end, "attention"))
-    if any(row.is_saliency for row in rows):
-        bars.append((SIGNED, f"-{most:.2g}", f"+{most:.2g} of the log-probability", "saliency"))
     for number, (colours, low, high, label) in enumerate(bars):
-        left = 1.1 + number * 4.2
-        bar = figure.colorbar(ScalarMappable(cmap=colours), cax=axes_at(left, top + 0.2, 1.1, 0.12), ticks=[],
-                              orientation="horizontal")  # fmt: skip
+        at = axes_at(1.1, top + BAR * (number + 0.75), 1.1, 0.12)
+        bar = figure.colorbar(ScalarMappable(cmap=colours), cax=at, ticks=[], orientation="horizontal")
         bar.ax.set_label(label)
         bar.ax.text(-0.04, 0.5, low, ha="right", va="center", fontsize=7, transform=bar.ax.transAxes)
         bar.ax.text(1.04, 0.5, high, ha="left", va="center", fontsize=7, transform=bar.ax.transAxes)
