@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # compiled at once, as pip does: a program on a full disk leaves half of it, which no other can import.
 UV := UV_SYSTEM_CERTS=1 $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python
 
-.PHONY: quickstart test test-slow check docs pictures dist clean
+.PHONY: quickstart test test-slow check docs notebooks pictures dist clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -42,6 +42,16 @@ test-slow: $(READY_DOCS)
 docs: $(READY_DOCS)
 	$(BIN)/sphinx-build --jobs auto --fail-on-warning --keep-going docs build/site
 	@echo "open build/site/index.html"
+
+# The notebooks of docs/notebooks, executed, in build/ipynb: .venv/bin/jupyter lab build/ipynb opens them. A cell writes to
+# build/ipynb/runs; a second run finds what the first trained. ONLY=show_attend_tell executes that one.
+notebooks: $(READY)
+	$(UV) -e '.[dev,notebooks]' || $(PIP) -e '.[dev,notebooks]'
+	mkdir -p build/ipynb
+	for file in docs/notebooks/$(or $(ONLY),*).md; do \
+		$(BIN)/jupytext --quiet --to ipynb --execute --run-path build/ipynb \
+			--output build/ipynb/$$(basename $$file .md).ipynb $$file || exit 1; \
+	done
 
 # What commands print, for the documentation: needs Chromium, and the first time a few minutes to train the quickstart's
 # model. ONLY=caption,explain makes these again.

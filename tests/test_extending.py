@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -10,12 +11,14 @@ import sys
 import textwrap
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from showtell.cli import main
 from showtell.datasets import open_dataset
+from showtell.testing import DECODER_CHECKS, shrink
 from tests.test_registry import install
 from tests.training.test_loop import log_of
 
@@ -38,7 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package = folder / PACKAGE
     package.mkdir()
     (package / "__init__.py").touch()
-    for name in ("gru", "length_ratio", "focal", "colours", "best_of_10", "tsv"):
+    for name in ("gru", "adaptive", "length_ratio", "focal", "colours", "best_of_10", "tsv"):
         (source,) = re.findall(rf"```python\n(# {PACKAGE}/{name}\.py\n.*?)^```$", EXTENDING, re.DOTALL | re.MULTILINE)
         (package / f"{name}.py").write_text(source)
     project = tomllib.loads(shown(EXTENDING, "`module:object`", "toml"))["project"]
@@ -61,6 +64,18 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path) -> Path:
     lines = [f"{record.path}\t{record.split}\t{text}" for record in records for text in record.captions]
     (folder / "captions.tsv").write_text("\n".join(lines))
     return folder
+
+
+def test_the_decoders_of_the_page_keep_the_contract_by_the_test_that_it_shows(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(str(site))
+    namespace: dict[str, Any] = {}
+    exec(shown(EXTENDING, "### Its tests", "python"), namespace)
+    gru = importlib.import_module(f"{PACKAGE}.gru").ENTRY
+    for check in DECODER_CHECKS:
+        namespace["test_contract"](check)
+        check(shrink(gru[0]), gru[1])
 
 
 def run(site: Path, world: Path, *commands: list[str]) -> list[str]:

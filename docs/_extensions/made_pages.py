@@ -5,21 +5,29 @@ Every command and every key of a recipe have pages of their own, which git ignor
     ```{made} scores
     ```
 
-becomes a table of `TABLES`, and links to equations lead to their lines (`equation_lines.py`).
+becomes a table of `TABLES`, and links to equations lead to their lines (`equation_lines.py`). In a clone
+
+    .venv/bin/python docs/_extensions/made_pages.py scores
+
+prints it, or with the name of such a page that page.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commands_page import commands_page
 from equation_lines import ROOT, with_lines
 from settings_tables import decoding_table, error_table, recipe_keys_page, score_table, serving_table
-from sphinx.application import Sphinx
-from sphinx.config import Config
-from sphinx.util.typing import ExtensionMetadata
 from tree import tree
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+    from sphinx.config import Config
+    from sphinx.util.typing import ExtensionMetadata
 
 PAGES = {"commands": commands_page, "recipe_keys": recipe_keys_page}
 TABLES = {
@@ -29,7 +37,7 @@ TABLES = {
     "errors": error_table,
     "tree": tree,
 }
-DIRECTIVE = re.compile(r"^```\{made\} (\w+)\n```$", re.MULTILINE)
+DIRECTIVE = re.compile(r"^```\{made\} (\w+)\n(?:.*\n)?```$", re.MULTILINE)
 
 
 def _write(app: Sphinx, config: Config) -> None:
@@ -53,3 +61,7 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.connect("config-inited", _write)
     app.connect("source-read", _read, priority=400)  # before links to files are made
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+if __name__ == "__main__":
+    sys.stdout.write((PAGES | TABLES)[sys.argv[1]]() + "\n")

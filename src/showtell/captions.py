@@ -1,16 +1,20 @@
-"""What a captioner gives of a photo: captions with their words and attention, explained captions, and their JSON."""
+"""What a captioner gives of a photo: captions with their words and attention, explanations, and their JSON."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from PIL import Image
 from torch import Tensor
 
 from showtell.errors import CheckpointError, ImageError, NoCaptionError
 from showtell.text.endings import is_degenerate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DOUBTFUL = 1 / 3  # chance of being good below which a caption is marked: likelier bad than good by two to one
 UNLIKELY, UNFAMILIAR = "probably wrong", "unlike the photos it knows"  # the two doubts
@@ -65,7 +69,7 @@ class TextLogprobs:
 class Attention:
     """The attention of the words of a caption."""
 
-    weights: Tensor  # (T, R) of each word on each region; every row sums to one
+    weights: Tensor  # (T, R) of each word on each region; a row sums to at most one
     boxes: Tensor | None  # (R, 4) left, top, right, bottom in pixels of the upright photo; None for features alone
 
     def __repr__(self) -> str:
@@ -198,7 +202,8 @@ class ExplainedWord:
     others: tuple[tuple[str, float], ...]  # the most likely alternatives and their probabilities, in descending order
     sampled_region: int | None = None  # index of the region that hard attention sampled; None if it took the mean
     hallucinated: str | None = None  # category of the object that the word names, if the image is known not to have one
-    logprob_drop: Tensor | None = field(default=None, compare=False, repr=False)  # (R,) by occlusion of each region
+    # (R,) how far each region raises the word's log-probability, by the method of its `ModelExplanation`
+    saliency: Tensor | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -220,8 +225,11 @@ class ExplainedCaption:
     confidence: float  # see `captions.Caption.confidence`
     doubt: str | None = None  # see `captions.Caption.doubt`
     title: str = ""  # such as "stage 0 of 0 to 2"
-    attention: Tensor | None = field(default=None, compare=False, repr=False)  # (T, R), rows sum to one
+    attention: Tensor | None = field(default=None, compare=False, repr=False)  # (T, R), a row sums to at most one
     word_values: tuple[WordValues, ...] = ()
+    # What a word loses on average, in natural logarithms, if the fifth of the regions is hidden that a map lights most,
+    # for "attention" and the saliency method, and for "random" regions (`captioners/occlusion.py`).
+    deletion: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _require_number(self.logprob)
@@ -238,6 +246,7 @@ class ExplainedCaption:
             "words": [_word_to_json(word) for word in self.words],
             "attention": None if self.attention is None else [_rounded(row, 4) for row in self.attention],
             "word_values": {kind.title: [_rounded(row, 4) for row in kind.values] for kind in self.word_values},
+            **({"deletion": {name: round(cost, 4) for name, cost in self.deletion.items()}} if self.deletion else {}),
         }
 
 
@@ -253,6 +262,7 @@ class ModelExplanation:
     labels: tuple[str, ...] | None = None  # class of each of the R regions, if the encoder has classes
     scores: Mapping[str, float] = field(default_factory=dict)  # of the final caption against the references
     attention_note: str | None = None  # what the maps show where that is not the attention of the papers
+    saliency: str | None = None  # the method by which it was measured
 
     @property
     def caption(self) -> ExplainedCaption:
@@ -268,8 +278,72 @@ class ModelExplanation:
             "labels": None if self.labels is None else list(self.labels),
             "scores": dict(self.scores),
             **({} if self.attention_note is None else {"attention_note": self.attention_note}),
+            **({} if self.saliency is None else {"saliency": self.saliency}),
             "captions": [caption.to_json() for caption in self.captions],
         }
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The captions of one or several models for a photo, explained."""
+
+    image: str  # path of the photo, or "photo 1" and so on for photos without a path
+    size: tuple[int, int]  # (width, height) of the upright photo, in whose pixels boxes are; zeros: unknown
+    photo: Image.Image = field(compare=False, repr=False)  # upright, RGB, longer side at most `THUMBNAIL_SIDE`
+    models: tuple[ModelExplanation, ...]
+    references: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        captions = ", ".join(f"{model.model} {model.caption.text!r}" for model in self.models)
+        return f"<Explanation of {self.image}: {captions}>"
+
+    def __str__(self) -> str:
+        """Each caption with a line for each word: its probability and the most likely alternatives."""
+        lines = [self.image]
+        for model in self.models:
+            lines += ["", f"{model.model}: {model.caption.text}"]
+            for word in model.caption.words:
+                others = ", ".join(f"{other or '(end)'} {share:.2f}" for other, share in word.others[:3])
+                lines.append(f"  {word.word or '(end)':12}  {word.probability:.2f}  not {others}".rstrip())
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `showtell explain --out FILE.json` writes it; docs/explaining.md has the keys."""
+        return {
+            "image": self.image,
+            "size": list(self.size),
+            "references": list(self.references),
+            "models": [model.to_json() for model in self.models],
+        }
+
+    def figure(
+        self,
+        *,
+        words: Sequence[str] | None = None,
+        cmap: str | None = None,
+        scale: Literal["word", "absolute"] = "word",
+        size: float = 1.7,
+    ) -> Figure:
+        """A matplotlib figure: a panel for each word, lit where the model looked, and a row for each map of a caption.
+
+        Args:
+            words: draw these alone, such as ["dog"]; "" is the end of a caption (default: all).
+            cmap: a colormap of matplotlib, laid over a grey photo (default: shade where the model did not look).
+            scale: light each word up to its own highest weight, or all of them up to the highest of the figure.
+            size: inches that a panel is wide.
+
+        Raises:
+            UsageError: no caption has one of the words, or matplotlib has no such colormap.
+        """
+        from showtell.reports.figure import draw
+
+        return draw(self, words=words, cmap=cmap, scale=scale, size=size)
+
+    def _repr_html_(self) -> str:
+        """The HTML that a notebook displays."""
+        from showtell.reports.explanation_page import fragment
+
+        return fragment(self)
 
 
 def _require_number(logprob: float | None) -> None:
@@ -288,7 +362,7 @@ def _word_to_json(word: ExplainedWord) -> dict[str, Any]:
         "others": [{"word": other, "probability": round(probability, 6)} for other, probability in word.others],
         **({} if word.sampled_region is None else {"sampled_region": word.sampled_region}),
         **({} if word.hallucinated is None else {"hallucinated": word.hallucinated}),
-        **({} if word.logprob_drop is None else {"logprob_drop": _rounded(word.logprob_drop, 4)}),
+        **({} if word.saliency is None else {"saliency": _rounded(word.saliency, 4)}),
     }
 
 

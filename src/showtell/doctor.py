@@ -9,7 +9,6 @@ import platform
 import re
 import shutil
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,10 @@ from showtell import __version__
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.cores import usable_cores
 from showtell.datasets.check import check_dataset
-from showtell.datasets.records import CaptionDataset, CaptionRecord
+from showtell.datasets.records import CaptionDataset
 from showtell.errors import summarise
-from showtell.explanations.explanation import Explanation, collapsed_attention, explain_photos
+from showtell.explanations.verdict import verdict_on_checkpoint
 from showtell.features.store import FeatureStore
-from showtell.features.stored_images import photo_or_stored
 from showtell.files import read_json
 from showtell.hub import SETTINGS
 from showtell.scores.ngrams import FEW_IMAGES
@@ -33,10 +31,9 @@ from showtell.text.tokenizer import TOKENIZER_VERSION
 from showtell.text.vocabulary import SPECIAL
 from showtell.training import health
 
-__all__ = ["caption_causes", "checkpoint_causes", "dataset_causes", "describe_captioner", "inspect_machine"]
+__all__ = ["checkpoint_causes", "dataset_causes", "describe_captioner", "inspect_machine"]
 
 PACKAGES = ("torch", "torchvision", "timm", "transformers", "accelerate", "numpy", "pillow")
-PHOTOS = 12  # of a split that are captioned, as many as `report` shows
 USUAL_REFERENCES = 5  # references per image in the datasets of published scores
 
 
@@ -163,15 +160,4 @@ def dataset_causes(
     if store is not None and (lacking := store.missing([record.image_id for record in records])):
         count = f"{len(lacking)} of {len(records)} images"
         causes.append(f"{store.path} lacks {count}: {summarise(sorted(lacking))}; add them with showtell features.")
-    return facts, causes
-
-
-def caption_causes(captioner: Captioner, records: Sequence[CaptionRecord], store: FeatureStore | None) -> list[str]:
-    """A sentence for each sign that a captioner that attends does not look at the first few images of a split."""
-    if captioner.abilities.attention is None:
-        return []
-    photos = [photo_or_stored(record, store) for record in records if store is None or record.image_id in store]
-    explained = explain_photos({captioner.about.name: captioner}, photos[:PHOTOS])
-    explanations = [result for _, result in explained if isinstance(result, Explanation)]
-    captions = {explanation.image: explanation.models[0].caption for explanation in explanations}
-    return [*collapsed_attention(explanations), *(f"{sentence}." for sentence in health.warnings(captions))]
+    return facts, [*causes, *(f"{sentence}." for sentence in verdict_on_checkpoint(captioner, records, store))]

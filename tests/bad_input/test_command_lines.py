@@ -125,8 +125,7 @@ ROWS: list[Row] = [
     ("one figure", f"{EXPLAIN_ALL} --out many.png", "many.png is one file and there are 20 photos, each of", None),
     ("folder without a photo", "explain run/best e", "The folder e holds no image (", lambda: Path("e").mkdir()),
     ("explained split", "explain run/best scenes --split tets", 'has no split "tets": did you mean "test"', None),
-    ("occlusion typo", f"{EXPLAIN} --occlusion up", "Invalid value for '--occlusion': 'up' is not one of", None),
-    ("occlusion in figures", f"{EXPLAIN} --occlusion mean --out x.png", "Figures do not show --occlusion", None),
+    ("saliency typo", f"{EXPLAIN} --saliency up", "Invalid value for '--saliency': 'up' is not one of", None),
     ("no words to follow", f"{EXPLAIN} --caption ' '", 'The caption " " has no words to follow; give some, su', None),
     ("words and a search", f"{EXPLAIN} --caption 'a dog' --num-beams 3", "so there is no search that num_beams", None),
     # --- score

@@ -321,8 +321,8 @@ def test_what_is_refused(opened: Open) -> None:
     refused("llava", r"has no attention to show: it is of type llava", attention=True)
     with pytest.raises(UsageError, match=r"is 70 tokens long, and blip has positions for 64; shorten it"):
         opened("blip").logprobs(PHOTOS[0], " ".join(["dog"] * 70))
-    with pytest.raises(UsageError, match=r'has no occlusion method "mean"'):
-        opened("blip").explain(PHOTOS[0], occlusion="mean")
+    with pytest.raises(UsageError, match=r'has no saliency method "mean"'):
+        opened("blip").explain(PHOTOS[0], saliency="mean")
 
 
 def test_precision(folder_of: Callable[[str], Path], opened: Open) -> None:
@@ -345,7 +345,7 @@ def test_explanations(name: str, opened: Open) -> None:
     captioner = opened(name)
     (caption,) = captioner.caption(SHAPES[0], max_length=LENGTH, num_beams=2)
     settings = captioner.settings(max_length=LENGTH, num_beams=2)
-    ((_, explained),) = captioner.explain_photos([SHAPES[0]], settings, occlusion="pixels")
+    ((_, explained),) = captioner.explain_photos([SHAPES[0]], settings, saliency="pixels")
     side = 4 if captioner.abilities.attention else 6
     assert explained.grid == (side, side) and explained.boxes.shape == (side**2, 4)
     assert explained.boxes[-1].tolist()[2:] == [40, 32]
@@ -356,8 +356,8 @@ def test_explanations(name: str, opened: Open) -> None:
     for word in words:
         chances = [probability for _, probability in word.others]
         assert len(chances) == 5 and chances == sorted(chances, reverse=True)
-        assert word.logprob_drop is not None and word.logprob_drop.shape == (side**2,)
-        assert word.logprob_drop.abs().max() > 0
+        assert word.saliency is not None and word.saliency.shape == (side**2,)
+        assert word.saliency.abs().max() > 0
     # A filled cell, by hand
     left, top, right, bottom = (round(edge) for edge in explained.boxes[1].tolist())
     filled = SHAPES[0].copy()
@@ -365,7 +365,7 @@ def test_explanations(name: str, opened: Open) -> None:
     filled.paste(mean, (left, top, right, bottom))
     (before,), (after,) = (captioner.logprobs(image, [caption]) for image in (SHAPES[0], filled))
     drops = [one.logprob - other.logprob for one, other in zip(before.words, after.words, strict=True)]
-    assert [word.logprob_drop[1].item() for word in words][: len(drops)] == pytest.approx(drops, abs=1e-4)
+    assert [word.saliency[1].item() for word in words][: len(drops)] == pytest.approx(drops, abs=1e-4)
     if captioner.abilities.attention:
         attention = explained.caption.attention
         assert attention.shape == (len(words), 16)

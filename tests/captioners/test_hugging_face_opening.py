@@ -265,7 +265,7 @@ def test_nothing_is_sent_while_a_folder_is_used(
     monkeypatch.setattr(socket, "getaddrinfo", no_network)
     captioner = Captioner.from_pretrained(folder, "cpu")
     captioner.caption([photo(0), photo(1)], max_length=5)
-    captioner.explain(photo(0), max_length=5, occlusion="pixels")
+    captioner.explain(photo(0), max_length=5, saliency="pixels")
     assert capfd.readouterr() == ("", "")  # neither progress bars nor advice
 
 
@@ -292,7 +292,7 @@ def test_our_own_models_do_not_import_transformers(tiny_checkpoint: Path, tmp_pa
     files = [str(tiny_checkpoint), str(tmp_path / "a.png")]
     for arguments in (
         ["caption", *files],
-        ["explain", *files, "--occlusion", "mean", "--out", str(tmp_path / "a.html")],
+        ["explain", *files, "--saliency", "mean", "--out", str(tmp_path / "a.html")],
     ):
         result = run(
             f"import atexit, sys; from showtell.cli import main\n"

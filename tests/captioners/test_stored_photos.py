@@ -89,7 +89,7 @@ def test_a_store_gives_what_the_photos_give(encoder: dict[str, Any], tiny_scenes
     logprobs = captioner.logprobs(photos, texts), captioner.logprobs(stored, texts)
     for own_texts, other_texts in zip(*logprobs, strict=True):
         assert [one.logprob for one in other_texts] == pytest.approx([one.logprob for one in own_texts], abs=1e-5)
-    explanations = captioner.explain(photos, occlusion="mean"), captioner.explain(stored, occlusion="mean")
+    explanations = captioner.explain(photos, saliency="mean"), captioner.explain(stored, saliency="mean")
     for one, another in zip(*explanations, strict=True):
         assert another.image == one.image and another.size == one.size == (48, 48)
         assert another.photo.tobytes() == one.photo.tobytes()
@@ -102,7 +102,7 @@ def assert_same(one: ModelExplanation, other: ModelExplanation) -> None:
     for word, another in zip(one.caption.words, other.caption.words, strict=True):
         assert word.word == another.word and [text for text, _ in word.others] == [text for text, _ in another.others]
         assert word.probability == pytest.approx(another.probability, abs=1e-5)
-        torch.testing.assert_close(word.logprob_drop, another.logprob_drop, atol=2e-5, rtol=0)
+        torch.testing.assert_close(word.saliency, another.saliency, atol=2e-5, rtol=0)
 
 
 def precomputed_store(folder: Path, images: dict[str, ImageFeatures], **names: tuple[str, ...]) -> FeatureStore:

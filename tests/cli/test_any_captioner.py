@@ -37,7 +37,7 @@ def test_a_dataset_is_evaluated_and_calibrated_and_two_captioners_are_compared(
 
 def test_words_are_explained_side_by_side(capsys, tiny_blip, tiny_checkpoint, photos, tmp_path):
     page = tmp_path / "why.html"
-    asked = ("explain", tiny_checkpoint, photos[0], "--against", tiny_blip, "--occlusion", "pixels")
+    asked = ("explain", tiny_checkpoint, photos[0], "--against", tiny_blip, "--saliency", "pixels")
     assert run(capsys, *asked, "--out", page)[0] == 0
     assert page.read_text().count('<section class="model"') == 2
     status, out, _ = run(capsys, *asked)
@@ -47,7 +47,7 @@ def test_words_are_explained_side_by_side(capsys, tiny_blip, tiny_checkpoint, ph
         (caption,) = model["captions"]
         rows, columns = model["grid"]
         for word in caption["words"]:
-            assert 0 <= word["probability"] <= 1 and len(word["logprob_drop"]) == rows * columns
+            assert 0 <= word["probability"] <= 1 and len(word["saliency"]) == rows * columns
             assert sum(other["probability"] for other in word["others"]) + word["probability"] < 1 + 1e-4
 
 

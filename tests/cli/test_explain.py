@@ -14,8 +14,9 @@ from PIL import Image
 
 from showtell import Captioner
 from showtell.captioners import EncoderDecoderCaptioner
+from showtell.captioners.gradients import GRADIENT_METHODS
 from showtell.captioners.occlusion import OCCLUSION_METHODS
-from showtell.cli.explain import OcclusionMethod
+from showtell.cli.explain import SaliencyMethod
 from showtell.datasets import open_dataset
 from showtell.decoding import teacher_forced
 from tests.cli.test_caption import copied, run
@@ -76,8 +77,8 @@ def test_models_are_put_side_by_side_in_their_order(capsys, tiny_checkpoint, pho
         assert one["models"][0]["captions"] == one["models"][2]["captions"]
 
 
-def test_the_option_has_all_occlusion_methods():
-    assert get_args(OcclusionMethod) == OCCLUSION_METHODS
+def test_the_option_has_all_saliency_methods():
+    assert get_args(SaliencyMethod) == (*OCCLUSION_METHODS, *GRADIENT_METHODS)
 
 
 def test_what_is_no_image_is_named_at_the_end(capsys, tiny_checkpoint, photos, tmp_path):

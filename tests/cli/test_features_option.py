@@ -84,11 +84,11 @@ def test_caption(made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any) -> 
 def test_explain(made: Path, tmp_path: Path, capsys: Any) -> None:
     checkpoint, store = made / "tsv-checkpoint", made / "tsv"
     ids = ["explain", checkpoint, "7", "12", "--features", store]
-    status, out, _ = run(capsys, *ids, "--occlusion", "mean")
+    status, out, _ = run(capsys, *ids, "--saliency", "mean")
     first = json.loads(out)[0]
     assert (status, first["image"], first["size"]) == (0, "7", [48, 48])
     regions = len(first["models"][0]["boxes"])
-    assert regions > 1 and len(first["models"][0]["captions"][0]["words"][0]["logprob_drop"]) == regions
+    assert regions > 1 and len(first["models"][0]["captions"][0]["words"][0]["saliency"]) == regions
     assert run(capsys, *ids, "--out", tmp_path / "page.html")[0] == 0
     assert (tmp_path / "page.html").read_text().count("<article") == 2
     assert run(capsys, *ids, "--out", tmp_path / "png")[0] == 0
@@ -187,7 +187,7 @@ WRONG = [
     ("caption CHECKPOINT 7 --features gone", "features of other tools: showtell features --from PATH"),
     ("caption CHECKPOINT 7 --features STORE --format sidecar", "sidecar needs photos; "),
     ("doctor CHECKPOINT --features STORE", "--split and --features go with --data DATASET."),
-    ("explain CHECKPOINT 7 --features STORE --occlusion pixels", "Occlusion by pixels fills parts of the photo and"),
+    ("explain CHECKPOINT 7 --features STORE --saliency pixels", "Occlusion by pixels fills parts of the photo and"),
 ]
 
 

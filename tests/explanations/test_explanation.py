@@ -122,7 +122,7 @@ def test_what_is_no_image_costs_only_itself(captioner, photos, tmp_path):
 
 def test_the_drop_without_a_cell_is_that_of_a_teacher_forced_pass_without_it(captioner, photos):
     """One cell of one photo, hidden by hand: its vector becomes the mean of the others."""
-    by = captioner.explain(photos[:2], occlusion="mean")[1].models[0]
+    by = captioner.explain(photos[:2], saliency="mean")[1].models[0]
     ids, features, _ = walk(captioner, photos[1], by.caption)
     ids = ids[: len(by.caption.words) + 1]
     cell = 31
@@ -137,10 +137,10 @@ def test_the_drop_without_a_cell_is_that_of_a_teacher_forced_pass_without_it(cap
         return forced.logits.log_softmax(-1).gather(-1, words[..., 1:, None])[0, 0, :, 0]
 
     expected = logprobs(features.vectors) - logprobs(hidden)
-    drops = torch.stack([word.logprob_drop for word in by.caption.words])
+    drops = torch.stack([word.saliency for word in by.caption.words])
     assert drops.shape == (len(by.caption.words), 144)
     torch.testing.assert_close(drops[:, cell], expected, atol=1e-5, rtol=1e-3)
-    assert captioner.explain(photos[1]).models[0].caption.words[0].logprob_drop is None
+    assert captioner.explain(photos[1]).models[0].caption.words[0].saliency is None
 
 
 def test_each_stage_has_its_own_caption_and_its_own_attention(captioner, photos):

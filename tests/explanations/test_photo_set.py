@@ -7,8 +7,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation
-from showtell.explanations.explanation import Explanation
+from showtell.captions import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation
 from showtell.explanations.photo_set import PhotoSet, PhotoToExplain, choose_photos
 from showtell.grounding.judging import judge
 from showtell.scores import ImageFacts

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
-from showtell.explanations.explanation import Explanation
+from showtell.captions import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
+from showtell.errors import UsageError
 from showtell.reports.figure import DARK, draw
 
 QUARTERS = torch.tensor([[0.0, 0, 40, 20], [40, 0, 80, 20], [0, 20, 40, 40], [40, 20, 80, 40]])
@@ -37,15 +38,50 @@ def test_each_word_has_a_panel_lit_where_it_looked():
     attention = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 1.0], [0.25, 0.25, 0.25, 0.25]])
     explained = caption(word("a"), word("dog"), word(""), attention=attention)
     figure = draw(explanation(ModelExplanation("sat", (explained,), QUARTERS, (2, 2))))
-    photo, first, second, end = figure.axes
-    assert [axes.get_title() for axes in figure.axes] == ["", "a 50%", "dog 50%", "(end) 50%"]
+    photo, first, second, end, bar = figure.axes
+    assert [axes.get_title() for axes in figure.axes] == ["", "a 50%", "dog 50%", "(end) 50%", ""]
     assert brightness(photo).min() == 255
     assert brightness(first)[0, 0] == pytest.approx(1, abs=1e-3)
     assert brightness(second)[-1, -1] == pytest.approx(1, abs=1e-3)
     assert brightness(first)[-1, -1] == brightness(first).min()
-    assert DARK <= brightness(first).min() < 0.8
+    assert DARK <= brightness(first).min() < 0.6
     assert brightness(end).min() > 0.9  # it looked everywhere
+    assert [axes.texts[0].get_text() for axes in (first, second, end)] == [
+        "peak 100%, even 25%", "peak 100%, even 25%", "nearly even: 25%, even 25%",
+    ]  # fmt: skip
     assert [text.get_text() for text in figure.texts] == ["a dog"]
+    assert [text.get_text() for text in bar.texts] == ["attention 0", "the word's highest weight"]
+
+
+def test_chosen_words_on_one_scale_under_a_colormap_with_nothing_cut():
+    attention = torch.tensor([[0.8, 0.2, 0, 0], [0.02, 0.02, 0.5, 0.06], [0.25] * 4])  # a sentinel has 0.4
+    saliency = [torch.tensor([0.5, -0.1, 0.0, 0.0]), torch.tensor([-0.4, 0.0, 0.0, 0.4]), torch.zeros(4)]
+    words = [word(text, saliency=values) for text, values in zip(["a", "dog", ""], saliency, strict=True)]
+    gates = (WordValues("gate", torch.tensor([[0.9], [0.1], [0.4]])),)
+    by = ModelExplanation(
+        "sat", (caption(*words, attention=attention, word_values=gates),), QUARTERS, (2, 2),
+        saliency="integrated_gradients",
+    )  # fmt: skip
+    figure = explanation(by).figure(words=["dog", ""], cmap="viridis", scale="absolute", size=2.0)
+    _, dog, _, gate, _, raised, _, *bars = figure.axes
+    assert gate.lines[0].get_ydata() == pytest.approx([0.1, 0.4])
+    colours = np.asarray(dog.images[0].get_array())  # white under a map whose highest weight is that of the figure
+    assert colours[-1, 0] == pytest.approx(0.25 + 0.75 * np.array(matplotlib.colormaps["viridis"](1.0)[:3]), abs=2e-2)
+    blue, orange = (np.asarray(raised.images[0].get_array())[corner] for corner in ((0, 0), (-1, -1)))
+    assert blue[2] > blue[0] + 0.3 and orange[0] > orange[2] + 0.2
+    assert [text.get_text() for text in figure.texts] == ["sat: a dog", "sat, integrated gradients: a dog"]
+    ends = [text.get_text() for bar in bars for text in bar.texts]
+    assert ends == ["attention 0", "50%", "-0.4", "+0.4 of the log-probability"]
+    figure.canvas.draw()
+    inside = figure.bbox.padded(1)
+    texts = [text for axes in figure.axes for text in [axes.title, *axes.texts, *axes.get_xticklabels()]]
+    for text in [*texts, *figure.texts]:
+        edges = text.get_window_extent()
+        assert not text.get_text() or (inside.containsx(edges.x0) and inside.containsx(edges.x1) and edges.y0 >= -1)
+    with pytest.raises(UsageError, match="matplotlib has no colormap"):
+        explanation(by).figure(cmap="viridian")
+    with pytest.raises(UsageError, match="has one of the words"):
+        explanation(by).figure(words=["cat"])
 
 
 def test_captioners_and_stages_are_rows_with_their_names():
@@ -56,26 +92,26 @@ def test_captioners_and_stages_are_rows_with_their_names():
     assert [text.get_text() for text in figure.texts] == [
         "stack, stage 1 of 2: dog", "stack, stage 2 of 2: dog", "nic: cat",
     ]  # fmt: skip
-    assert len(figure.axes) == 2 + 2 + 2
+    assert len(figure.axes) == 2 + 2 + 2 + 1
     bottoms = [axes.get_position().y0 for axes in figure.axes]
-    assert bottoms[0] == bottoms[1] > bottoms[2] == bottoms[3] > bottoms[4] == bottoms[5] > -1e-9
+    assert bottoms[0] == bottoms[1] > bottoms[2] == bottoms[3] > bottoms[4] == bottoms[5] > bottoms[6] > 0
 
 
 def test_regions_are_boxes_by_weight_and_the_heaviest_is_named():
     explained = caption(word("dog"), attention=torch.tensor([[0.1, 0.6, 0.3, 0.0]]))
     by = ModelExplanation("updown", (explained,), QUARTERS, labels=("sky", "dog", "", "cat"))
-    _, panel = draw(explanation(by)).axes
+    _, panel, _ = draw(explanation(by)).axes
     shares = [brightness(panel)[row, column] for row, column in ((5, 5), (5, 45), (25, 5), (25, 45))]
     assert shares == pytest.approx([DARK + (1 - DARK) * share for share in (1 / 6, 1, 1 / 2, 0)])
     (outline,) = panel.patches
     assert outline.get_bbox().bounds == (40, 0, 40, 20)
-    assert [text.get_text() for text in panel.texts] == ["dog"]
+    assert [text.get_text() for text in panel.texts] == ["dog", "peak 60%, even 25%"]
 
 
 def test_numbers_along_a_caption_are_lines_below_it():
     word_values = (WordValues("gate", torch.tensor([[0.9], [0.1], [0.4]])), WordValues("subgoal", torch.rand(3, 6)))
     explained = caption(word("a"), word("$dog$"), word(""), attention=torch.full((3, 4), 0.25), word_values=word_values)
-    *panels, gate, subgoal = draw(explanation(ModelExplanation("hacap", (explained,), QUARTERS, (2, 2)))).axes
+    *panels, gate, subgoal, _ = draw(explanation(ModelExplanation("hacap", (explained,), QUARTERS, (2, 2)))).axes
     assert len(panels) == 4
     assert gate.lines[0].get_ydata() == pytest.approx([0.9, 0.1, 0.4])
     assert len(subgoal.lines) == 6

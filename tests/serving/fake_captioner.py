@@ -97,8 +97,8 @@ class FakeCaptioner(Captioner):
         return [[TextLogprobs(f"{photo!r} {text}", (), -1.0) for text in of_photo] for photo, of_photo in pairs]
 
     def explain_encoded(
-        self, photos: list[bytes], settings: DecodingConfig, *, occlusion: str | None = None, **_: Any
+        self, photos: list[bytes], settings: DecodingConfig, *, saliency: str | None = None, **_: Any
     ) -> list[ModelExplanation]:
         captions = [(ExplainedCaption(str(photo), (), -1.0, True, 0.5),) for photo in photos]
-        titles = [f"{photo!r} {occlusion}" for photo in photos]
+        titles = [f"{photo!r} {saliency}" for photo in photos]
         return [ModelExplanation(title, caption, None) for title, caption in zip(titles, captions, strict=True)]

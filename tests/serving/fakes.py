@@ -36,7 +36,7 @@ class Served(FakeCaptioner):
         searches=("greedy", "beam", "sample"),
         settings=tuple(field for field in DecodingConfig.model_fields if field != "prompt"),
         attention="grid",
-        occlusion=("mean", "pixels"),
+        saliency=("mean", "pixels"),
     )
 
     def __init__(self, **changes: Any) -> None:

@@ -84,7 +84,7 @@ async def test_a_batch_has_questions_of_one_kind_with_equal_settings():
         first = await hold(engine, captioner)
         groups = [
             ask(engine, [b"1", b"2"]), ask(engine, [b"3", b"4"], settings=beams),
-            ask(engine, [b"7", b"8"], kind="explanation"), ask(engine, [b"9"], kind="explanation", occlusion="pixels"),
+            ask(engine, [b"7", b"8"], kind="explanation"), ask(engine, [b"9"], kind="explanation", saliency="pixels"),
         ]  # fmt: skip
         await until(lambda: captioner.outstanding == 8)
         captioner.encoding.open()
@@ -177,8 +177,8 @@ async def test_no_more_than_two_batches_are_prepared_ahead():
 async def test_what_cannot_be_answered_is_refused_at_once():
     captioner = FakeCaptioner()
     async with engine_of(captioner, max_words=100) as engine:
-        with pytest.raises(UsageError, match=r'^fake has no occlusion method "m"; Known: pixels'):
-            await engine.ask(question(b"1", kind="explanation", occlusion="m"))
+        with pytest.raises(UsageError, match=r'^fake has no saliency method "m"; Known: pixels'):
+            await engine.ask(question(b"1", kind="explanation", saliency="m"))
         with pytest.raises(UsageError, match=r"^The question asks for up to 120 words "):
             await engine.ask(question(b"1", settings=captioner.settings(num_beams=6)))
     assert captioner.prepared == []

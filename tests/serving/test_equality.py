@@ -47,7 +47,7 @@ def mixed(captioner: Captioner, name: str, photos: list[bytes]) -> list[Question
         {"kind": "captions", "settings": plain.changed(num_beams=1)},
         {"kind": "captions", "settings": plain.changed(search="sample", num_return_sequences=3, seed=5)},
         {"kind": "explanation", "settings": plain},
-        {"kind": "explanation", "settings": plain, "occlusion": "pixels"},
+        {"kind": "explanation", "settings": plain, "saliency": "pixels"},
     ]
     rare = [0, 0, 0, 1, 1, 2, 2, 3, 4]
     return [
@@ -60,8 +60,8 @@ def answer_alone(captioner: Captioner, question: Question) -> Any:
     if question.kind == "captions":
         settings = question.settings.model_dump(exclude_none=True)
         return caption_result("photo", captioner.caption(question.photo, **settings))
-    photo, occlusion = [question.photo], question.occlusion
-    ((_, explanation),) = captioner.explain_photos(photo, question.settings, occlusion=occlusion)
+    photo, saliency = [question.photo], question.saliency
+    ((_, explanation),) = captioner.explain_photos(photo, question.settings, saliency=saliency)
     return explanation.to_json()
 
 

@@ -190,7 +190,7 @@ def test_words_are_buttons_and_a_runner_up_goes_on_from_there(page: Chromium, en
     page.wait_for("document.querySelector('.words button')")
     assert page.ask("[...document.querySelectorAll('.thumbnails li')].map(one => one.hidden)") == [False] * 4
     page.click(".words button:nth-child(2)")
-    assert "Looks at the upper right (100% at row 1, column 2)." in text(page, ".details")
+    assert "Looks at the upper right (peak 100%, even 25%, at row 1, column 2)." in text(page, ".details")
     shade = "[...document.querySelector('canvas.attention').getContext('2d').getImageData(0, 60, 640, 1).data]"
     line = page.ask(shade)[3::4]
     looked_at, beside = line[480], line[60]

@@ -51,9 +51,9 @@ def test_answers_are_what_the_command_line_writes_and_the_description_shows(clie
     assert all(one.keys() == shown.keys() for one in answer["captions"])
     assert answer["image"] == "beach.jpg"
     assert [(one["text"], one["logprob"]) for one in answer["captions"]] == [("a red circle", -1.875)] * 2
-    explanation = post(client, "/v1/explanations", params={"occlusion": "mean", "num_beams": 2}).json()
+    explanation = post(client, "/v1/explanations", params={"saliency": "mean", "num_beams": 2}).json()
     assert (explanation["size"], [model["model"] for model in explanation["models"]]) == ([48, 32], ["toy"])
-    assert (engine.questions[-1].occlusion, engine.questions[-1].settings.num_beams) == ("mean", 2)
+    assert (engine.questions[-1].saliency, engine.questions[-1].settings.num_beams) == ("mean", 2)
 
 
 def test_a_confidence_is_calibrated_where_the_captioner_is(client):

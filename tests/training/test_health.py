@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from showtell.captions import Caption
+from showtell.explanations.verdict import caption_warnings as warnings
+from showtell.explanations.verdict import runs_in_circles
 from showtell.features.small_cnn import SmallCnnConfig
 from showtell.features.timm_grid import TimmConfig
-from showtell.training.health import few_photos, harms, rates_of, runs_in_circles, warnings
+from showtell.training.health import few_photos, harms, rates_of
 
 
 def caption(text: str, finished: bool = True) -> Caption:

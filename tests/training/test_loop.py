@@ -40,9 +40,16 @@ def log_of(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
 
 
-def test_a_run_leaves_checkpoints_a_log_and_its_recipe(tiny_recipe, tmp_path):
-    tiny_recipe["training"]["trackers"] = ["tensorboard"]
-    result = train(tiny_recipe, tmp_path / "run", quiet=True)
+def test_a_run_step_by_step_leaves_checkpoints_a_log_its_recipe_and_what_trackers_keep(
+    tiny_recipe, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    tiny_recipe["training"]["trackers"] = ["tensorboard", "wandb"]
+    trainer = Trainer(make_recipe(tiny_recipe), tmp_path / "run", resume=False, quiet=True)
+    weight = trainer.model.decoder.output.weight
+    seen = [(numbers.step, float(weight.detach().norm())) for numbers in trainer.iterate()]
+    assert [step for step, _ in seen] == list(range(1, 22)) and len({norm for _, norm in seen}) == 21
+    result = trainer.result
     assert (result.epochs, result.interrupted) == (3, False)
     log = log_of(result.folder)
     steps = [line for line in log if "validation" not in line]
@@ -57,6 +64,7 @@ def test_a_run_leaves_checkpoints_a_log_and_its_recipe(tiny_recipe, tmp_path):
         assert Captioner.from_pretrained(result.folder / name).origin["train_images"] == 50
     assert (result.folder / "recipe.yaml").exists()
     assert list((result.folder / "tensorboard").rglob("events*"))
+    assert list((result.folder / "wandb").glob("offline-run-*/*.wandb"))
 
 
 def test_an_interrupt_saves_and_resuming_ends_with_the_same_bits(tiny_recipe, tmp_path, capsys):

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 import torch
 from typing_extensions import TypeIs
 
-from showtell.captions import Caption, ModelExplanation, TextLogprobs, without_gibberish
+from showtell.captions import Caption, Explanation, ModelExplanation, TextLogprobs, without_gibberish
 from showtell.confidence.calibration import CALIBRATION, Calibration, load_calibration
 from showtell.confidence.familiarity import Floats
 from showtell.decoding_config import DecodingConfig
@@ -30,9 +30,6 @@ from showtell.features.store import FeatureStore, StoredImage
 from showtell.images.loading import prepare_batches
 from showtell.images.photo import IN_MEMORY, PhotoSource
 from showtell.images.prefetch import prefetch
-
-if TYPE_CHECKING:
-    from showtell.explanations import Explanation
 
 PhotoToCaption = PhotoSource | StoredImage  # a photo, or an image whose features are in a store
 Texts = str | Caption | Sequence[str | Caption]  # about one photo
@@ -75,7 +72,7 @@ class Abilities:
     searches: tuple[str, ...]  # names of searches
     settings: tuple[str, ...]  # fields of `DecodingConfig` that it honours
     attention: str | None = None  # what the attention of a word is over: "grid" or "regions"; None: there is none
-    occlusion: tuple[str, ...] = ("pixels",)  # methods that hide a region
+    saliency: tuple[str, ...] = ("pixels",)  # methods that measure which regions a word needed
 
 
 class Captioner(abc.ABC):
@@ -183,9 +180,9 @@ class Captioner(abc.ABC):
 
     @abc.abstractmethod
     def explain_encoded(
-        self, photos: Any, settings: DecodingConfig, *, occlusion: str | None = None
+        self, photos: Any, settings: DecodingConfig, *, saliency: str | None = None
     ) -> list[ModelExplanation]:
-        """The best caption of each photo, explained; occlusion is one of the methods of `abilities` (default: none)."""
+        """The best caption of each photo, explained; saliency is one of the methods of `abilities` (default: none)."""
 
     def reads(self, store: FeatureStore) -> bool:
         """Whether the features of a store are those that it looks at."""
@@ -213,11 +210,11 @@ class Captioner(abc.ABC):
                 raise UsageError(f"{name} cannot honour {setting}={shown}; it knows {', '.join(abilities.settings)}.")
         return settings
 
-    def check_occlusion(self, method: str | None) -> None:
-        """Raise a `UsageError` that names its occlusion methods if it does not have this one; None is none."""
-        if method is not None and method not in self.abilities.occlusion:
+    def check_saliency(self, method: str | None) -> None:
+        """Raise a `UsageError` that names its saliency methods if it does not have this one; None is none."""
+        if method is not None and method not in self.abilities.saliency:
             raise UsageError(
-                f'{self.about.name} has no occlusion method "{method}"; {nearest(method, self.abilities.occlusion)}.'
+                f'{self.about.name} has no saliency method "{method}"; {nearest(method, self.abilities.saliency)}.'
             )
 
     # --- calibration ---
@@ -360,14 +357,14 @@ class Captioner(abc.ABC):
     @overload
     def explain(self, photo: Iterable[PhotoToCaption], **options: Any) -> list[Explanation]: ...
     def explain(
-        self, photo: Any, *, occlusion: str | None = None, batch_size: int = 32, **decoding: Any
+        self, photo: Any, *, saliency: str | None = None, batch_size: int = 32, **decoding: Any
     ) -> Explanation | list[Explanation]:
         """Explain the best caption of a photo, or of each of many: the probabilities of its words and of others in
         their place, and attention.
 
         Args:
             photo: in any form that `caption` takes, or many of them.
-            occlusion: how to hide each region in turn, one of the methods in `abilities` (default: no occlusion).
+            saliency: how to measure which regions each word needed, one of the methods in `abilities` (default: not).
             batch_size: photos in a batch.
             decoding: fields of `DecodingConfig` in place of the default settings.
 
@@ -375,11 +372,11 @@ class Captioner(abc.ABC):
             ImageError: a photo cannot be read; `explanations.explain_photos` continues without it.
             UsageError: an unknown decoding setting, or a value out of range.
         """
-        from showtell.explanations import explain_photos
+        from showtell.captioners.photos import explain_photos
 
         photos, title = [photo] if is_one_photo(photo) else list(photo), self.about.name
         settings = {title: self.settings(**decoding)}
-        results = explain_photos({title: self}, photos, settings, occlusion=occlusion, batch_size=batch_size)
+        results = explain_photos({title: self}, photos, settings, saliency=saliency, batch_size=batch_size)
         explanations: list[Explanation] = [or_raise(result) for _, result in results]
         return explanations[0] if is_one_photo(photo) else explanations
 
@@ -389,17 +386,17 @@ class Captioner(abc.ABC):
         settings: DecodingConfig | None = None,
         batch_size: int = 32,
         *,
-        occlusion: str | None = None,
+        saliency: str | None = None,
     ) -> Iterator[tuple[SourceT, ModelExplanation | ImageError]]:
         """The best captions of many photos, explained: order and errors are those of `caption_photos`.
 
-        `occlusion` is one of the methods of `abilities`.
+        `saliency` is one of the methods of `abilities`.
         """
         settings = self.check(settings or self.decoding)
-        self.check_occlusion(occlusion)
+        self.check_saliency(saliency)
         pairs = ((photo, None) for photo in photos)
         return self._answers(
-            pairs, lambda encoded, _: self.explain_encoded(encoded, settings, occlusion=occlusion), batch_size
+            pairs, lambda encoded, _: self.explain_encoded(encoded, settings, saliency=saliency), batch_size
         )
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from showtell import __version__, checkpoint
 from showtell.captioners.contract import Abilities, About, Captioner, Names, PhotoToCaption, Source, Texts, several
 from showtell.captioners.explaining import explain_batch
+from showtell.captioners.gradients import GRADIENT_METHODS
 from showtell.captioners.occlusion import OCCLUSION_METHODS
 from showtell.captioners.teacher_forcing import pad_captions, word_logprobs
 from showtell.captions import Attention, Caption, TextLogprobs, Word
@@ -80,7 +81,7 @@ class EncoderDecoderCaptioner(Captioner):
             searches=tuple(SEARCHES),
             settings=tuple(name for name in DecodingConfig.model_fields if name != "prompt"),
             attention=attention,
-            occlusion=OCCLUSION_METHODS,
+            saliency=(*OCCLUSION_METHODS, *GRADIENT_METHODS),
         )
 
     def check(self, settings: DecodingConfig) -> DecodingConfig:
@@ -253,25 +254,44 @@ class EncoderDecoderCaptioner(Captioner):
         Raises:
             UsageError: not as many entries of texts as images, or features of another size.
         """
-        features = self._fitting(features)
-        if len(texts) != len(features.vectors):
-            raise UsageError(
-                f"There are {len(texts)} entries of texts for the features of {len(features.vectors)} images."
-            )
-        stage = (settings or self.decoding).stage
         given = [several(of_image) for of_image in texts]
-        words = [[self._words_of(text) for text in of_image] for of_image in given]
-        ids = pad_captions([[self.vocabulary.encode(text) for text in of_image] for of_image in words])
-        decoder = self.decoder if stage is None else StageView(self.decoder, stage)
-        with eval_mode(decoder):
-            logprobs = word_logprobs(decoder, features, ids.to(self.device)).tolist()  # (B, N, T)
+        logprobs = self.token_logprobs(self._fitting(features), given, (settings or self.decoding).stage).tolist()
         return [
             [
                 TextLogprobs(str(text), tuple(map(Word, own, row[: len(own)])), row[len(own)])
-                for text, own, row in zip(of_image, of_words, rows, strict=False)
+                for text, row in zip(of_image, rows, strict=False)
+                for own in [self._words_of(text)]
             ]
-            for of_image, of_words, rows in zip(given, words, logprobs, strict=True)
+            for of_image, rows in zip(given, logprobs, strict=True)
         ]
+
+    def token_logprobs(
+        self, photos: Features | PreparedBatch, texts: Sequence[Texts], stage: int | None = None
+    ) -> Tensor:
+        """The log-probabilities of given texts as a tensor with a graph to the weights, the features and the pixels.
+
+        In eval mode. `docs/explaining.md` has an example for each kind of gradient.
+
+        Args:
+            photos: of B images the features, or prepared photos, whose pixels may be floats from 0 to 255 that require
+                a gradient. Encoders that detect regions, and ResNet with the weights of Caffe, give none to pixels.
+            texts: of each image a text or several, at most N; see `logprobs`.
+            stage: of a model with several (default: the last).
+
+        Returns:
+            (B, N, T) natural logarithms of each word and, behind the last, of the end; 0 for padding.
+
+        Raises:
+            UsageError: not as many entries of texts as images.
+        """
+        count = len(photos.vectors) if isinstance(photos, Features) else len(photos)
+        if len(texts) != count:
+            raise UsageError(f"There are {len(texts)} entries of texts for {count} images.")
+        ids = [[self.vocabulary.encode(self._words_of(text)) for text in several(of_image)] for of_image in texts]
+        decoder = self.decoder if stage is None else StageView(self.decoder, stage)
+        with eval_mode(self.encoder), eval_mode(decoder):
+            features = photos if isinstance(photos, Features) else self.encoder(photos.to(self.device))
+            return word_logprobs(decoder, features, pad_captions(ids).to(self.device))
 
     def _words_of(self, text: str | Caption) -> list[str]:
         """The words of a text, or those that a caption was made of."""

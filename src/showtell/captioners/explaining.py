@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from showtell.captioners.occlusion import occlude
+from showtell.captioners.gradients import GRADIENT_METHODS, attribute
+from showtell.captioners.occlusion import deletion_test, occlude
 from showtell.captions import NUM_RUNNERS_UP, ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
 from showtell.decoding import DecodingConfig, StageView, search
 from showtell.features.grid import GridEncoder
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def explain_batch(
-    captioner: EncoderDecoderCaptioner, photos: EncodedBatch, settings: DecodingConfig, *, occlusion: str | None = None
+    captioner: EncoderDecoderCaptioner, photos: EncodedBatch, settings: DecodingConfig, *, saliency: str | None = None
 ) -> list[ModelExplanation]:
     """The best caption of each photo, explained; of a multi-stage decoder one per stage: the method `explain_encoded`
     of `EncoderDecoderCaptioner`."""
@@ -37,7 +38,7 @@ def explain_batch(
     if decoder.stages == 1:
         indices = [None]
     with eval_mode(decoder):
-        stages = [_explain_stage(captioner, photos, settings, occlusion, stage) for stage in indices]
+        stages = [_explain_stage(captioner, photos, settings, saliency, stage) for stage in indices]
     explanations = []
     categories, attributes = photos.categories or encoder.categories, photos.attributes or encoder.attributes
     for image, captions in enumerate(zip(*stages, strict=True)):
@@ -45,7 +46,7 @@ def explain_batch(
         boxes = None if rectangles is None else rectangles[image, known].cpu()
         grid = encoder.grid_of(int(known.sum())) if isinstance(encoder, GridEncoder) else None
         labels = _region_labels(categories, attributes, features, image)
-        explanations.append(ModelExplanation("", captions, boxes, grid, labels))
+        explanations.append(ModelExplanation("", captions, boxes, grid, labels, saliency=saliency))
     return explanations
 
 
@@ -53,7 +54,7 @@ def _explain_stage(
     captioner: EncoderDecoderCaptioner,
     batch: EncodedBatch,
     settings: DecodingConfig,
-    occlusion: str | None,
+    saliency: str | None,
     stage: int | None,
 ) -> list[ExplainedCaption]:
     """The best caption of each image at one stage; None is that of a decoder with a single one."""
@@ -70,11 +71,16 @@ def _explain_stage(
     attention = None if best.attention is None else best.attention[:, 0].cpu()  # (B, T, R)
     sampled = None if best.sampled_regions is None else best.sampled_regions[:, 0].tolist()  # -1: none
     word_values = {title: values[:, 0].cpu() for title, values in best.diagnostics().items()}  # (B, T, K) each
-    drops = None
-    if occlusion is not None:
+    drops, costs = None, dict[str, Tensor]()
+    if saliency is not None:
         begin = results.words.new_full((len(results.words), 1, 1), Vocabulary.begin)
         words = torch.cat((begin, results.words[:, :1]), -1)
-        drops = occlude(captioner, batch, words, occlusion, decoder=view)[:, 0].cpu()  # (B, T, R)
+        if saliency in GRADIENT_METHODS:
+            drops = attribute(view, features, words, saliency)[:, 0].cpu()  # (B, T, R)
+        else:
+            drops = occlude(captioner, batch, words, saliency, decoder=view)[:, 0].cpu()
+        maps = {saliency: drops} | ({} if attention is None else {"attention": attention})
+        costs = deletion_test(captioner, batch, words, maps, decoder=view)
     explained = []
     captions = captioner.calibrated(captioner.read_captions(results), settings, batch)
     for image, (caption, *_) in enumerate(captions):
@@ -94,6 +100,7 @@ def _explain_stage(
                 title="" if stage is None else f"stage {stage} of 0 to {decoder.stages - 1}",
                 attention=None if attention is None else attention[image, :length, is_region],
                 word_values=tuple(WordValues(title, values[image, :length]) for title, values in word_values.items()),
+                deletion={name: float(cost[image, :length].mean()) for name, cost in costs.items()},
             )
         )
     return explained
@@ -118,7 +125,7 @@ def _explain_words(
         runners_up = tuple((text(other), math.exp(logprob)) for other, logprob in pairs if logprob > -math.inf)
         region = None if sampled[position] < 0 else sampled[position]
         drop = None if drops is None else drops[position]
-        words.append(ExplainedWord(text(index), probabilities[position], runners_up, region, logprob_drop=drop))
+        words.append(ExplainedWord(text(index), probabilities[position], runners_up, region, saliency=drop))
     return tuple(words)
 
 

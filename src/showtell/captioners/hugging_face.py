@@ -10,9 +10,9 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from PIL import Image
@@ -29,14 +29,21 @@ from showtell.features.store import StoredImage
 from showtell.hub import quiet
 from showtell.images.photo import to_photo
 
-if TYPE_CHECKING:
-    from showtell.captioners.hugging_face_adapters import Adapted
-
 SEARCHES = ("greedy", "beam", "sample")
 SETTINGS = (
     "search", "num_return_sequences", "min_length", "max_length", "no_repeat_ngram_size", "bad_words", "no_unknown",
     "num_beams", "length_normalisation", "length_penalty", "temperature", "top_k", "top_p", "seed",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """How a captioner differs from the one that it was."""
+
+    config: Any  # `hugging_face_adapters.TransformersConfig`
+    base: Source  # with the fingerprint of its weights
+    targets: tuple[str, ...]  # full names of the layers with adapters
+    origin: dict[str, Any] = field(default_factory=dict)
 
 
 @contextlib.contextmanager

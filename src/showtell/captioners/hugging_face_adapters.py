@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from showtell import __version__, checkpoint
 from showtell.captioners.contract import Source
-from showtell.captioners.hugging_face import TransformersCaptioner
+from showtell.captioners.hugging_face import Adapted, TransformersCaptioner
 from showtell.captioners.hugging_face_opening import open_transformers_folder
 from showtell.config import Config, Size
 from showtell.decoding_config import DecodingConfig
@@ -74,16 +74,6 @@ class AdaptedSettings(checkpoint.CheckpointSettings):
     base: BaseSettings
     model: TransformersConfig  # type: ignore[assignment]
     targets: tuple[str, ...]  # full names of the layers with adapters
-
-
-@dataclass(frozen=True)
-class Adapted:
-    """How a captioner differs from the one that it was."""
-
-    config: TransformersConfig
-    base: Source  # with the fingerprint of its weights
-    targets: tuple[str, ...]  # full names of the layers with adapters
-    origin: dict[str, Any] = field(default_factory=dict)
 
 
 def adapt(captioner: TransformersCaptioner, config: TransformersConfig, targets: Sequence[str] = ()) -> None:

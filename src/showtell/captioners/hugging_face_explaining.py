@@ -31,14 +31,14 @@ MAX_PHOTOS = 36  # filled photos in a batch
 
 
 def explain_batch(
-    captioner: TransformersCaptioner, photos: Photos, settings: DecodingConfig, *, occlusion: str | None = None
+    captioner: TransformersCaptioner, photos: Photos, settings: DecodingConfig, *, saliency: str | None = None
 ) -> list[ModelExplanation]:
     """The best caption of each photo, explained: the method `explain_encoded` of `TransformersCaptioner`."""
     best = [rows[0] for rows in captioner.search(photos, settings, keep_logits=True)]
     nothing = [None] * len(best)
-    drops: Sequence[Tensor | None] = occlude(captioner, photos, best, settings.prompt) if occlusion else nothing
+    drops: Sequence[Tensor | None] = occlude(captioner, photos, best, settings.prompt) if saliency else nothing
     maps: Sequence[Tensor | None] = nothing
-    note = f"{captioner.name} has no cross-attention from words to the photo; occlusion shows what a word needs."
+    note = f"{captioner.name} has no cross-attention from words to the photo; saliency shows what a word needs."
     if side := captioner.patches:
         rows = attention_of(captioner, photos, [[row] for row in best], settings.prompt)
         maps = [row.weights for (row,) in rows]
@@ -49,7 +49,9 @@ def explain_batch(
     cells = len(cell_edges(captioner)) - 1
     explained = [_explain(captioner, *parts) for parts in zip(best, drops, maps, strict=True)]
     return [
-        ModelExplanation("", (caption,), cell_boxes(captioner, image.size), (cells, cells), attention_note=note)
+        ModelExplanation(
+            "", (caption,), cell_boxes(captioner, image.size), (cells, cells), attention_note=note, saliency=saliency
+        )
         for caption, image in zip(explained, photos, strict=True)
     ]
 
@@ -66,10 +68,10 @@ def _explain(
         own = [position for position, index in enumerate(indices) if index == number]
         others = runners_up(captioner, best.logits[own[0]], best.tokens[own[0]]) if own else ()
         drop = None if drops is None else drops[own].sum(0)
-        explained.append(ExplainedWord(word.word, math.exp(word.logprob), others, logprob_drop=drop))
+        explained.append(ExplainedWord(word.word, math.exp(word.logprob), others, saliency=drop))
     if best.finished:
         others, drop = runners_up(captioner, best.logits[-1], None), None if drops is None else drops[-1]
-        explained.append(ExplainedWord("", math.exp(best.end), others, logprob_drop=drop))
+        explained.append(ExplainedWord("", math.exp(best.end), others, saliency=drop))
     weights = None if attention is None else attention[: len(explained)]
     assert caption.logprob is not None and caption.confidence is not None  # a model's own
     return ExplainedCaption(

@@ -3,7 +3,7 @@
 M. D. Zeiler and R. Fergus, Visualizing and understanding convolutional networks, ECCV 2014, for captions: the words
 are given (teacher forcing), the regions are hidden one at a time, and for every word t and region r
 
-    logprob_drop[t, r] = log p(y_t | y_<t, image) - log p(y_t | y_<t, image without r)
+    saliency[t, r] = log p(y_t | y_<t, image) - log p(y_t | y_<t, image without r)
 
 Attention is what a model weighs; the drop is what a word loses. There are three methods:
 
@@ -15,22 +15,27 @@ Attention is what a model weighs; the drop is what a word loses. There are three
 
 None of them shows a word that two regions support independently, nor what a region contributed to the previous words,
 because they are given. A filled rectangle is itself something to be seen: its edges are new lines in the photo.
+
+The deletion test (V. Petsiuk et al., RISE, BMVC 2018) asks the same of any map: does hiding the regions that it lights
+most cost a word more than hiding as many at random?
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from showtell.captioners.teacher_forcing import word_logprobs
 from showtell.errors import UsageError
 from showtell.images.loading import stack_images
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
+from showtell.text.vocabulary import Vocabulary
 from showtell.types import EncodedBatch, Features, PreparedBatch, map_tensors
 
 if TYPE_CHECKING:
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
 OCCLUSION_METHODS = ("mean", "remove", "pixels")
 MEMORY = 256 * 2**20  # bytes of features and logits of the variants in a batch
 MAX_PHOTOS = 32  # filled photos in a batch
+DELETED = 0.2  # share of the regions that the deletion test hides
+DRAWS = 8  # random choices of as many
 
 
 @torch.no_grad()
@@ -67,85 +74,141 @@ def occlude(
     Raises:
         UsageError: an unknown method, or pixels without photos.
     """
-    captioner.check_occlusion(method)
+    captioner.check_saliency(method)
     if method == "pixels" and batch.photos is None:
         raise UsageError(
             "Occlusion by pixels fills parts of the photo and encodes it again, and the features of a store come "
-            "without photos; use the occlusion method mean or remove."
+            "without photos; use the saliency method mean, remove or one of gradients."
         )
     decoder = decoder or captioner.decoder
     with eval_mode(decoder):
         words = words.to(captioner.device)
         whole = word_logprobs(decoder, batch.features, words)  # (B, N, T)
         drops = whole.new_zeros(*whole.shape, batch.features.is_region.shape[1])
-        logits = words.shape[1] * (words.shape[2] - 1) * len(captioner.vocabulary)
-        batch_size = max(1, MEMORY // (4 * (2 * batch.features.vectors[0].numel() + 3 * logits)))
-        for image, region, features in _variants(captioner, batch, method, batch_size):
-            drops[image, :, :, region] = whole[image] - word_logprobs(decoder, features, words[image])
+        image, region = batch.features.is_region.nonzero().unbind(-1)
+        hidden = F.one_hot(region, drops.shape[-1]).bool()
+        drops[image, :, :, region] = whole[image] - _hidden_logprobs(
+            captioner, decoder, batch, words, image, hidden, method
+        )
     return drops
 
 
-# --- variants of photos, each with one region hidden ---
+@torch.no_grad()
+def deletion_test(
+    captioner: EncoderDecoderCaptioner,
+    batch: EncodedBatch,
+    words: Tensor,
+    maps: Mapping[str, Tensor],
+    *,
+    decoder: Decoder | None = None,
+) -> dict[str, Tensor]:
+    """By how much a word becomes less likely when a fifth of the regions is hidden (`mean`): those that a map lights
+    most, and as many at random.
+
+    Args:
+        captioner: the model.
+        batch: B photos.
+        words: (B, 1, T + 1) int64, begin first, padded.
+        maps: (B, T, R) by name.
+        decoder: a view of the captioner's decoder (default: the decoder itself).
+
+    Returns:
+        (B, T) natural logarithms for each map and for "random", the mean of `DRAWS` choices; 0 for padding.
+    """
+    decoder, words, is_region = decoder or captioner.decoder, words.to(captioner.device), batch.features.is_region
+    count = (DELETED * is_region.sum(-1)).round().long().clamp(min=1)  # (B,)
+    image, time = (words[:, 0, 1:] != Vocabulary.pad).nonzero().unbind(-1)
+
+    def most(values: Tensor, of: Tensor) -> Tensor:
+        """The regions of the highest values (c, R) of images (c,), as many as are hidden: (c, R) bool."""
+        ranks = values.masked_fill(~is_region[of], -torch.inf).argsort(-1, descending=True).argsort(-1)
+        return ranks < count[of].unsqueeze(-1)
+
+    costs = {}
+    with eval_mode(decoder):
+        whole = word_logprobs(decoder, batch.features, words)[:, 0]  # (B, T)
+        for name, values in maps.items():
+            hidden = most(values.to(captioner.device)[image, time], image)
+            without = _hidden_logprobs(captioner, decoder, batch, words, image, hidden, "mean")[:, 0]
+            costs[name] = torch.zeros_like(whole)
+            costs[name][image, time] = whole[image, time] - without.gather(1, time.unsqueeze(1)).squeeze(1)
+        every = torch.arange(len(words), device=words.device).repeat(DRAWS)
+        drawn = torch.rand(len(every), is_region.shape[1], generator=torch.Generator().manual_seed(0))
+        hidden = most(drawn.to(captioner.device), every)
+        without = _hidden_logprobs(captioner, decoder, batch, words, every, hidden, "mean")[:, 0]
+        costs["random"] = whole - without.view(DRAWS, *whole.shape).mean(0)
+    return costs
 
 
-def _variants(
-    captioner: EncoderDecoderCaptioner, batch: EncodedBatch, method: str, batch_size: int
-) -> Iterator[tuple[Tensor, Tensor, Features]]:
-    """Batches of variants: index of the image (c,), index of the hidden region (c,), and features without it."""
+# --- variants of photos, each with some regions hidden ---
+
+
+def _hidden_logprobs(
+    captioner: EncoderDecoderCaptioner,
+    decoder: Decoder,
+    batch: EncodedBatch,
+    words: Tensor,
+    image: Tensor,
+    hidden: Tensor,
+    method: str,
+) -> Tensor:
+    """The log-probabilities (c, N, T) of the words of images (c,) whose regions (c, R) bool are hidden."""
     rectangles = captioner.rectangles(batch) if method == "pixels" else None
-    if rectangles is not None:
-        rectangles, batch_size = rectangles.cpu(), min(batch_size, MAX_PHOTOS)
-    for indices in torch.split(batch.features.is_region.nonzero(), batch_size):
-        image, region = indices.unbind(-1)
-        if rectangles is not None:
-            yield image, region, _encode_filled(captioner, batch, rectangles[indices.cpu().unbind(-1)], image)
+    logits = words.shape[1] * (words.shape[2] - 1) * len(captioner.vocabulary)
+    batch_size = max(1, MEMORY // (4 * (2 * batch.features.vectors[0].numel() + 3 * logits)))
+    parts = []
+    for own in torch.split(
+        torch.arange(len(image), device=image.device),
+        batch_size if rectangles is None else min(batch_size, MAX_PHOTOS),
+    ):
+        if rectangles is None:
+            features = map_tensors(batch.features, lambda x, of=image[own]: x[of])
+            features = _hide_vectors(features, hidden[own], method)
         else:
-            features = map_tensors(batch.features, lambda x, of=image: x[of])
-            yield image, region, _hide_vectors(features, region, method)
+            features = _encode_filled(captioner, batch, rectangles, image[own], hidden[own])
+        parts.append(word_logprobs(decoder, features, words[image[own]]))
+    return torch.cat(parts)
 
 
-def _hide_vectors(features: Features, region: Tensor, method: str) -> Features:
-    """Features (c, R, D) with a region (c,) of each hidden; if it is the only one, zeros are left."""
-    hidden = torch.arange(len(region), device=region.device), region
-    is_region = features.is_region
-    own = features.vectors[hidden]  # (c, D)
-    others = is_region.sum(-1, keepdim=True) - 1  # (c, 1)
-    total = features.vectors.masked_fill(~is_region.unsqueeze(-1), 0).sum(1)
-    mean = torch.where(others > 0, (total - own) / others.clamp(min=1), 0)
-    vectors = features.vectors.index_put(hidden, mean)
-    if method == "remove":
-        is_region = is_region.index_put(hidden, others.squeeze(-1) == 0)
+def _hide_vectors(features: Features, hidden: Tensor, method: str) -> Features:
+    """Features (c, R, D) with some regions (c, R) bool of each hidden; if no other is left, they are zeros."""
+    rest = features.is_region & ~hidden
+    count = rest.sum(-1, keepdim=True)  # (c, 1)
+    total = features.vectors.masked_fill(~rest.unsqueeze(-1), 0).sum(1)
+    mean = torch.where(count > 0, total / count.clamp(min=1), 0)
+    vectors = torch.where(hidden.unsqueeze(-1), mean.unsqueeze(1), features.vectors)
+    is_region = torch.where(count > 0, rest, features.is_region) if method == "remove" else features.is_region
     return replace(features, vectors=vectors, is_region=is_region)
 
 
 def _encode_filled(
-    captioner: EncoderDecoderCaptioner, batch: EncodedBatch, rectangles: Tensor, image: Tensor
+    captioner: EncoderDecoderCaptioner, batch: EncodedBatch, rectangles: Tensor, image: Tensor, hidden: Tensor
 ) -> Features:
-    """Features of the images (c,) with rectangles (c, 4), in pixels of the photos, filled."""
+    """Features of the images (c,) whose hidden (c, R) rectangles (B, R, 4), in pixels of the photos, are filled."""
     indices = image.tolist()
     photos = batch.photos
     assert photos is not None  # `occlude` made sure
     filled = [
-        fill_rectangle(photos.images[index], photos.windows[index], rectangle)
-        for index, rectangle in zip(indices, rectangles, strict=True)
+        fill_rectangles(photos.images[index], photos.windows[index], rectangles[index, own].cpu())
+        for index, own in zip(indices, hidden, strict=True)
     ]
     return captioner.encode(PreparedBatch.of(stack_images(filled), photos.windows[indices]))
 
 
-def fill_rectangle(image: Tensor, window: Tensor, rectangle: Tensor) -> Tensor:
-    """A copy of a prepared photo (3, height, width) uint8 with a rectangle filled with the photo's mean colour.
+def fill_rectangles(image: Tensor, window: Tensor, rectangles: Tensor) -> Tensor:
+    """A copy of a prepared photo (3, height, width) uint8 with rectangles filled with the photo's mean colour.
 
     Args:
         image: the prepared photo.
         window: (4,) the part of the upright photo that the image shows, in the photo's pixels.
-        rectangle: (4,) corners in pixels of the upright photo; pixels with their centre inside are filled.
+        rectangles: (K, 4) corners in pixels of the upright photo; pixels with their centre inside are filled.
     """
     height, width = image.shape[1:]
     left, top, right, bottom = window.tolist()
     x = left + (torch.arange(width) + 0.5) * (right - left) / width
     y = top + (torch.arange(height) + 0.5) * (bottom - top) / height
-    columns = (x >= rectangle[0]) & (x < rectangle[2])
-    rows = (y >= rectangle[1]) & (y < rectangle[3])
-    is_hidden = (rows[:, None] & columns).to(image.device)
+    columns = (x >= rectangles[:, 0, None]) & (x < rectangles[:, 2, None])  # (K, width)
+    rows = (y >= rectangles[:, 1, None]) & (y < rectangles[:, 3, None])
+    is_hidden = (rows[:, :, None] & columns[:, None]).any(0).to(image.device)
     colour = image.double().mean((1, 2)).round().to(torch.uint8)
     return torch.where(is_hidden, colour[:, None, None], image)

@@ -221,7 +221,7 @@ class OpenAICaptioner(Captioner):
     def abilities(self) -> Abilities:
         """Greedy search, as far as the server has it, and sampling."""
         settings = ("search", "num_return_sequences", "max_length", "temperature", "top_p", "seed", "prompt")
-        return Abilities(("greedy", "sample"), settings, occlusion=())
+        return Abilities(("greedy", "sample"), settings, saliency=())
 
     @property
     def device(self) -> torch.device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,9 +50,17 @@ def short_names(checkpoints: Sequence[str]) -> list[str]:
     >>> short_names(["runs/soft/best", "runs/soft/best"])
     ['soft (1)', 'soft (2)']
     """
-    from showtell.explanations.explanation import unique_titles
-
     # of a name on the hub, its revision, which may have slashes, is no part of a path
     paths = [Path(name).absolute() if Path(name).exists() else Path(name.partition("@")[0]) for name in checkpoints]
     titles = [path.parent.name if path.name in ("best", "last") else path.name for path in paths]
     return unique_titles(titles if len(set(titles)) == len(set(checkpoints)) else checkpoints)
+
+
+def unique_titles(titles: Sequence[str]) -> list[str]:
+    """The titles with a number behind those that occur more than once.
+
+    >>> unique_titles(["sat", "nic", "sat"])
+    ['sat (1)', 'nic', 'sat (3)']
+    """
+    counts = Counter(titles)
+    return [title if counts[title] == 1 else f"{title} ({number})" for number, title in enumerate(titles, start=1)]

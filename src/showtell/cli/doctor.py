@@ -31,7 +31,7 @@ def doctor(
 
     from showtell.captioners import Captioner
     from showtell.datasets import read_dataset
-    from showtell.doctor import caption_causes, checkpoint_causes, dataset_causes, describe_captioner, inspect_machine
+    from showtell.doctor import checkpoint_causes, dataset_causes, describe_captioner, inspect_machine
     from showtell.errors import UsageError
     from showtell.features.store import FeatureStore as FeatureStoreReader
 
@@ -52,7 +52,7 @@ def doctor(
             scored = split or next(filter(dataset.splits.get, ("test", "val", *dataset.splits)), "test")
             store = None if features is None else FeatureStoreReader(features)
             parts["data"], more = dataset_causes(captioner, dataset, scored, store)
-            causes += [*more, *caption_causes(captioner, dataset[scored], store)]
+            causes += more
     if as_json:
         typer.echo(json.dumps({**parts, "causes": causes}, ensure_ascii=False))
         return

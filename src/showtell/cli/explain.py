@@ -16,9 +16,11 @@ from showtell.cli.score import ScoreModelChoice, open_score_models
 from showtell.errors import DataError, UsageError, nearest, notify, summarise
 
 if TYPE_CHECKING:
+    from showtell.captioners import Captioner
+    from showtell.decoding_config import DecodingConfig
     from showtell.explanations.photo_set import PhotoSet
 
-OcclusionMethod = Literal["mean", "remove", "pixels"]
+SaliencyMethod = Literal["mean", "remove", "pixels", "input_x_gradient", "integrated_gradients"]
 
 
 def explain(
@@ -60,9 +62,12 @@ def explain(
     limit: Annotated[
         int, typer.Option(help="Explain at most this many photos of a dataset, the same ones in each run.", min=1)
     ] = 50,
-    occlusion: Annotated[
-        OcclusionMethod | None,
-        typer.Option(help="Hide each region in turn and measure the drop of each word.", show_default="no occlusion"),
+    saliency: Annotated[
+        SaliencyMethod | None,
+        typer.Option(
+            help="Show which regions a word needed: by hiding each in turn (mean, remove, pixels) or by gradients.",
+            show_default="none",
+        ),
     ] = None,
     features: common.FeatureStore = None,
     batch_size: common.BatchSize = 32,
@@ -75,7 +80,7 @@ def explain(
 
     Of a dataset the worst captions come first. Unreadable photos are reported at the end and skipped.
     """
-    from showtell.explanations.explanation import display_name, settings_along
+    from showtell.captioners.photos import display_name
     from showtell.explanations.photo_set import choose_photos
     from showtell.features.store import FeatureStore as FeatureStoreReader
     from showtell.files import write_bytes, write_json
@@ -92,12 +97,10 @@ def explain(
         raise DataError(f"There is no photo to explain: {summarise(paths)} cannot be found; check the path.")
     names = [checkpoint, *(against or ())]
     files = _files_to_write(photo_set, out, [*paths, *map(Path, names), *filter(None, [features])])
-    if occlusion is not None and any(file.suffix.lower() == ".png" for file in files.values()):
-        raise UsageError("Figures do not show --occlusion; write a page (--out FILE.html), or leave it out.")
     models = open_score_models(score_models)
     captioners = dict(zip(short_names(names), [open_captioner(name, dtype=dtype) for name in names], strict=True))
     for name, captioner in zip(names, captioners.values(), strict=True):
-        captioner.check_occlusion(occlusion)
+        captioner.check_saliency(saliency)
         notify(f"{name} {captioner.about.knows}")
     for title in list(captioners)[1:]:
         looks_at_photos(captioners[title], title, store)
@@ -109,13 +112,13 @@ def explain(
             raise UsageError(
                 f"--caption gives all words, so there is no search that {summarise(decoding)} could change."
             )
-        settings = {name: settings_along(model, caption, stage) for name, model in captioners.items()}
+        settings = {name: _settings_along(model, caption, stage) for name, model in captioners.items()}
     with counting("explaining", len(paths)) as progress:
         explanations, failures = explain_and_judge(
             captioners,
             photo_set,
             settings,
-            occlusion=occlusion,
+            saliency=saliency,
             batch_size=batch_size,
             score_models=models,
             progress=progress,
@@ -146,7 +149,7 @@ def explain(
 
 def _files_to_write(photo_set: PhotoSet, out: Path | None, inputs: Iterable[Path]) -> dict[str, Path]:
     """The figure of each photo by its name; a page or JSON of all by "". A UsageError if one may not be written."""
-    from showtell.explanations.explanation import display_name
+    from showtell.captioners.photos import display_name
     from showtell.files import refuse_overwriting
     from showtell.reports.base import refuse_foreign
 
@@ -173,3 +176,24 @@ def _files_to_write(photo_set: PhotoSet, out: Path | None, inputs: Iterable[Path
         refuse_overwriting(file, "--out", inputs)
         refuse_foreign(file, "--out")
     return files
+
+
+def _settings_along(captioner: Captioner, caption: str, stage: int | None = None) -> DecodingConfig:
+    """Decoding settings that lead a captioner along a caption: all words are given, so none is searched for.
+
+    As in training, a word that the vocabulary lacks is the token of unknown words.
+
+    Raises:
+        UsageError: there is no word to follow, or the captioner has no words of its own.
+    """
+    from showtell.captioners import EncoderDecoderCaptioner
+    from showtell.decoding_config import DecodingConfig
+
+    if not isinstance(captioner, EncoderDecoderCaptioner):
+        raise UsageError(f"{captioner.about.name} cannot follow a given caption; only the models of showtell can.")
+    vocabulary = captioner.vocabulary
+    words = vocabulary.decode(vocabulary.encode(vocabulary.split(caption))[1:-1])
+    if not words:
+        raise UsageError(f'The caption "{caption}" has no words to follow; give some, such as "a dog runs".')
+    given = {"prefix": " ".join(words), "max_length": len(words), "stage": stage}
+    return captioner.check(DecodingConfig().changed(**given))

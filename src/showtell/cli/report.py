@@ -44,6 +44,7 @@ def report(
     from showtell.datasets import open_dataset
     from showtell.errors import DataError
     from showtell.explanations.photo_set import choose_photos
+    from showtell.explanations.verdict import verdict_on_checkpoint
     from showtell.features.extraction import fill_store
     from showtell.features.store import FeatureStore
     from showtell.files import refuse_overwriting
@@ -63,7 +64,7 @@ def report(
     chosen = split or recipe["data"]["validation_split"] or "test"
     path, own = data or recipe["data"]["path"], recipe["data"].get("features") if data is None else None
     store = FeatureStore(features) if features else FeatureStore(Path(own)) if own and Path(own).exists() else None
-    card, note = None, None
+    card, note, verdict = None, None, list[str]()
     explanations: list[Explanation] = []
     if record.checkpoint is None or not (score or photos):
         pass
@@ -87,6 +88,7 @@ def report(
             with counting("extracting features", len(needed)) as progress:
                 fill_store(where, captioner.encoder, needed, progress=progress)
             store = FeatureStore(where)
+        verdict = [f"{sentence}." for sentence in verdict_on_checkpoint(captioner, dataset[chosen], store)]
         if score:
             row = published_for(recipe["training"].get("recipe") or "")
             paper = None if row is None else Paper(row, load_recipe(row.recipe).model_dump(mode="json"), recipe)
@@ -100,5 +102,5 @@ def report(
                 explanations, _ = explain_and_judge(
                     {record.title: captioner}, photo_set, score_models=models, progress=progress
                 )
-    write_run_page(out, record, card, explanations, note)
+    write_run_page(out, record, card, explanations, note, verdict)
     typer.echo(out)

@@ -1,8 +1,8 @@
-"""Explanations of captions: probabilities, runners-up, attention and occlusion."""
+"""Explanations of captions: probabilities, runners-up, attention and saliency; and what they say of a model."""
 
 from __future__ import annotations
 
-from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
-from showtell.explanations.explanation import Explanation, explain_photos
+from showtell.captioners.photos import explain_photos
+from showtell.captions import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
 
 __all__ = ["ExplainedCaption", "ExplainedWord", "Explanation", "ModelExplanation", "WordValues", "explain_photos"]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from showtell import scores as scoring
 from showtell.captioners import Captioner
+from showtell.captioners.photos import display_name, explain_photos
+from showtell.captions import Explanation
 from showtell.decoding import DecodingConfig
 from showtell.errors import ImageError
-from showtell.explanations.explanation import Explanation, display_name, explain_photos
 from showtell.explanations.photo_set import PhotoSet
 from showtell.features.store import StoredImage
 from showtell.grounding.mentions import mark_hallucinations
@@ -23,7 +24,7 @@ def explain_and_judge(
     photo_set: PhotoSet,
     settings: Mapping[str, DecodingConfig] | None = None,
     *,
-    occlusion: str | None = None,
+    saliency: str | None = None,
     batch_size: int = 32,
     score_models: scoring.ScoreModels | None = None,
     progress: Callable[[int], None],
@@ -35,7 +36,7 @@ def explain_and_judge(
     sources = [photo.source for photo in photo_set.photos]
     explanations: list[Explanation] = []
     failures: dict[Path | StoredImage, ImageError] = {}
-    results = explain_photos(captioners, sources, settings, occlusion=occlusion, batch_size=batch_size)
+    results = explain_photos(captioners, sources, settings, saliency=saliency, batch_size=batch_size)
     for source, result in results:
         if isinstance(result, ImageError):
             failures[source] = result

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from showtell.captions import ExplainedCaption
+from showtell.captions import ExplainedCaption, Explanation
 from showtell.datasets.records import CaptionRecord
-from showtell.explanations.explanation import Explanation
 from showtell.images.boxes import corners
 from showtell.scenes.lexicon import SHAPE_WORDS
 from showtell.scores.chair import Phrases, categories_shown, mentions, phrases_of

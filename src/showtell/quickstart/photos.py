@@ -9,7 +9,7 @@ from typing import Any
 from showtell.captioners import Captioner
 from showtell.captions import state_confidence
 from showtell.errors import or_raise
-from showtell.explanations.explanation import explain_photos
+from showtell.explanations import explain_photos
 from showtell.hub import PHOTOS
 from showtell.reports.explanation_page import write_page
 

@@ -1,9 +1,8 @@
 // Draws the maps of explained captions and handles mouse and keyboard, on written pages and on the live one.
 "use strict";
 const explanations = (() => {
-  const MAX_SHADE = 0.55; // opacity of the shade over pixels without attention
-  const CONTOUR = 0.5; // share of a smooth map's maximum at which a line is drawn
-  // Colours of occlusion: regions that support the word, and regions that speak against it.
+  const MAX_SHADE = 0.88, FLAT_SHADE = 0.6; // opacity of the shade over pixels without attention; at a word without a peak
+  // Colours of saliency: regions that support the word, and regions that speak against it.
   const SUPPORTING = [255, 140, 0], OPPOSING = [60, 150, 255];
   const ALIKE = 0.9; // cosine of two maps from which on nobody sees a difference in thumbnails
   const SMALL = 160; // pixels of the longer side of a smoothed map and of a thumbnail
@@ -77,36 +76,7 @@ const explanations = (() => {
     context.drawImage(sheet, 0, 0, canvas.width, canvas.height);
   }
 
-  /** Lines where a smooth map crosses a level: of each square between four samples, the edges that cross it, joined. */
-  function drawContour(canvas, model, values) {
-    if (!(model.grid && smooth)) return;
-    const shrink = SMALL / Math.max(canvas.width, canvas.height);
-    const width = Math.max(2, Math.round(canvas.width * shrink)), height = Math.max(2, Math.round(canvas.height * shrink));
-    const map = valueMap(model, values, width, height);
-    const path = new Path2D();
-    for (let v = 0; v + 1 < height; v++)
-      for (let u = 0; u + 1 < width; u++) {
-        const corners = [[u, v], [u + 1, v], [u + 1, v + 1], [u, v + 1]].map(([x, y]) => [x, y, map[y * width + x] - CONTOUR]);
-        const crossings = corners.flatMap(([x, y, value], index) => {
-          const [otherX, otherY, other] = corners[(index + 1) % 4];
-          if (value < 0 === other < 0) return [];
-          const share = value / (value - other);
-          return [[x + share * (otherX - x), y + share * (otherY - y)]];
-        });
-        for (let index = 0; index + 1 < crossings.length; index += 2) {
-          path.moveTo(...crossings[index].map((position, axis) => (position + 0.5) * (axis ? canvas.height / height : canvas.width / width)));
-          path.lineTo(...crossings[index + 1].map((position, axis) => (position + 0.5) * (axis ? canvas.height / height : canvas.width / width)));
-        }
-      }
-    const context = canvas.getContext("2d");
-    for (const [colour, line] of [["#000a", 3.5], ["#fff", 1.5]]) {
-      context.lineWidth = line * Math.max(0.6, canvas.width / 320);
-      context.strokeStyle = colour;
-      context.stroke(path);
-    }
-  }
-
-  const shade = (value) => [0, 0, 0, 255 * MAX_SHADE * (1 - value)];
+  const shade = (most) => (value) => [0, 0, 0, 255 * most * (1 - value)];
   const tint = (colour) => (value) => [...colour, 190 * value];
 
   function outline(canvas, [left, top, right, bottom], colour, width) {
@@ -148,12 +118,11 @@ const explanations = (() => {
   }
 
   function drawAttention(canvas, model, word, large) {
-    paintMap(canvas, model, word.attention, shade);
+    paintMap(canvas, model, word.attention, shade(word.isFlat ? FLAT_SHADE : MAX_SHADE));
     if (word.isFlat) {
-      if (large) drawLabel(canvas, "no location in particular", 0, canvas.height);
+      if (large) drawLabel(canvas, word.peakText, 0, canvas.height);
       return;
     }
-    drawContour(canvas, model, word.attention);
     if (large && word.peak !== null) outline(canvas, model.boxes[word.peak], "#ff5a4f", canvas.width / 320);
     for (const [region, title, weight] of word.named.toReversed()) { // the region of the highest weight on top
       const width = (0.5 + 1.5 * (weight / word.named[0][2])) * Math.max(1, canvas.width / 320);
@@ -163,12 +132,12 @@ const explanations = (() => {
     if (word.sampledRegion !== null) drawRing(canvas, model.boxes[word.sampledRegion]);
   }
 
-  function drawOcclusion(canvas, model, word, large) {
+  function drawSaliency(canvas, model, word, large) {
     const context = canvas.getContext("2d");
     context.fillStyle = "#0009";
     context.fillRect(0, 0, canvas.width, canvas.height);
     for (const [sign, colour] of [[1, SUPPORTING], [-1, OPPOSING]]) {
-      const values = Float32Array.from(word.occlusion, (drop) => Math.max(0, sign * drop));
+      const values = Float32Array.from(word.saliency, (drop) => Math.max(0, sign * drop));
       const highest = Math.max(...values);
       const scale = model.grid && smooth ? highest : 1; // smooth maps are relative to their maximum
       if (highest > 0) paintMap(canvas, model, values, (value) => tint(colour)(value * scale));
@@ -190,7 +159,7 @@ const explanations = (() => {
       this.words = words.map((word) => ({
         ...word,
         attention: word.attention && Float32Array.from(decode(word.attention), (value) => value / 255),
-        occlusion: word.occlusion && Float32Array.from(new Int8Array(decode(word.occlusion).buffer), (value) => value / 127),
+        saliency: word.saliency && Float32Array.from(new Int8Array(decode(word.saliency).buffer), (value) => value / 127),
       }));
       this.buttons = [...section.querySelectorAll(".words button")];
       this.thumbnails = [...section.querySelectorAll(".thumbnails li")];
@@ -217,7 +186,7 @@ const explanations = (() => {
     leaveOutThumbnails() {
       const shown = [];
       this.thumbnails.forEach((item, index) => {
-        const map = this.words[index].attention ?? this.words[index].occlusion;
+        const map = this.words[index].attention ?? this.words[index].saliency;
         item.hidden = !map || shown.some((other) => similarity(map, other) > ALIKE);
         if (!item.hidden) shown.push(map);
       });
@@ -254,7 +223,9 @@ const explanations = (() => {
 
     draw() {
       const word = this.selected === null ? null : this.words[this.selected];
-      for (const [kind, paint] of [["attention", drawAttention], ["occlusion", drawOcclusion]]) {
+      const legend = this.section.querySelector(".legend");
+      if (legend) legend.textContent = word?.peakText ?? "the word's highest weight";
+      for (const [kind, paint] of [["attention", drawAttention], ["saliency", drawSaliency]]) {
         const canvas = this.section.querySelector(`canvas.${kind}`);
         if (!canvas) continue;
         resizeCanvas(canvas, this.image, this.section.matches(".enlarged") ? 1280 : 640);
@@ -301,7 +272,7 @@ const explanations = (() => {
         canvas.getContext("2d").drawImage(this.image, 0, 0, canvas.width, canvas.height);
         const word = this.words[index];
         if (word.attention) drawAttention(canvas, this.model, word, false);
-        else drawOcclusion(canvas, this.model, word, false);
+        else drawSaliency(canvas, this.model, word, false);
       });
       this.drawn = true;
     }

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from showtell.explanations.explanation import Explanation, collapsed_attention
+from showtell.captions import Explanation
 from showtell.explanations.geometry import DEVIATION
+from showtell.explanations.verdict import verdict_of_models
 from showtell.files import write_text
 from showtell.reports.base import render_page, resource
 from showtell.reports.explanation_view import NUM_NAMED_REGIONS, view_photo
@@ -47,6 +48,7 @@ def render_explanations(
     *,
     is_fragment: bool = False,
     style: str = "",
+    verdict: Sequence[str] | None = None,
     **values: Any,
 ) -> str:
     """A page with explanations, possibly among other content.
@@ -57,6 +59,7 @@ def render_explanations(
         title: of the page.
         is_fragment: leave out what only a page of its own needs.
         style: CSS after that of explanations.
+        verdict: on the models, a sentence each (default: by the explanations alone).
         values: for the template.
     """
     scores = list(dict.fromkeys(name for photo in explanations for model in photo.models for name in model.scores))
@@ -72,7 +75,7 @@ def render_explanations(
         scores=scores,
         sorted_by=scores[0] if scores else None,
         repeated_captions=_repeated_captions(photos),
-        collapsed=collapsed_attention(explanations),
+        verdict=verdict_of_models(explanations) if verdict is None else verdict,
         deviation=DEVIATION,
         named_regions=NUM_NAMED_REGIONS,
         is_fragment=is_fragment,

@@ -13,9 +13,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
-from showtell.explanations.explanation import Explanation, has_collapsed
+from showtell.captioners.occlusion import DELETED, OCCLUSION_METHODS
+from showtell.captions import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
 from showtell.explanations.geometry import attention_map
+from showtell.explanations.verdict import has_collapsed
 from showtell.images.boxes import scale_boxes
 from showtell.reports.base import data_url
 
@@ -24,8 +25,9 @@ NUM_NAMED_REGIONS = 3  # regions that are drawn with their names for each word
 MAX_TINY = 200  # pixels of the longer side up to which a photo is shown with its pixels
 JPEG_QUALITY = 80
 NINTHS = ("upper left", "top", "upper right", "left", "middle", "right", "lower left", "bottom", "lower right")
-MIN_PEAK = 2  # times the mean weight that the peak of attention must have for its location to be named
-MAX_DROP, MIN_DROP = 2.0, 0.05  # nats by occlusion at which a colour is full, and below which there is none
+LITTLE = 0.05  # attention to all regions below which a word hardly looks: a sentinel has the rest
+EVEN = 0.85  # attention is nearly even if it has the entropy of even weights over this share of the regions
+MAX_DROP, MIN_DROP = 2.0, 0.05  # nats of saliency at which a colour is full, and below which there is none
 
 
 def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
     for index, word in enumerate(caption.words):
         weights = None if caption.attention is None else caption.attention[index]
         location = describe_location(weights, model, size) if weights is not None and is_located else None
-        data = _word_data(model, word, weights)
+        data = _word_data(model, word, weights, saliency_scale(model, caption))
         data["sentences"] = [
             *_sentences(model, word, location, data["named"]),
             *(
@@ -94,7 +96,11 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
         "title": caption.title,
         "has_attention": is_located,
         "has_collapsed": has_collapsed(caption),
-        "has_occlusion": model.boxes is not None and any(word.logprob_drop is not None for word in caption.words),
+        "has_saliency": model.boxes is not None and any(word.saliency is not None for word in caption.words),
+        "saliency": (model.saliency or "").replace("_", " "),
+        "is_occlusion": model.saliency in OCCLUSION_METHODS,
+        "saliency_scale": f"{saliency_scale(model, caption):.2f}",
+        "deletion": describe_deletion(caption),
         "hint": _hint(model, caption),
         "words": words,
         "word_values": [_view_values(plot, caption) for plot in caption.word_values],
@@ -123,6 +129,30 @@ def _view_values(word_values: WordValues, caption: ExplainedCaption) -> dict[str
         "lines": [" ".join(f"{index + 0.5},{y:.3f}" for index, y in enumerate(line)) for line in heights.T.tolist()],
         "label": f"{word_values.title} at each word: {text}",
     }
+
+
+def saliency_scale(model: ModelExplanation, *captions: ExplainedCaption) -> float:
+    """The saliency at which a colour is full: `MAX_DROP` by occlusion; gradients share it out among all regions, so
+    that theirs is the highest of some captions."""
+    if model.saliency in OCCLUSION_METHODS or model.saliency is None:
+        return MAX_DROP
+    values = [word.saliency.abs().max() for one in captions for word in one.words if word.saliency is not None]
+    return max(float(max(values, default=torch.tensor(0.0))), 1e-6)
+
+
+def describe_deletion(caption: ExplainedCaption) -> str | None:
+    """The deletion test of a caption's maps, in words; None where it was not made."""
+    if not caption.deletion:
+        return None
+    costs = {name.replace("_", " "): cost for name, cost in caption.deletion.items()}
+    random = costs.pop("random")
+    shown = ", ".join(f"{name} {cost:.2f}" for name, cost in costs.items())
+    failed = [name for name, cost in costs.items() if cost < random + MIN_DROP]
+    doubt = f" The map of {' and of '.join(failed)} lights nothing that the words need." if failed else ""
+    return (
+        f"Hiding the {DELETED:.0%} of the regions that a map lights most costs a word, in log-probability: {shown}; as "
+        f"many at random {random:.2f}.{doubt}"
+    )
 
 
 def _hint(model: ModelExplanation, caption: ExplainedCaption) -> str:
@@ -158,14 +188,30 @@ def describe_location(weights: Tensor, model: ModelExplanation, size: tuple[int,
     peak = int(weights.argmax())
     left, top, right, bottom = scale_boxes(model.boxes[peak], size, (3, 3)).tolist()
     column, row = (min(max(int(centre), 0), 2) for centre in ((left + right) / 2, (top + bottom) / 2))
-    flat = is_flat(weights)
-    where = "no location in particular" if flat else f"the {NINTHS[3 * row + column]}"
-    return f"{where} ({'at most ' if flat else ''}{weights[peak]:.0%} at {_region_name(model, peak)})"
+    where = "no location in particular" if is_flat(weights) else f"the {NINTHS[3 * row + column]}"
+    return f"{where} ({describe_peak(weights)}, at {_region_name(model, peak)})"
+
+
+def describe_peak(weights: Tensor) -> str:
+    """The highest weight of a word, (R,), beside that of even attention.
+
+    >>> describe_peak(torch.tensor([0.02, 0.94, 0.02, 0.02])), describe_peak(torch.tensor([0.2, 0.4, 0.2, 0.2]))
+    ('peak 94%, even 25%', 'nearly even: 40%, even 25%')
+    >>> describe_peak(torch.tensor([0.01, 0.0, 0.0, 0.0]))  # a sentinel has the rest
+    'hardly looks: 1% in all'
+    """
+    total, even = float(weights.sum()), 1 / len(weights)
+    if total < LITTLE:
+        return f"hardly looks: {total:.0%} in all"
+    kind = "nearly even:" if is_flat(weights) else "peak"
+    return f"{kind} {weights.max():.0%}, even {even:.{1 if even < 0.1 else 0}%}"
 
 
 def is_flat(weights: Tensor) -> bool:
     """Whether the attention of a word, (R,), has no peak worth naming."""
-    return bool(weights.max() * len(weights) < min(MIN_PEAK, len(weights)))
+    total = weights.sum()
+    is_even = (total > 0) & (torch.special.entr(weights / total.clamp(min=1e-12)).sum().exp() > EVEN * len(weights))
+    return len(weights) > 1 and bool(is_even | (total < LITTLE))
 
 
 def _sentences(
@@ -178,8 +224,11 @@ def _sentences(
         yield f"Highest weights: {', '.join(f'{name} {weight:.0%}' for _, name, weight in named)}."
     if word.sampled_region is not None:
         yield f"Sampled region: {_region_name(model, word.sampled_region)}."
-    if word.logprob_drop is not None:
-        drop, region = word.logprob_drop.max(0)
+    if word.saliency is not None and (model.saliency or "pixels") not in OCCLUSION_METHODS:
+        value, region = word.saliency.max(0)
+        yield f"{_region_name(model, int(region))} raises its log-probability most, by {value:.2f}.".capitalize()
+    elif word.saliency is not None:
+        drop, region = word.saliency.max(0)
         without = f"{word.probability * math.exp(-float(drop)):.1%} instead of {word.probability:.1%}"
         if drop >= MIN_DROP:
             yield f"Without {_region_name(model, int(region))} its probability is {without}."
@@ -216,8 +265,8 @@ def _regions(model: ModelExplanation, size: tuple[int, int]) -> dict[str, Any]:
     return {**shown, "grid": {"rows": rows, "columns": columns, "samples": SAMPLES, **spread}}
 
 
-def _word_data(model: ModelExplanation, word: ExplainedWord, weights: Tensor | None) -> dict[str, Any]:
-    drop = word.logprob_drop
+def _word_data(model: ModelExplanation, word: ExplainedWord, weights: Tensor | None, most: float) -> dict[str, Any]:
+    drop = word.saliency
     return {
         "word": word.word,
         "p": round(word.probability, 4),
@@ -226,9 +275,10 @@ def _word_data(model: ModelExplanation, word: ExplainedWord, weights: Tensor | N
         "hallucinated": word.hallucinated,
         "attention": None if weights is None or model.boxes is None else _bytes(weights),
         "isFlat": weights is not None and is_flat(weights),
+        "peakText": None if weights is None else describe_peak(weights),
         "named": _named_regions(model, weights),
         "peak": None if weights is None or model.grid is None else int(weights.argmax()),
-        "occlusion": None if drop is None or model.boxes is None else _signed_bytes(drop),
+        "saliency": None if drop is None or model.boxes is None else _signed_bytes(drop, most),
         "needed": None if drop is None or drop.max() < MIN_DROP else int(drop.argmax()),
     }
 
@@ -248,10 +298,10 @@ def _bytes(values: Tensor) -> str:
     return _encode((values * (255 / highest)).round().to(torch.uint8).numpy())
 
 
-def _signed_bytes(drops: Tensor) -> str:
-    """Drops as signed bytes in base 64, those of `MAX_DROP` and more 127, those below `MIN_DROP` 0."""
-    shown = drops.masked_fill(drops.abs() < MIN_DROP, 0)
-    return _encode((shown * (127 / MAX_DROP)).round().clamp(-127, 127).to(torch.int8).numpy())
+def _signed_bytes(drops: Tensor, most: float) -> str:
+    """Drops as signed bytes in base 64, those of `most` and more 127, those of next to nothing 0."""
+    shown = drops.masked_fill(drops.abs() < most * MIN_DROP / MAX_DROP, 0)
+    return _encode((shown * (127 / most)).round().clamp(-127, 127).to(torch.int8).numpy())
 
 
 def _encode(values: npt.NDArray[Any]) -> str:

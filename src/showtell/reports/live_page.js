@@ -15,7 +15,7 @@
   const byId = new Map();
   const cards = new Map();
   let lastKey = 0;
-  let choices = { captioner: served.captioners[0].name, beside: "", occlusion: "", letters: "on", decoding: {} };
+  let choices = { captioner: served.captioners[0].name, beside: "", saliency: "", letters: "on", decoding: {} };
   let chosen = null; // the row in the pane
   let looking = null; // aborts the question about it
   let errors = { sentence: null, count: 0 };
@@ -382,7 +382,7 @@
     looking?.abort();
     looking = null;
     const place = $(".card", pane);
-    const isOfServer = !captionerOf(choices.captioner).abilities.occlusion.length;
+    const isOfServer = !captionerOf(choices.captioner).abilities.saliency.length;
     if (row.phase !== "done" || row.error || isOfServer) {
       const sentence = row.phase === "done" ? "The captioner is on a server, which gives captions alone." : "The caption comes in a moment.";
       explanations.close(place);
@@ -394,7 +394,7 @@
     const captioners = change.captioner ? [change.captioner] : [...new Set([choices.captioner, choices.beside].filter(Boolean))];
     const query = { captioner: captioners, name: row.name, ...settingsFor(...captioners) };
     delete query.num_return_sequences; // the best one is explained
-    if (choices.occlusion) query.occlusion = choices.occlusion;
+    if (choices.saliency) query.saliency = choices.saliency;
     if (change.words) query.prefix = change.words.join(" ");
     const control = looking = new AbortController();
     const back = () => button("Back to the whole caption", () => { setNotice(); explain(row); });
@@ -544,7 +544,7 @@
   // --- settings ---
 
   const settingsForm = $("#settings-form");
-  const OWN = ["captioner", "beside", "occlusion", "letters"]; // fields that are no decoding settings
+  const OWN = ["captioner", "beside", "saliency", "letters"]; // fields that are no decoding settings
   const control = (name) => $(`#set-${name}`);
 
   function fill(name, values, none) {
@@ -568,7 +568,7 @@
   function fitSettings() {
     const one = captionerOf(control("captioner").value);
     fill("beside", served.captioners.map(({ name }) => name).filter((name) => name !== one.name), "none");
-    fill("occlusion", one.abilities.occlusion, "none");
+    fill("saliency", one.abilities.saliency, "none");
     $(".captioners .about", settingsForm).textContent = `${one.about.name}, ${(one.about.parameters / 1e6).toFixed(1)} million parameters, ${one.about.library}`;
     for (const line of settingsForm.querySelectorAll("[data-field]")) {
       const name = line.dataset.field;

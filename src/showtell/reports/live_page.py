@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from showtell.captions import Explanation
 from showtell.decoding import SEARCHES, DecodingConfig
-from showtell.explanations.explanation import Explanation
 from showtell.images.photo_files import IMAGE_SUFFIXES
 from showtell.reports.base import content_policy, render_page, resource, templates
 from showtell.reports.explanation_view import view_photo

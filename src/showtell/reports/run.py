@@ -12,11 +12,11 @@ from typing import Any
 import yaml
 
 from showtell.captioners import Captioner
+from showtell.captioners.photos import display_name
 from showtell.config import differences, flat
 from showtell.datasets.records import CaptionDataset
 from showtell.errors import DataError, shorten, summarise
 from showtell.evaluation import evaluate
-from showtell.explanations.explanation import display_name
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log, read_text
 from showtell.hub import SETTINGS

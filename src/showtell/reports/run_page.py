@@ -7,7 +7,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from showtell.explanations.explanation import Explanation
+from showtell.captions import Explanation
 from showtell.files import write_text
 from showtell.reports.base import resource
 from showtell.reports.curves import Points, chart
@@ -18,7 +18,12 @@ NO_TERM = ("step", "epoch", "learning_rate", "loss", "gradient_norm")  # of a li
 
 
 def write_run_page(
-    file: Path, run: Run, card: ScoreCard | None, explanations: Sequence[Explanation], note: str | None = None
+    file: Path,
+    run: Run,
+    card: ScoreCard | None,
+    explanations: Sequence[Explanation],
+    note: str | None = None,
+    verdict: Sequence[str] = (),
 ) -> None:
     """Write the page, whole or not at all.
 
@@ -28,6 +33,7 @@ def write_run_page(
         card: its scores, if computed.
         explanations: of some photos by its checkpoint; may be empty.
         note: why there are no scores and explanations.
+        verdict: on the checkpoint, a sentence each.
     """
     signatures: dict[str, list[str]] = {}  # the names of the numbers by signature
     for name, signature in card.report.signatures.items() if card is not None else ():
@@ -45,6 +51,7 @@ def write_run_page(
         card=card,
         signatures=signatures,
         note=note,
+        verdict=verdict,
     )
     write_text(file, content)
 

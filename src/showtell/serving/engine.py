@@ -35,7 +35,7 @@ from showtell.serving.settings import ServeSettings
 Kind = Literal["captions", "explanation"]
 Answer = list[Caption] | ModelExplanation
 
-OCCLUSION = 16  # words that one word costs under occlusion, which asks for it once for each region
+SALIENCY = 16  # words that one word costs with saliency, which asks for it once for each region
 BATCHES_AHEAD = 2  # batches of prepared photos that may wait
 CLOSING = 1.0  # seconds in which those that wait are still answered
 
@@ -60,14 +60,14 @@ class Question:
     captioner: str  # one of the names of `Engine.captioners`
     photo: bytes  # an image file
     settings: DecodingConfig  # that the captioner can honour
-    occlusion: str | None = None  # method, of "explanation"
+    saliency: str | None = None  # method, of "explanation"
 
     @property
     def words(self) -> int:
         """The maximum number of words that the model computes: those of all beams or samples."""
         settings = self.settings
         given = (settings.prompt or "", settings.prefix or "", *settings.bad_words)
-        rows = max(settings.num_beams, settings.num_return_sequences) * (1 if self.occlusion is None else OCCLUSION)
+        rows = max(settings.num_beams, settings.num_return_sequences) * (1 if self.saliency is None else SALIENCY)
         return rows * settings.max_length + sum(map(len, given)) // 2
 
 
@@ -137,11 +137,11 @@ class Engine:
 
     def require_affordable(self, question: Question) -> None:
         """Raise a UsageError if a question asks for too many words, since a model at work cannot be stopped, or for an
-        occlusion that the captioner does not have.
+        saliency method that the captioner does not have.
         """
-        self.captioners[question.captioner].check_occlusion(question.occlusion)
+        self.captioners[question.captioner].check_saliency(question.saliency)
         if question.words > self._settings.max_words:
-            times = "" if question.occlusion is None else f", times {OCCLUSION} for occlusion"
+            times = "" if question.saliency is None else f", times {SALIENCY} for saliency"
             raise UsageError(
                 f"The question asks for up to {question.words:,} words (beams or samples times max_length{times}), "
                 f"and this server takes {self._settings.max_words:,} at a time; ask for fewer or shorter ones."
@@ -241,7 +241,7 @@ class Engine:
             captions = captioner.caption_encoded(encoded, question.settings)
             calibrated = captioner.calibrated(captions, question.settings, encoded)
             return [without_gibberish(own, IN_MEMORY) for own in calibrated]
-        explained = captioner.explain_encoded(encoded, question.settings, occlusion=question.occlusion)
+        explained = captioner.explain_encoded(encoded, question.settings, saliency=question.saliency)
         is_calibrated = captioner.calibration is not None and captioner.calibration.fits(question.settings)
         judge = partial(gibberish, is_calibrated=is_calibrated)
         return [NoCaptionError(IN_MEMORY, reason) if (reason := judge(own.caption)) else own for own in explained]

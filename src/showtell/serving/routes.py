@@ -18,11 +18,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse
 
 from showtell.captioners.contract import Captioner
-from showtell.captions import Caption, Word, caption_result
+from showtell.captioners.photos import photo_to_show
+from showtell.captions import Caption, Explanation, Word, caption_result
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import ImageError, nearest
-from showtell.explanations import Explanation
-from showtell.explanations.explanation import photo_to_show
 from showtell.images.photo import IN_MEMORY
 from showtell.reports.live_page import explanation_card, live_page, live_policy
 from showtell.serving.engine import Engine, Question
@@ -34,7 +33,7 @@ OWN_FIELDS = {
     "name": {"type": "string", "description": "Name of the photo, for the answer alone."},
     "captioner": {"type": "string", "description": "Name of a captioner of /v1/captioners (default: the first)."},
 }
-OCCLUSION_FIELD = {"occlusion": {"type": "string", "description": "Occlusion method, one of the abilities."}}
+SALIENCY_FIELD = {"saliency": {"type": "string", "description": "Saliency method, one of the abilities."}}
 EXAMPLE = caption_result("photo", [Caption("a dog", -1.5, True, (Word("a", -0.5), Word("dog", -0.75)), -1.5, 0.2)])
 
 
@@ -58,7 +57,7 @@ def v1_router(engine: Engine) -> APIRouter:
     @router.post(
         "/explanations",
         summary="Explain a caption",
-        openapi_extra=describe_photo(OWN_FIELDS | OCCLUSION_FIELD | setting_schemas("num_return_sequences")),
+        openapi_extra=describe_photo(OWN_FIELDS | SALIENCY_FIELD | setting_schemas("num_return_sequences")),
     )
     async def explanations(request: Request) -> JSONResponse:
         """The best caption, each word with its probability, its runners-up and where the model looked."""
@@ -150,10 +149,10 @@ async def ask_for_photo(request: Request, engine: Engine) -> PhotoRequest:
 async def explain(request: Request, engine: Engine, asked: PhotoRequest, names: tuple[str | None, ...]) -> Explanation:
     """The best caption of a photo by each of some captioners, explained."""
     captioners = dict(captioner_named(engine, name) for name in names)
-    occlusion = asked.take("occlusion", str)
+    saliency = asked.take("saliency", str)
     given = {**asked.settings(), "num_return_sequences": 1}
     questions = [
-        Question("explanation", name, asked.photo, captioner.settings(**given), occlusion)
+        Question("explanation", name, asked.photo, captioner.settings(**given), saliency)
         for name, captioner in captioners.items()
     ]
     answers = await asyncio.gather(*(ask(request, engine, question, asked.name) for question in questions))

@@ -1,4 +1,4 @@
-"""Warnings: too few photos to learn from, and captions of a validation that are worse than a score says.
+"""Warnings: too few photos to learn from, and captions of a validation that a reward made worse than its score says.
 
 A reward can be won without better captions: by more words, by captions that never end, by one safe caption for all.
 Under a reward the captions of each validation are compared with those of the starting weights.
@@ -9,12 +9,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 
-from showtell.captions import Caption, ExplainedCaption
+from showtell.captions import Caption
 from showtell.features import EncoderConfig
 from showtell.scores import diagnose
 
-SAME = 0.5  # share of images with one and the same caption
-REPEATING = 0.25  # share of captions that run in circles
 # Photos below which a run that starts afresh is warned. From scratch: measured on drawn scenes (docs/lab_notes.md).
 # With a pretrained encoder: not measured; sentences are learned from their captions alone.
 FEW_FROM_SCRATCH, FEW_PRETRAINED = 1000, 300
@@ -46,37 +44,6 @@ def few_photos(images: int, encoder: EncoderConfig) -> str | None:
         "start from a checkpoint (training.start_from), or let a ready captioner write captions to correct and train "
         "on (showtell caption CAPTIONER PHOTOS --format corrections --out captions.csv)"
     )
-
-
-def warnings(captions: Mapping[str, Caption | ExplainedCaption], rewarded: bool = False) -> list[str]:
-    """What is wrong with the captions of a split, a sentence each; empty where nothing is.
-
-    Args:
-        captions: image id to caption.
-        rewarded: the captioner learns from a reward, from which more training brings it no better captions.
-    """
-    advice = "lower the learning rate, or begin from other weights"
-    if not rewarded:
-        advice = "train longer or lower the learning rate"
-    sentences = []
-    texts = [caption.text for caption in captions.values()]
-    if len(texts) >= 4 and (share := diagnose(texts)["most_common"]) >= SAME:
-        sentences.append(
-            f'{round(share * len(texts))} of {len(texts)} images have the same caption ("{statistics.mode(texts)}"): '
-            f"the model does not look at the picture; if it stays so, check that the images differ, and {advice}"
-        )
-    circling = [caption.text for caption in captions.values() if runs_in_circles(caption)]
-    if texts and len(circling) / len(texts) >= REPEATING:
-        count = f"{len(circling)} of {len(texts)} captions"
-        sentences.append(f'{count} repeat themselves without end (such as "{circling[0]}"): {advice}')
-    return sentences
-
-
-def runs_in_circles(caption: Caption | ExplainedCaption) -> bool:
-    """Whether a caption was cut off by the limit while it repeated its last words."""
-    words = caption.text.split()
-    periods = range(1, len(words) // 3 + 1)
-    return not caption.finished and any(words[-period:] * 3 == words[-3 * period :] for period in periods)
 
 
 def rates_of(captions: Mapping[str, Caption]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.tracking import get_available_trackers
+from accelerate.tracking import TensorBoardTracker, get_available_trackers
 from accelerate.utils import parse_flag_from_env
 
 from showtell.errors import RecipeError
@@ -35,7 +35,8 @@ def rounds_products(recipe: Recipe) -> bool:
 def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     """Devices, processes, precision and trackers of a run; a RecipeError if a tracker is unknown or not installed."""
     available = [str(tracker) for tracker in get_available_trackers()]
-    for name in recipe.training.trackers:
+    names = recipe.training.trackers
+    for name in names:
         if name not in available:
             raise RecipeError(
                 f"training.trackers: {name} is not installed, or not known to accelerate; available here are "
@@ -45,7 +46,7 @@ def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     return Accelerator(
         mixed_precision="no" if rounds_products(recipe) else recipe.training.mixed_precision,
         cpu=not torch.accelerator.is_available(),  # accelerate wants to be told before it lets processes work together
-        log_with=list(recipe.training.trackers) or None,
+        log_with=[TensorBoardTracker(name, str(folder)) if name == "tensorboard" else name for name in names] or None,
         project_dir=str(folder),
     )
 

@@ -252,6 +252,25 @@ class Trainer:
 
     def fit(self) -> TrainingResult:
         """Train to the end, to the patience's end, or to the first interrupt."""
+        for _ in self.iterate():
+            pass
+        return self.result
+
+    @property
+    def result(self) -> TrainingResult:
+        """The result so far."""
+        progress = self.progress
+        return TrainingResult(
+            self.folder.path, progress.epochs, progress.best, progress.best_epoch, self.interrupted,
+            self.recipe.training.selection_metric,
+        )  # fmt: skip
+
+    def iterate(self) -> Iterator[StepNumbers]:
+        """`fit` step by step: after each of the optimiser's steps its numbers, with the weights as they then are.
+
+        Validations, checkpoints and the log are as in `fit`; a run whose iteration is left resumes from its last
+        checkpoint. Reading `StepNumbers.values` waits for a GPU.
+        """
         if self.resuming:
             self.progress = self.checkpoints.restore()
             self.progress.stopped = self.progress.stopped and self._patience_has_ended()
@@ -259,7 +278,8 @@ class Trainer:
         self._introduce()
         first = self._validate_start()
         self.folder.begin(self.recipe)
-        self.accelerator.init_trackers("tensorboard")
+        of_run = {"name": self.folder.path.name, "dir": str(self.folder.path)}  # W&B writes into the run's folder
+        self.accelerator.init_trackers("showtell", init_kwargs={"wandb": of_run})
         with self.console.bar, self.interrupts, self.folder.logging(progress.log_bytes):
             if not self.resuming:
                 self.checkpoints.save_last(progress)  # before best/ and the log, so that a run without it has lost it
@@ -267,7 +287,7 @@ class Trainer:
                 self._judge(0, first)
             self.console.begin(self.steps, progress.step)
             while progress.epochs < self.recipe.training.epochs and not (progress.stopped or self.interrupted):
-                self._train_epoch()
+                yield from self._train_epoch()
                 if not self.interrupted:
                     self._end_epoch()
                 self.checkpoints.save_last(progress)
@@ -275,10 +295,6 @@ class Trainer:
                 self.console.say(f"stopped at step {progress.step} of {self.steps}; resume with --resume")
         for tracker in self.accelerator.trackers:
             tracker.finish()  # accelerate's own end would part the processes too, and a program may train again
-        return TrainingResult(
-            self.folder.path, progress.epochs, progress.best, progress.best_epoch, self.interrupted,
-            self.recipe.training.selection_metric,
-        )  # fmt: skip
 
     def _introduce(self) -> None:
         say, progress, training = self.console.say, self.progress, self.recipe.training
@@ -318,7 +334,7 @@ class Trainer:
             processes=self.accelerator.num_processes, for_gpu=self.accelerator.device.type == "cuda",
         )  # fmt: skip
 
-    def _train_epoch(self) -> None:
+    def _train_epoch(self) -> Iterator[StepNumbers]:
         """The steps of the epoch that are left."""
         training, epoch = self.recipe.training, self.progress.epochs
         done = self.progress.step - epoch * self.steps_per_epoch
@@ -328,7 +344,8 @@ class Trainer:
         self.read_at = time.perf_counter()
         while group := list(islice(batches, training.gradient_accumulation)):
             counts = self._counts(group)
-            self.unread.append(self._step([replace(batch, counts=counts) for batch in group]))
+            numbers = self._step([replace(batch, counts=counts) for batch in group])
+            self.unread.append(numbers)
             self.progress.step += 1
             step = self.progress.step
             is_last = step == (epoch + 1) * self.steps_per_epoch  # which is saved when it is validated
@@ -339,6 +356,7 @@ class Trainer:
                 return
             if saves:
                 self.checkpoints.save_last(self.progress)
+            yield numbers
 
     def _counts(self, group: Sequence[Batch]) -> Counts:
         """The counts of the batches of a step on all processes."""

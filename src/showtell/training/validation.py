@@ -12,10 +12,10 @@ from accelerate.utils import broadcast, gather_object
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.captions import Caption
 from showtell.errors import RecipeError
+from showtell.explanations.verdict import caption_warnings, verdict_on_features
 from showtell.models.contract import eval_mode
 from showtell.objectives import Objective
 from showtell.scores import ImageFacts, metric_of, score, validation_numbers
-from showtell.training import health
 from showtell.training.batches import TrainingSet, collate
 from showtell.training.recipe import TrainingConfig
 
@@ -62,7 +62,8 @@ def validate(
     """
     if accelerator.num_processes > 1:  # what batch norm keeps, of the first process
         broadcast([*captioner.encoder.buffers(), *captioner.decoder.buffers()])
-    own: list[tuple[int, float, dict[str, Caption]]] = []  # of each batch: its first image, loss, captions
+    # Of each batch its first image, loss and captions; of the first also the verdict on the model.
+    own: list[tuple[int, float, dict[str, Caption], list[str]]] = []
     settings = captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
     size = min(training.batch_size, MAX_BATCH_SIZE)
     stride = size * accelerator.num_processes
@@ -74,12 +75,15 @@ def validate(
             terms = objective(batch, features, captioner.decoder)
             loss = float(terms.parts.get("words", terms.total)) * len(indices)
             results = captioner.caption_features(features, settings)
-            own.append((first, loss, {image: best for image, (best, *_) in zip(batch.image_ids, results, strict=True)}))
+            captions = {image: best for image, (best, *_) in zip(batch.image_ids, results, strict=True)}
+            found = [] if first else verdict_on_features(captioner, features, batch.words)
+            own.append((first, loss, captions, found))
             progress(min(stride, len(data) - first))
-    _, losses, batches = zip(*sorted(gather_object(own), key=lambda result: result[0]), strict=True)
+    _, losses, batches, verdicts = zip(*sorted(gather_object(own), key=lambda result: result[0]), strict=True)
     captions = {image: caption for of_batch in batches for image, caption in of_batch.items()}
     names = validation_numbers(training.selection_metric)
     texts = {image: caption.text for image, caption in captions.items()}
     report = score(texts, facts, metrics=set(map(metric_of, names)))
     scores = {"loss": sum(losses) / len(data)} | {name: report.scores[name] or 0.0 for name in names}
-    return Validation(scores, captions, tuple(health.warnings(captions, objective.optimises_reward)))
+    warnings = [*verdicts[0], *caption_warnings(captions, objective.optimises_reward)]
+    return Validation(scores, captions, tuple(warnings))

@@ -1,15 +1,18 @@
-"""What a word loses when a region is hidden: against one region at a time, by hand, and for every kind of photo."""
+"""What a word loses when a region is hidden, one region at a time, by hand; gradients; and the test of both."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
 from showtell.captioners import Captioner, occlusion
-from showtell.captioners.occlusion import OCCLUSION_METHODS, fill_rectangle, occlude
+from showtell.captioners.gradients import attribute
+from showtell.captioners.occlusion import OCCLUSION_METHODS, deletion_test, fill_rectangles, occlude
 from showtell.decoding import StageView, teacher_forced
-from showtell.types import EncodedBatch, Features, PreparedBatch
+from showtell.types import EncodedBatch, Features, PreparedBatch, map_tensors
 from tests.toys import random_captioner
 
 WORDS = torch.tensor([[[1, 5, 4, 6, 2], [1, 7, 2, 0, 0]], [[1, 6, 6, 2, 0], [1, 0, 0, 0, 0]]])  # (2, 2, T + 1)
@@ -58,8 +61,8 @@ def test_it_is_one_region_after_the_other(
                 continue
             vectors, is_region = own.vectors.clone(), own.is_region.clone()
             if method == "pixels":
-                filled = fill_rectangle(
-                    batch.photos.images[image], batch.photos.windows[image], rectangles[image, region]
+                filled = fill_rectangles(
+                    batch.photos.images[image], batch.photos.windows[image], rectangles[image, [region]]
                 )
                 without = made.encode(PreparedBatch.of(filled[None], batch.photos.windows[image : image + 1]))
             else:
@@ -92,9 +95,72 @@ def test_painting_covers_exactly_the_pixels_whose_centres_are_inside() -> None:
     image = torch.zeros(3, 4, 8, dtype=torch.uint8)
     image[0, 0, 0] = 64  # mean 2
     window = torch.tensor([100.0, 50.0, 180.0, 90.0])  # ten pixels of the photo to one of the image
-    filled = fill_rectangle(image, window, torch.tensor([115.0, 54.0, 136.0, 76.0]))
+    filled = fill_rectangles(image, window, torch.tensor([[115.0, 54.0, 136.0, 76.0]]))
     # centres at x 105, 115, 125, 135, ... and y 55, 65, 75, 85: columns 1 to 3 and rows 0 to 2
     expected = image.clone()
     expected[0, 0:3, 1:4] = 2
     assert torch.equal(filled, expected)
     assert torch.equal(image.sum(), torch.tensor(64))  # the photo is as it was
+
+
+@pytest.mark.parametrize("model", ["sat", "updown", "nic"])
+@torch.no_grad()
+def test_integrated_gradients_of_a_word_sum_to_what_the_features_give_it(model: str) -> None:
+    """Completeness (Sundararajan et al. 2017), and the first order of it: the gradient at the features themselves."""
+    made = captioner(model)
+    features = encoded_batch(made).features
+    saliency = attribute(made.decoder, features, WORDS, "integrated_gradients")
+    for image, row in ((0, 0), (0, 1), (1, 0)):
+        own = map_tensors(features, lambda x, of=image: x[[of]])
+        nothing = replace(own, vectors=torch.zeros_like(own.vectors))
+        words = WORDS[image, row, : 1 + int((WORDS[image, row, 1:] != 0).sum())]
+        gained = word_logprobs(made, own, words) - word_logprobs(made, nothing, words)
+        torch.testing.assert_close(saliency[image, row, : len(gained)].sum(-1), gained, atol=3e-3, rtol=2e-3)
+    small = replace(features, vectors=1e-3 * features.vectors)  # where only the first order counts
+    one, other = (
+        attribute(made.decoder, small, WORDS, method) for method in ("input_x_gradient", "integrated_gradients")
+    )
+    torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-2)
+    assert saliency[0, 1, 2:].abs().sum() == 0 and saliency.abs().max() > 0.01
+
+
+def test_log_probabilities_have_a_graph_to_features_and_pixels() -> None:
+    made = captioner()
+    batch = encoded_batch(made)
+    pixels = batch.photos.images.float().requires_grad_()
+    texts = [["a red star", "a"], ["circle"]]
+    logprobs = made.token_logprobs(replace(batch.photos, images=pixels), texts)
+    known = made.logprobs_features(batch.features, texts)
+    assert logprobs.shape == (2, 2, 4)
+    for of_image, row in zip(known, logprobs, strict=True):
+        for text, values in zip(of_image, row, strict=False):
+            assert float(values.detach().sum()) == pytest.approx(text.logprob, abs=1e-4)
+    (gradient,) = torch.autograd.grad(logprobs[0].sum(), pixels)
+    assert gradient[0].abs().sum() > 0 == gradient[1].abs().sum()  # an image's captions depend on its own pixels
+    step = 2.0 * gradient[0] / gradient[0].abs().max()
+    with torch.no_grad():
+        changed = pixels.clone()
+        changed[0] += step
+        after = made.token_logprobs(replace(batch.photos, images=changed), texts)[0].sum()
+    assert float(after - logprobs[0].detach().sum()) == pytest.approx(float((gradient[0] * step).sum()), rel=0.3)
+
+
+@torch.no_grad()
+def test_deletion_hides_what_a_map_lights_most() -> None:
+    made = captioner()
+    batch = encoded_batch(made)
+    batch.features.is_region[1, 8:] = False  # of 16 regions: 3 and 2 are hidden
+    drops = occlude(made, batch, WORDS)[:, 0]
+    costs = deletion_test(made, batch, WORDS[:, :1], {"drops": drops, "worst": -drops})
+    features = batch.features
+    for image, word in ((0, 0), (0, 3), (1, 2)):
+        hidden = drops[image, word].masked_fill(~features.is_region[image], -9).topk(3 - image).indices
+        vectors, is_shown = features.vectors[[image]].clone(), features.is_region[image].clone()
+        is_shown[hidden] = False
+        vectors[0, hidden] = vectors[0, is_shown].mean(0)
+        words = WORDS[image, 0, : 5 - image]
+        own = Features(features.vectors[[image]], features.is_region[[image]])
+        lost = word_logprobs(made, own, words) - word_logprobs(made, replace(own, vectors=vectors), words)
+        assert float(costs["drops"][image, word]) == pytest.approx(float(lost[word]), abs=1e-5)
+    means = {name: float(cost.mean()) for name, cost in costs.items()}
+    assert means["drops"] > means["random"] > means["worst"]

@@ -1,0 +1,88 @@
+"""Whether captions use the picture: one verdict, which training, doctor and report give of the same weights."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+
+import pytest
+import torch
+
+from showtell import train
+from showtell.captioners import EncoderDecoderCaptioner
+from showtell.captions import ExplainedCaption, ExplainedWord, WordValues
+from showtell.datasets import read_dataset
+from showtell.doctor import dataset_causes
+from showtell.explanations.verdict import verdict
+from showtell.reports.explanation_page import page
+from tests.cli.test_caption import Captured, run
+from tests.training.test_loop import log_of
+
+
+def explained(gate: float = 0.5, peaks: tuple[int, ...] = (0, 1, 2, 0)) -> ExplainedCaption:
+    attention = torch.full((len(peaks), 5), 0.1)
+    attention[torch.arange(len(peaks)), torch.tensor(peaks)] = 0.6
+    words = tuple(ExplainedWord(text, 0.5, ()) for text in "abcd"[: len(peaks)])
+    gates = (WordValues("gate", torch.full((len(peaks), 1), gate)),)
+    return ExplainedCaption("a b c d", words, -1.0, True, 0.5, attention=attention, word_values=gates)
+
+
+@pytest.mark.parametrize(
+    ("captions", "sentence"),
+    [
+        ([explained()] * 6, None),
+        ([explained(peaks=(1, 1, 1, 1))] * 3 + [explained()] * 3, "in 3 of 6 photos every word looks most at one and"),
+        ([explained(peaks=(1, 1, 1, 1))] * 2 + [explained()] * 4, None),
+        ([explained(gate=0.99)] * 6, "gate is above 0.95 at 100% of 24 words: it is stuck at 1 and"),
+        ([explained(gate=0.01)] * 6, "gate is below 0.05 at 100% of 24 words: it is stuck at 0 and"),
+        ([explained(gate=0.01)] * 4, None),  # too few words to say
+        ([explained(gate=0.01)] * 5 + [explained()], None),
+    ],
+)
+def test_attention_and_gates_by_hand(captions: list[ExplainedCaption], sentence: str | None) -> None:
+    assert [one[: len(sentence or "")] for one in verdict(captions)] == ([sentence] if sentence else [])
+
+
+def test_a_loss_that_does_not_rise_with_exchanged_photos_is_told() -> None:
+    generator = torch.Generator().manual_seed(0)
+    own = -1 - torch.rand(20, generator=generator)
+    noise = torch.randn(20, generator=generator)
+    for exchanged, count in ((own - 0.3 + 0.1 * noise, 0), (own - 0.005, 1), (own - 0.3 + 2 * noise, 1), (own + 1, 1)):
+        assert len(verdict([], own.tolist(), exchanged.tolist())) == count
+    assert verdict([], own[:7].tolist(), own[:7].tolist()) == []  # too few photos to say
+
+
+def test_train_doctor_and_report_say_the_same_of_the_same_weights(
+    tiny_checkpoint: Path, tiny_scenes: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    """Attention without a query, a gate that is shut, and so captions that know nothing of the photo."""
+    captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu")
+    for name, weight in captioner.decoder.named_parameters():
+        if name.startswith(("attention.of_query", "beta.weight", "init_")):
+            weight.data.zero_()
+        if name == "beta.bias":
+            weight.data.fill_(-9.0)
+    captioner.save_pretrained(tmp_path / "blind")
+    told = ("every word looks most at one and", "gate is below 0.05 at 100%", "as likely with another's photo")
+    dataset = read_dataset(tiny_scenes)
+    causes = dataset_causes(captioner, dataset, "train")[1]
+    assert all(any(part in cause for cause in causes) for part in told)
+    assert told[0] in page(captioner.explain([record.path for record in dataset.split("train")[:12]]))
+
+    settings = EncoderDecoderCaptioner.from_pretrained(tmp_path / "blind").decoder.config.model_dump(mode="json")
+    recipe = {
+        "data": {"path": str(tiny_scenes), "validation_split": "train"},
+        "encoder": captioner.encoder.config.model_dump(mode="json"), "model": settings,
+        "objective": {"name": "cross_entropy"}, "decoding": {"max_length": 20},
+        "training": {"epochs": 1, "batch_size": 32, "learning_rate": 1e-9, "seed": 0, "trackers": [],
+                     "start_from": str(tmp_path / "blind")},
+    }  # fmt: skip
+    train(recipe, tmp_path / "run", quiet=True)
+    for line in log_of(tmp_path / "run"):
+        if "validation" in line:
+            assert all(any(part in warning for warning in line["warnings"]) for part in told)
+    status, _, err = run(capsys, "report", str(tmp_path / "run"), "--out", str(tmp_path / "r.html"), "--no-score",
+                         "--split", "train", "--photos", "1")  # fmt: skip
+    assert (status, err) == (0, "")
+    written = html.unescape((tmp_path / "r.html").read_text()).partition("epoch 0: ")[0]
+    assert all(part in written for part in told)  # in front of the warnings of training
