@@ -16,8 +16,8 @@ runs them and writes what came out. On scenes:
  5. Rows that start from another row (self-critical training, coarse-to-fine, and as a control more cross-entropy) start
     from its best weights, seed by seed. Their learning rate is the best of `reward_rates`, tried as in 3 from seed 0;
     it falls to zero.
- 6. The captions are scored. `benchmarks/results/NAME-scores.csv` has a line for each row and split, with the spread over
-    seeds, `NAME-differences.csv` one for each pair of rows; the pages of results are made from them.
+ 6. The captions are scored. `benchmarks/results/NAME-scores.csv` has a line for each row and split, with the spread
+    over seeds, `NAME-differences.csv` one for each pair of rows; the pages of results are made from them.
 
 Each run is a folder OUT/runs/ROW/SEED, and what came out is in `result.json` there (of photos: in `Bench.results`). The
 same command, run again, skips what is done and resumes what was interrupted; tables with the same --out share their
@@ -36,7 +36,6 @@ import dataclasses
 import statistics
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from commands_page import commands_page
 from equation_lines import ROOT, with_lines
+from results_tables import photos_table, scenes_table
 from settings_tables import decoding_table, error_table, recipe_keys_page, score_table, serving_table
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -28,6 +29,8 @@ TABLES = {
     "serving": serving_table,
     "errors": error_table,
     "tree": tree,
+    "photos": photos_table,
+    "scenes": scenes_table,
 }
 DIRECTIVE = re.compile(r"^```\{made\} (\w+)\n```$", re.MULTILINE)
 

@@ -24,7 +24,7 @@ from sphinx.util.typing import ExtensionMetadata
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("src/showtell", "benchmarks", "scripts")
-SUFFIXES = {".py", ".cpp", ".yaml", ".j2"}
+SUFFIXES = {".py", ".cpp", ".yaml", ".j2", ".csv"}
 NOTES = ("docs/notes/*.md", "docs/lab_notes.md")  # kept in the repository, not pages of the site
 ROOT_PAGES = {"contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
 SCHEME = "repository:"
