@@ -16,8 +16,7 @@ from tests.cli.test_verbs import command_of
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MADE = ("commands.md", "recipe_keys.md")  # by the site (docs/_extensions/made_pages.py)
-# What was done and what has changed keep the names of their day.
-HISTORY = ("lab_notes.md", "CHANGELOG.md")
+HISTORY = ("CHANGELOG.md",)  # what has changed keeps the names of its day
 EXAMPLES = {"vocabulary", "--min-p", "scenes/gru"}  # what CONTRIBUTING.md adds
 PAGES = {
     file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
