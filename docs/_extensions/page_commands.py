@@ -37,18 +37,17 @@ def commands_of(page: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why the commands that match a pattern are not run; readers are not bothered with a quiet one."""
+    """Why the commands that match a pattern are not run."""
 
     pattern: re.Pattern[str]
     text: str
-    quiet: bool
 
 
 @cache
 def reasons() -> list[Reason]:
     """Those of not_run.toml."""
     table = tomllib.loads(REASONS.read_text(encoding="utf-8"))["not_run"]
-    return [Reason(re.compile(row["pattern"]), row["reason"], row.get("quiet", False)) for row in table]
+    return [Reason(re.compile(row["pattern"]), row["reason"]) for row in table]
 
 
 def reason(command: str) -> Reason | None:
