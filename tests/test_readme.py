@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MADE = ("commands.md", "recipe_keys.md")  # by the site (docs/_extensions/made_pages.py)
 HISTORY = ("CHANGELOG.md",)  # what has changed keeps the names of its day
-EXAMPLES = {"vocabulary", "--min-p", "scenes/gru"}  # what CONTRIBUTING.md adds
+EXAMPLES = {"vocabulary", "--min-p"}  # what CONTRIBUTING.md adds
 PAGES = {
     file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
     for file in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
