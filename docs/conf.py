@@ -27,7 +27,6 @@ extensions = [
     "mathml",  # this and the following: docs/_extensions
     "made_pages",
     "repository_links",
-    "inside_links",
     "real_pictures",
     "api",
 ]
