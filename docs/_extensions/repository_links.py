@@ -17,7 +17,7 @@ from typing import Any
 from docutils import nodes
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import TextLexer, guess_lexer_for_filename
+from pygments.lexers import guess_lexer_for_filename
 from sphinx.application import Sphinx
 from sphinx.util.osutil import relative_uri
 from sphinx.util.typing import ExtensionMetadata
@@ -114,11 +114,8 @@ def _pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     form: HtmlFormatter[str] = HtmlFormatter(linenos="inline", linespans="L", anchorlinenos=True, wrapcode=True)
     for path, file in files().items():
         text = file.read_text(encoding="utf-8")
-        if file.suffix == ".csv":
-            lexer = TextLexer(stripnl=False)
-        else:
-            named = f"{path}{'' if file.suffix else '.sh'}"
-            lexer = guess_lexer_for_filename(named, text, stripnl=False)
+        named = f"{path}{'.txt' if file.suffix == '.csv' else '' if file.suffix else '.sh'}"
+        lexer = guess_lexer_for_filename(named, text, stripnl=False)
         body = highlight(text, lexer, form).replace('"L-', '"L').replace('"#L-', '"#L')
         yield (
             f"source/{path}",
