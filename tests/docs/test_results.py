@@ -26,3 +26,17 @@ def test_every_interval_on_a_page_was_written_by_a_benchmark():
             for one in interval.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
         ]
         assert len(shown) >= 3 and [one for one in shown if one not in known] == [], page
+
+
+def test_the_head_of_a_recipe_for_two_cores_has_the_score_that_the_benchmark_wrote():
+    with (ROOT / "benchmarks" / "results" / "photos-scores.csv").open(encoding="utf-8", newline="") as file:
+        known = {
+            " ± ".join(f"{100 * float(part):.1f}" for part in one["CIDEr-D"].split(" ± "))
+            for one in csv.DictReader(file)
+        }
+    heads = sorted((ROOT / "src" / "showtell" / "recipes" / "flickr8k" / "small").glob("*.yaml"))
+    for head in heads:
+        text = " ".join(head.read_text(encoding="utf-8").partition("data:")[0].replace("#", " ").split())
+        (score, *_) = re.findall(r"CIDEr-D (\d+\.\d(?: ± \d+\.\d)?)", text)
+        assert score in known, head.name
+    assert len(heads) == 15
