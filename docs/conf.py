@@ -52,7 +52,7 @@ myst_url_schemes = ["http", "https", "mailto", "repository"]
 # A notebook is executed when its code has changed since the last build, in a folder of its own.
 nb_execution_mode = "cache"
 nb_execution_in_temp = True
-# Several notebooks share the cores. tqdm, which others of our packages import, misses a package for bars; none is drawn.
+# Several notebooks share the cores; tqdm, which others import, misses a package for bars, of which none is drawn.
 os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000", "PYTHONWARNINGS": "ignore:IProgress not found"}
 nb_execution_cache_path = str(Path(__file__).parents[1] / "build" / "notebooks")
 nb_execution_timeout = 600
