@@ -1,22 +1,19 @@
-"""Every ingredient of the papers on and off, under one protocol: for docs/notes/results_ablations.md.
+"""Every ingredient of the papers on and off, under one protocol.
 
-    python benchmarks/ablations.py --out runs/ablations [--rows A,B] [--docs docs/notes/results_ablations.md]
-        [KEY=VALUE ...]
+    python benchmarks/ablations.py --out runs/ablations [--rows A,B] [--name NAME] [KEY=VALUE ...]
 
-`study.py` says how rows are trained and held against each other; its command resumes, and `--summary-only` makes the
-table from the runs that are done. With the same --out the models that ingredients are taken from or added to are those
+`study.py` says how rows are trained and held against each other; its command resumes, and `--summary-only` scores the
+runs that are done. With the same --out the models that ingredients are taken from or added to are those
 of `old_papers.py`, runs and all. A row has the learning rate of its base, and differs from it in what is named alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import old_papers
-from documents import table
-from study import COMPARED, REINFORCE, SPLITS, Row, command, difference_cell, score_cell
+from study import REINFORCE, Row, command
 
 BASES = {row.name: row for row in old_papers.ROWS}
 
@@ -201,61 +198,13 @@ INGREDIENTS = (
 ROWS = tuple(
     {name: row for one in INGREDIENTS for name, row in ((one.base, BASES[one.base]), (one.name, one.row))}.values()
 )  # every base before what is taken from it
-ATTENTION = {"entropy": "entropy of attention", "pointing": "pointing"}
-
-
-def tables(lines: Sequence[dict[str, Any]]) -> str:
-    """The tables of a summary, in Markdown: one for each base."""
-    by_name = {line["name"]: line for line in lines}
-    heads = ["", *[f"{shown}, `{split}`" for split in SPLITS for shown in COMPARED.values()], "relations, `test`"]
-    parts = []
-    for base in dict.fromkeys(one.base for one in INGREDIENTS if one.base in by_name):
-        own = [one for one in INGREDIENTS if one.base == base and one.name in by_name]
-        looks = any(by_name[one.name]["attention"] for one in own)
-        rows = [[f"**{by_name[base]['says']}**", *_values(by_name[base], looks)]]
-        for one in own:
-            line = by_name[one.name]
-            pairs = line["pairs"][base]
-            rows.append([one.says, *_values(line, looks)])
-            rows.append(
-                ["difference", *[difference_cell(pairs[split][name]) for split in SPLITS for name in COMPARED]]
-                + [""] * (len(rows[0]) - 1 - len(SPLITS) * len(COMPARED))
-            )
-        parts.append(table([*heads, *(ATTENTION.values() if looks else []), "seeds", "CPU seconds of a run"], rows))
-    sources: dict[str, list[Ingredient]] = {}
-    for one in INGREDIENTS:
-        if one.name in by_name:
-            sources.setdefault(one.papers, []).append(one)
-    rows = [
-        [
-            "; ".join(dict.fromkeys(one.says for one in ones)),
-            ", ".join(sorted({BASES[one.base].says for one in ones})),
-            papers,
-        ]
-        for papers, ones in sources.items()
-    ]
-    parts.append("What the papers say:\n\n" + table(["ingredient", "of", "papers"], rows))
-    return "\n\n".join(parts)
-
-
-def _values(line: Mapping[str, Any], looks: bool) -> list[str]:
-    """A row's scores, numbers of attention and number of seeds."""
-    scores = [score_cell(line["scores"][split][name]) for split in SPLITS for name in COMPARED]
-    attention = [score_cell(line["attention"].get(name), 2) for name in ATTENTION] if looks else []
-    return [
-        *scores,
-        score_cell(line["scores"]["test"]["truth_relations"]),
-        *attention,
-        str(len(line["seeds"])),
-        score_cell(line["cpu_seconds"], 0),
-    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print, and write the tables where they are wanted."""
+    """Run, and write what came out."""
     return command(
-        __doc__, ROWS, known=old_papers.ROWS, pairs=[(one.name, one.base) for one in INGREDIENTS], tables=tables,
-        table_name="ablations", metrics=tuple(COMPARED), arguments=arguments,
+        __doc__, ROWS, known=old_papers.ROWS, pairs=[(one.name, one.base) for one in INGREDIENTS],
+        name="ablations", metrics=("cider", "truth"), arguments=arguments,
     )  # fmt: skip
 
 

@@ -1,10 +1,9 @@
-"""The models whose weights others publish, on scenes beside those of the papers: for docs/notes/results_classic.md.
+"""The models whose weights others publish, on scenes beside those of the papers.
 
-    python benchmarks/classic_models.py --out runs/classic [--rows A,B]
-        [--docs docs/notes/results_classic.md] [KEY=VALUE ...]
+    python benchmarks/classic_models.py --out runs/classic [--rows A,B] [KEY=VALUE ...]
 
-`study.py` says how rows are trained and held against each other; its command resumes, and `--summary-only` makes the
-tables from the runs that are done. With the same --out the rows of `old_papers.py` are those of its own table.
+`study.py` says how rows are trained and held against each other; its command resumes, and `--summary-only` scores the
+runs that are done. With the same --out the rows of `old_papers.py` are those of its own table.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ PAIRS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print, and write the tables where they are wanted."""
+    """Run, and write what came out."""
     against = [(row.name, old_papers.REFERENCE) for row in ROWS if row.name != old_papers.REFERENCE]
     return command(
-        __doc__, ROWS, known=old_papers.ROWS, pairs=[*against, *PAIRS],
-        tables=old_papers.tables, table_name="classic", arguments=arguments,
+        __doc__, ROWS, known=old_papers.ROWS, pairs=[*against, *PAIRS], name="classic",
+        arguments=arguments,
     )  # fmt: skip
 
 

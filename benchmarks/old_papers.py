@@ -1,32 +1,16 @@
-"""The papers' decoders and objectives on scenes, on the features of one encoder, for docs/notes/results_models.md.
+"""The papers' decoders and objectives on scenes, on the features of one encoder.
 
-    python benchmarks/old_papers.py --out runs/old-papers [--rows A,B] [--docs docs/notes/results_models.md]
-        [KEY=VALUE ...]
+    python benchmarks/old_papers.py --out runs/old-papers [--rows A,B] [--name NAME] [KEY=VALUE ...]
 
-`study.py` says how rows are trained and held against each other; its command resumes, and `--summary-only` makes the
-tables from the runs that are done.
+`study.py` says how rows are trained and held against each other; its command resumes, and `--summary-only` scores the
+runs that are done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from documents import table
-from study import (
-    COLUMNS,
-    COMPARED,
-    ENCODER_ROW,
-    FAULTS,
-    KINDS,
-    SPLITS,
-    Row,
-    command,
-    difference_cell,
-    score_cell,
-    share_cell,
-    stage_rows,
-)
+from study import ENCODER_ROW, Row, command
 
 REFERENCE = "sat_soft"  # what every row is held against
 INDEPENDENT = ("model.attention=independent",)
@@ -140,63 +124,11 @@ PAIRS = (
 )
 
 
-def tables(lines: Sequence[dict[str, Any]]) -> str:
-    """The tables of a summary, in Markdown."""
-    parts = []
-    for split in SPLITS:
-        rows = [[line["says"], *[score_cell(line["scores"][split].get(name)) for name in COLUMNS]] for line in lines]
-        parts.append(f"On `{split}`:\n\n" + table(["model", *COLUMNS.values()], rows))
-    rows = [
-        [
-            line["says"],
-            *[difference_cell(line["pairs"][REFERENCE][split][name]) for split in SPLITS for name in COMPARED],
-        ]
-        for line in lines
-        if REFERENCE in line["pairs"]
-    ]
-    heads = [f"{shown}, `{split}`" for split in SPLITS for shown in COMPARED.values()]
-    parts.append("Minus sat soft, with the 95 % interval and p:\n\n" + table(["model", *heads], rows))
-    says = {line["name"]: line["says"] for line in lines}
-    rows = [
-        [
-            f"{line['says']} - {says[second]}",
-            *[difference_cell(differences[split][name]) for split in SPLITS for name in COMPARED],
-        ]
-        for line in lines
-        for second, differences in line["pairs"].items()
-        if second in says and second != REFERENCE
-    ]
-    if rows:
-        parts.append("Other pairs, in the same way:\n\n" + table(["difference", *heads], rows))
-    if rows := stage_rows(lines, lambda scores: [score_cell(scores.get(name)) for name in COLUMNS]):
-        parts.append("The caption of each stage, on `test`:\n\n" + table(["model", *COLUMNS.values()], rows))
-    rows = [[line["says"], *[score_cell(line["faults"]["test"][name]) for name in FAULTS]] for line in lines]
-    parts.append("How captions read, on `test`:\n\n" + table(["model", *FAULTS.values()], rows))
-    for split in SPLITS:
-        rows = [[line["says"], *[share_cell(line["kinds"][split].get(kind)) for kind in KINDS]] for line in lines]
-        head = f"Of the statements on `{split}` the share that holds, and in brackets how many a caption makes:\n\n"
-        parts.append(head + table(["model", *KINDS], rows))
-    rows = [
-        [
-            line["says"],
-            str(len(line["seeds"])),
-            f"{line['learning_rate']:g}",
-            f"{line['weights'] / 1000:.0f}",
-            score_cell(line["cpu_seconds"], 0),
-        ]
-        for line in lines
-    ]
-    heads = ["model", "seeds", "learning rate", "thousand weights that learn", "CPU seconds of a run"]
-    parts.append("What a run took:\n\n" + table(heads, rows))
-    return "\n\n".join(parts)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print, and write the tables where they are wanted."""
+    """Run, and write what came out."""
     against = [(row.name, REFERENCE) for row in ROWS if row.name != REFERENCE]
     return command(
-        __doc__, ROWS, pairs=[*against, *PAIRS], tables=tables, table_name="measured",
-        arguments=arguments,
+        __doc__, ROWS, pairs=[*against, *PAIRS], name="models", arguments=arguments,
     )  # fmt: skip
 
 

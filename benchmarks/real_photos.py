@@ -1,7 +1,7 @@
 """The five papers' systems on the photos of Flickr8k, on the features of one frozen encoder.
 
     python benchmarks/real_photos.py --photos data/flickr8k [--out runs/real-photos] [--rows A,B] [--seeds 1]
-        [--docs docs/notes/results_photos.md] [KEY=VALUE ...]
+        [KEY=VALUE ...]
 
  1. The encoder is EfficientNet-Lite2 with its weights from the package index, frozen. Its last map (9 x 9 x 352, of
     photos of 288 x 288 pixels) goes into a store once; so does the map of the stage before (14 x 14 x 120, of 224).
@@ -12,7 +12,7 @@
 What came out of each run, and its captions of the test photos, is kept beside this file in `real_photos/`, so that
 another machine continues where this one stopped: a run whose results are there is not run again, unless a row that
 starts from it needs its weights; `--kept FOLDER` begins anew with another folder. `start.json` has the captions of a
-start that was trained again. `--summary-only` makes the tables from them, and needs the captions of Flickr8k alone.
+start that was trained again. `--summary-only` scores them, and needs the captions of Flickr8k alone.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import _threads  # noqa: F401  (first)
-from documents import table
 from showtell.datasets import open_dataset
 from showtell.hub import find_checkpoint
-from showtell.recipes import FOLDER, published_for
+from showtell.recipes import FOLDER
 from showtell.scores import diagnose
 from showtell.scores.files import training_captions
 from showtell.text.tokenizer import tokenize
-from study import REINFORCE, Bench, Row, command, difference_cell, mean_and_spread, score_cell, stage_rows
+from study import REINFORCE, Bench, Row, command, mean_and_spread
 
 import torch
 from torch.nn import functional
@@ -168,14 +167,6 @@ PAIRS = (  # beside each row and its start, or soft attention
     ("hacap_adversarial", "hacap_more"),
     ("hacap_image", "hacap"),
 )
-COLUMNS = {
-    **{f"bleu_no_bp_{n}": f"BLEU-{n}, no brevity penalty" for n in (1, 2, 3, 4)},
-    "bleu_4": "BLEU-4",
-    "meteor": "METEOR",
-    "rouge_l": "ROUGE-L",
-    "cider": "CIDEr-D",
-}
-PUBLISHED = ("flickr8k/sat_soft_xu2015", "flickr8k/sat_hard_xu2015")  # recipes whose rows stand above ours
 READS = {
     "mean_length": "words",
     "vocabulary": "different words",
@@ -239,7 +230,7 @@ class Photos(Bench):
         rates = [
             diagnose(texts.values(), training=training) | {"told_apart": told_apart(texts, people)} for texts in runs
         ]
-        return {"reads": {name: mean_and_spread([one[name] for one in rates]) for name in READS}}
+        return {title: mean_and_spread([one[name] for one in rates]) for name, title in READS.items()}
 
 
 @cache
@@ -304,51 +295,11 @@ def _bags(texts: Sequence[str], index: Mapping[str, int]) -> torch.Tensor:
     return bags
 
 
-def tables(lines: Sequence[dict[str, Any]]) -> str:
-    """The tables of a summary, in Markdown."""
-    rows = []
-    for row in filter(None, map(published_for, PUBLISHED)):
-        cells = [f"{row.scores[name]:g}" if name in row.scores else "–" for name in COLUMNS]
-        rows.append([f"{row.recipe}, as published in {row.source}", *cells, "", ""])
-    for line in lines:
-        rows.append(
-            [
-                line["says"],
-                *_scores(line["scores"]["test"]),
-                str(len(line["seeds"])),
-                ", ".join(f"{minutes:.0f} ({device})" for device, minutes in line["device_minutes"].items()) or "–",
-            ]
-        )
-    parts = [table(["Flickr8k test, 1,000 photos", *COLUMNS.values(), "seeds", "minutes (device)"], rows)]
-    says = {line["name"]: line["says"] for line in lines}
-    rows = [
-        [line["says"], says[second], *[difference_cell(differences["test"][name]) for name in ("cider", "meteor")]]
-        for line in lines
-        for second, differences in line["pairs"].items()
-    ]
-    if rows:
-        heads = ["row", "minus", "CIDEr-D, 95 % interval and p", "METEOR, 95 % interval and p"]
-        parts.append("Differences, by a paired bootstrap over the photos:\n\n" + table(heads, rows))
-    rows = [[line["says"], *[score_cell(line["reads"]["test"][name], 3) for name in READS]] for line in lines]
-    parts.append("How captions read:\n\n" + table(["row", *READS.values()], rows))
-    if rows := stage_rows(lines, _scores):
-        parts.append("The caption of each stage:\n\n" + table(["row", *COLUMNS.values()], rows))
-    return "\n\n".join(parts)
-
-
-def _scores(scores: Mapping[str, Mapping[str, float | None]]) -> list[str]:
-    """Cells of `COLUMNS`, means over seeds with their spread, in the papers' unit."""
-    hundredfold = (
-        {key: None if number is None else 100 * number for key, number in scores[name].items()} for name in COLUMNS
-    )
-    return [score_cell(value, 1) for value in hundredfold]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print, and write the tables where they are wanted."""
+    """Run, and write what came out."""
     against = [(row.name, row.start or REFERENCE) for row in ROWS if row.name != REFERENCE]
     return command(
-        __doc__, ROWS, pairs=[*against, *PAIRS], tables=tables, table_name="photos", bench_type=Photos,
+        __doc__, ROWS, pairs=[*against, *PAIRS], name="photos", bench_type=Photos,
         arguments=arguments,
     )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Rows of a table, each a recipe with the features of one frozen encoder: trained, captioned and scored.
 
-`old_papers.py` and `ablations.py` name rows on scenes, `real_photos.py` those on photos; this file runs them and makes
-the tables. On scenes:
+`old_papers.py`, `classic_models.py` and `ablations.py` name rows on scenes, `real_photos.py` those on photos; this file
+runs them and writes what came out. On scenes:
 
  1. Scenes are drawn, and Show, Attend and Tell with soft attention is trained on them together with its encoder: the
     row `sat_soft_joint`, seed 0. That encoder is then frozen.
@@ -16,7 +16,8 @@ the tables. On scenes:
  5. Rows that start from another row (self-critical training, coarse-to-fine, and as a control more cross-entropy) start
     from its best weights, seed by seed. Their learning rate is the best of `reward_rates`, tried as in 3 from seed 0;
     it falls to zero.
- 6. The captions are scored, and the tables written between the markers of the document.
+ 6. The captions are scored. `benchmarks/results/NAME-scores.csv` has a line for each row and split, with the spread
+    over seeds, `NAME-differences.csv` one for each pair of rows; the pages of results are made from them.
 
 Each run is a folder OUT/runs/ROW/SEED, and what came out is in `result.json` there (of photos: in `Bench.results`). The
 same command, run again, skips what is done and resumes what was interrupted; tables with the same --out share their
@@ -30,12 +31,12 @@ row that starts from another is held against that row's runs of its own seeds.
 from __future__ import annotations
 
 import argparse
+import csv
 import dataclasses
 import statistics
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -43,7 +44,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import _threads  # noqa: F401  (first)
-from documents import write_between
 from pointing import captions_to_follow, encode_records, measure_attention
 from showtell.captioners import Captioner
 from showtell.cores import keep_freed_memory
@@ -60,8 +60,7 @@ from showtell.models import Capability
 from showtell.models.contract import eval_mode
 from showtell.progress import counting
 from showtell.recipes import FOLDER
-from showtell.scenes import Scene, read_scenes, write_scenes
-from showtell.scenes.truth import judge
+from showtell.scenes import write_scenes
 from showtell.scores import SCORES, ScoreReport, compare, diagnose, image_facts, score
 from showtell.text.vocabulary import Vocabulary
 from showtell.training import make_recipe, train
@@ -77,6 +76,8 @@ RATES = (0.003, 0.009, 0.027)
 FACTOR = 3  # between rates
 MAX_RATES = 6  # of one model
 TRIAL_SEED = 100  # none of those that are reported
+RESULTS = Path(__file__).parent / "results"
+COMPARED = ("cider", "truth", "meteor")  # of which differences are written
 
 # How a row looks at a picture through the frozen encoder: what is changed of the recipe's encoder.
 VIEWS: dict[str, dict[str, Any]] = {
@@ -167,12 +168,9 @@ class Bench:
             write_scenes(self.data, images=self.images, progress=progress)
 
     def describe(self, runs: Sequence[Mapping[str, str]], split: str) -> dict[str, Any]:
-        """What a summary says of the captions of several runs beside their scores."""
-        scenes = read_scenes(self.data)
-        assert scenes is not None
+        """How the captions of several runs read."""
         diagnoses = [diagnose(texts.values()) for texts in runs]
-        faults = {name: mean_and_spread([one[name] for one in diagnoses]) for name in FAULTS}
-        return {"kinds": truth_by_kind(runs, scenes), "faults": faults}
+        return {title: mean_and_spread([one[name] for one in diagnoses]) for name, title in FAULTS.items()}
 
     def recipe(self, row: Row, seed: int, rate: float | None = None) -> dict[str, Any]:
         """The recipe of a run; without a rate, the recipe's own."""
@@ -423,8 +421,7 @@ def summarise_runs(
         stages: dict[str, Any] = {}
         for split in bench.splits:
             captions = [read_json(folder / f"{split}.json") for folder in folders]
-            for name, value in bench.describe(captions, split).items():
-                described.setdefault(name, {})[split] = value
+            described[split] = bench.describe(captions, split)
             reports = [score(texts, facts[split], metrics) for texts in captions]
             kept[row.name][split] = dict(zip(seeds_done, reports, strict=True))
             scores[split] = spreads(reports)
@@ -449,7 +446,7 @@ def summarise_runs(
                     for name in (results[0]["attention"] or {})
                 },
                 "scores": scores,
-                **described,
+                "reads": described,
                 "stages": stages,  # those before the last
             }
         )
@@ -499,24 +496,6 @@ def pool_reports(reports: Sequence[ScoreReport]) -> ScoreReport:
     return dataclasses.replace(first, statistics=statistics, scores=scores)
 
 
-def truth_by_kind(runs: Sequence[Mapping[str, str]], scenes: Mapping[str, Scene]) -> dict[str, dict[str, float]]:
-    """For each kind of statement how many a caption makes, and the share of them that hold.
-
-    Args:
-        runs: for each an image id to its caption.
-        scenes: image id to what was drawn.
-    """
-    totals: Counter[str] = Counter()
-    held: Counter[str] = Counter()
-    for captions in runs:
-        for image, text in captions.items():
-            for statement in judge(text, scenes[image]).statements:
-                totals[statement.kind] += 1
-                held[statement.kind] += statement.holds
-    made = sum(map(len, runs))
-    return {kind: {"said": count / made, "held": held[kind] / count} for kind, count in totals.items()}
-
-
 def minutes_by_device(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """The mean minutes of processor time of the runs on each device, where they are known."""
     seconds: dict[str, list[float]] = {}
@@ -535,42 +514,64 @@ def mean_and_spread(values: Sequence[float | None]) -> dict[str, float | None]:
     }
 
 
-# --- the tables ---
+# --- what is written ---
 
-COLUMNS = {number.name: number.title for metric in METRICS for number in SCORES[metric].numbers}
-COMPARED = {name: COLUMNS[name] for name in ("cider", "truth")}
+TITLES = {number.name: number.title for score in SCORES.builtin.values() for number in score.numbers}
 FAULTS = {
     "mean_length": "words", "bad_endings": "bad endings", "repeats": "repeats", "identical": "said twice",
     "vocabulary": "different words",
 }  # fmt: skip
-KINDS = ("shape", "colour", "size", "pattern", "count", "relation", "background")
 
 
-def score_cell(value: dict[str, float | None] | None, digits: int = 3) -> str:
-    if value is None or value["mean"] is None:
-        return "–"
+def write_results(lines: Sequence[dict[str, Any]], name: str, folder: Path = RESULTS) -> None:
+    """The scores of each row, and the differences of pairs, as two files."""
+    scores = [row for line in lines for row in score_rows(line)]
+    says = {line["name"]: line["says"] for line in lines}
+    differences = [
+        {"row": line["says"], "minus": says[second], "split": split, "score": TITLES[number]}
+        | {"difference": f"{one['value']:+.3f}", "low": f"{one['low']:+.3f}", "high": f"{one['high']:+.3f}"}
+        | {"p": f"{one['p']:.3f}"}
+        for line in lines
+        for second, splits in line["pairs"].items()
+        for split, numbers in splits.items()
+        for number, one in numbers.items()
+        if number in COMPARED
+    ]
+    for kind, rows in (("scores", scores), ("differences", differences)):
+        heads = list(dict.fromkeys(head for row in rows for head in row))
+        with (folder / f"{name}-{kind}.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, heads, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def score_rows(line: Mapping[str, Any]) -> list[dict[str, str]]:
+    """A line for each split, and for the captions of each stage before the last."""
+    taken = {"learning rate": f"{line['learning_rate']:g}", "CPU seconds": cell(line["cpu_seconds"], 0)}
+    minutes = ", ".join(f"{minutes:.0f} ({device})" for device, minutes in line["device_minutes"].items())
+    rows = []
+    for split, scores in line["scores"].items():
+        stages = line["stages"].get(split, [])
+        for number, stage in enumerate(stages):
+            title = f"{line['says']}: stage {number} of 0 to {len(stages)}"
+            rows.append({"row": title, "split": split, **cells(stage)})
+        more = {**line["reads"][split], **(line["attention"] if split == "test" else {})}
+        rows.append(
+            {"row": line["says"], "split": split, "seeds": str(len(line["seeds"])), **cells(scores), **cells(more)}
+        )
+        rows[-1] |= {**taken, "minutes": minutes}
+    return rows
+
+
+def cells(values: Mapping[str, dict[str, float | None]]) -> dict[str, str]:
+    return {TITLES.get(name, name): cell(value) for name, value in values.items()}
+
+
+def cell(value: dict[str, float | None], digits: int = 3) -> str:
+    if value["mean"] is None:
+        return ""
     spread = "" if value["spread"] is None else f" ± {value['spread']:.{digits}f}"
     return f"{value['mean']:.{digits}f}{spread}"
-
-
-def share_cell(share: dict[str, float] | None) -> str:
-    return "–" if share is None else f"{share['held']:.3f} ({share['said']:.2f})"
-
-
-def difference_cell(of_pair: Mapping[str, float]) -> str:
-    """A difference with its interval and p."""
-    return f"{of_pair['value']:+.3f} [{of_pair['low']:+.3f}, {of_pair['high']:+.3f}], p {of_pair['p']:.3f}"
-
-
-def stage_rows(lines: Sequence[dict[str, Any]], cells: Callable[[Mapping[str, Any]], Sequence[str]]) -> list[list[str]]:
-    """A row for the captions of each stage on `test`, of rows with stages; `cells` shows the scores of a stage."""
-    return [
-        [f"{line['says']}: stage {number} of 0 to {len(earlier)}", *cells(scores)]
-        for line in lines
-        if line["stages"]
-        for earlier in [line["stages"]["test"]]
-        for number, scores in enumerate([*earlier, line["scores"]["test"]])
-    ]
 
 
 # --- the command ---
@@ -582,42 +583,42 @@ def command(
     *,
     known: Sequence[Row] = (),
     pairs: Sequence[tuple[str, str]],
-    tables: Callable[[Sequence[dict[str, Any]]], str],
-    table_name: str,
+    name: str,
     metrics: Sequence[str] | None = None,
     bench_type: type[Bench] = Bench,
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Run what is missing of the rows, print their tables, and write them where they are wanted; the exit status.
+    """Run what is missing of the rows, and write their scores and differences; the exit status.
 
     Args:
         description: the docstring of the program.
         rows: of its tables.
         known: further rows, which some of them start from or take learning rates of.
         pairs: names of rows of which the first is held against the second.
-        tables: the tables of a summary, in Markdown.
-        table_name: of the markers in the document.
-        metrics: the scores that the tables need (default: those of the bench).
+        name: of the two files of results.
+        metrics: the scores that are wanted (default: those of the bench).
         bench_type: what the rows are run on.
         arguments: of the command line (default: those of this process).
     """
     parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path(f"runs/{bench_type.name}"), help="the folder of the runs")
     parser.add_argument("--rows", default=",".join(row.name for row in rows), help="their names, parted by commas")
-    parser.add_argument("--docs", type=Path, help="the document to write the tables into, between its markers")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="the folder of NAME-scores.csv, NAME-differences.csv"
+    )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for every recipe, such as training.epochs=3")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0")
     for setting in dataclasses.fields(bench_type)[2:]:
         option, kind = "--" + setting.name.replace("_", "-"), type(setting.default)
         parser.add_argument(option, type=kind, default=setting.default, help="see the head of benchmarks/study.py")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, each on one core")
-    parser.add_argument("--table", default=table_name, help="which markers: <!-- TABLE: begin -->, end")
+    parser.add_argument("--name", default=name, help="of the two files")
     parser.add_argument("--summary-only", action="store_true", help="train nothing; score what is done")
     given = parser.parse_args(arguments)
     by_name = {row.name: row for row in [*known, *rows]}
     wanted = given.rows.split(",")
 
-    def run_and_print() -> None:
+    def run() -> None:
         if unknown := [name for name in wanted if name not in by_name]:
             raise UsageError(f"--rows: there is no {', '.join(unknown)}; known are {', '.join(by_name)}.")
         chosen = [by_name[name] for name in wanted]
@@ -632,14 +633,10 @@ def command(
         lines = summarise_runs(bench, chosen, pairs, metrics, given.seeds)
         if not lines:
             raise DataError(f"{bench.out} has no finished run of {', '.join(wanted)}.")
-        write_json(bench.out / f"{given.table}.json", lines, indent=1)
-        text = tables(lines)
-        if given.docs is not None:
-            write_between(given.docs, text, given.table)
-        print(text)
+        write_results(lines, given.name, given.results)
 
     try:
-        run_and_print()
+        run()
     except ShowtellError as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         return 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -24,12 +25,8 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "mathml",  # this and the following: docs/_extensions
-    "notebooks",
     "made_pages",
     "repository_links",
-    "glossary_links",
-    "command_reasons",
-    "inside_links",
     "real_pictures",
     "api",
 ]
@@ -52,8 +49,11 @@ myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_inline"
 myst_heading_anchors = 4
 myst_url_schemes = ["http", "https", "mailto", "repository"]
 
-# A notebook is executed when its code has changed since the last build; docs/_extensions/notebooks.py does it.
+# A notebook is executed when its code has changed since the last build, in a folder of its own.
 nb_execution_mode = "cache"
+nb_execution_in_temp = True
+# Several notebooks share the cores; tqdm, which others import, misses a package for bars, of which none is drawn.
+os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000", "PYTHONWARNINGS": "ignore:IProgress not found"}
 nb_execution_cache_path = str(Path(__file__).parents[1] / "build" / "notebooks")
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True

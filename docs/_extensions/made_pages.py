@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from commands_page import commands_page
 from equation_lines import ROOT, with_lines
+from results_tables import photos_table, scenes_table
 from settings_tables import decoding_table, error_table, recipe_keys_page, score_table, serving_table
 from tree import tree
 
@@ -36,6 +37,8 @@ TABLES = {
     "serving": serving_table,
     "errors": error_table,
     "tree": tree,
+    "photos": photos_table,
+    "scenes": scenes_table,
 }
 DIRECTIVE = re.compile(r"^```\{made\} (\w+)\n(?:.*\n)?```$", re.MULTILINE)
 

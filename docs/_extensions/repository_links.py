@@ -17,14 +17,14 @@ from typing import Any
 from docutils import nodes
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import guess_lexer, guess_lexer_for_filename
+from pygments.lexers import guess_lexer_for_filename
 from sphinx.application import Sphinx
 from sphinx.util.osutil import relative_uri
 from sphinx.util.typing import ExtensionMetadata
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("src/showtell", "benchmarks", "scripts")
-SUFFIXES = {".py", ".cpp", ".yaml", ".j2"}
+SUFFIXES = {".py", ".cpp", ".yaml", ".j2", ".csv"}
 NOTES = ("docs/notes/*.md", "docs/lab_notes.md")  # kept in the repository, not pages of the site
 ROOT_PAGES = {"contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
 SCHEME = "repository:"
@@ -114,7 +114,8 @@ def _pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     form: HtmlFormatter[str] = HtmlFormatter(linenos="inline", linespans="L", anchorlinenos=True, wrapcode=True)
     for path, file in files().items():
         text = file.read_text(encoding="utf-8")
-        lexer = guess_lexer_for_filename(path, text, stripnl=False) if file.suffix else guess_lexer(text, stripnl=False)
+        named = f"{path}{'.txt' if file.suffix == '.csv' else '' if file.suffix else '.sh'}"
+        lexer = guess_lexer_for_filename(named, text, stripnl=False)
         body = highlight(text, lexer, form).replace('"L-', '"L').replace('"#L-', '"#L')
         yield (
             f"source/{path}",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import math
 import re
 
@@ -91,12 +92,10 @@ TOY = [
 
 
 @pytest.mark.slow
-def test_one_command_makes_the_tables_and_again_does_only_what_is_missing(tmp_path, capsys):
-    document, out = tmp_path / "results.md", tmp_path / "out"
-    document.write_text("<!-- measured: begin -->\n<!-- measured: end -->")
-    command = [*TOY, "--out", str(out), "--docs", str(document)]
+def test_one_command_writes_the_results_and_again_does_only_what_is_missing(tmp_path, capsys):
+    out = tmp_path / "out"
+    command = [*TOY, "--out", str(out), "--results", str(tmp_path)]
     assert main(command) == 0
-    printed = capsys.readouterr().out
     results = sorted(out.rglob("result.json"))
     runs = [path for path in results if path.is_relative_to(out / "runs")]
     assert [str(path.parent.relative_to(out)) for path in runs] == [
@@ -106,16 +105,19 @@ def test_one_command_makes_the_tables_and_again_does_only_what_is_missing(tmp_pa
     assert {path.parts[-3] for path in set(results) - set(runs)} == {
         "sat_soft", "sat_soft_sc", "stack", "stack_sc", "updown",
     }  # fmt: skip
-    stages = "stack, then coarse-to-fine"
-    for row in ("updown, grid", f"{stages}: stage 0 of 0 to 2", f"{stages} - stack, stacked attention"):
-        assert f"| {row} |" in document.read_text()
+    scores = list(csv.DictReader((tmp_path / "models-scores.csv").open(encoding="utf-8")))
+    differences = (tmp_path / "models-differences.csv").read_text(encoding="utf-8")
+    assert {"updown, grid", "stack, then coarse-to-fine: stage 0 of 0 to 2"} <= {row["row"] for row in scores}
+    assert '"stack, then coarse-to-fine","stack, stacked attention",test,CIDEr-D,' in differences
 
     written = {path: path.stat().st_mtime_ns for path in results}
     results[0].unlink()  # as if this run had been interrupted after its last epoch
     main(command)
-    lines = zip(printed.splitlines(), capsys.readouterr().out.splitlines(), strict=True)
-    (once, again), *others = [(once, again) for once, again in lines if once != again]
-    assert (again, others) == (re.sub(r"[^|]+\|$", " – |", once), [])  # what a resumed run took is not known
+    again = list(csv.DictReader((tmp_path / "models-scores.csv").open(encoding="utf-8")))
+    changed = [(one, other) for one, other in zip(scores, again, strict=True) if one != other]
+    assert len(changed) == 2  # on both splits: what a resumed run took is not known
+    assert all(one | {"CPU seconds": "", "minutes": ""} == other for one, other in changed)
+    assert (tmp_path / "models-differences.csv").read_text(encoding="utf-8") == differences
     assert {path for path in results if path.stat().st_mtime_ns != written[path]} == {results[0]}
 
     assert main([*command, "--images", "60"]) == 2

@@ -1,23 +1,42 @@
-"""Numbers of results are those of the tables that benchmarks wrote."""
+"""Numbers of the pages are those that benchmarks wrote."""
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_every_interval_on_a_page_stands_in_a_table_of_a_benchmark():
-    tables = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "notes").glob("results_*.md"))
-    interval = re.compile(r"([+-]\d\.\d{3}) \[([+-]\d\.\d{3}), ([+-]\d\.\d{3})\]")
-    known = {tuple(map(float, found)) for found in interval.findall(tables)}
+def test_every_interval_on_a_page_was_written_by_a_benchmark():
+    known = set()
+    for file in (ROOT / "benchmarks" / "results").glob("*-differences.csv"):
+        with file.open(encoding="utf-8", newline="") as opened:
+            known |= {
+                tuple(float(one[name]) for name in ("difference", "low", "high")) for one in csv.DictReader(opened)
+            }
     known |= {(-value, -high, -low) for value, low, high in known}  # of the other order of the two
-    hundredth = re.compile(r"([+-]?\d+\.\d) \[([+-]?\d+\.\d), ([+-]?\d+\.\d)\]")  # of photos, times 100
-    known |= {tuple(round(100 * value, 1) for value in one) for one in known}
-    known |= {tuple(map(float, one)) for one in hundredth.findall(tables)}
+    known |= {tuple(round(100 * value, 1) for value in one) for one in known}  # of photos
+    interval = re.compile(r"([+-]?\d+\.\d(?:\d\d)?) \[([+-]?\d+\.\d(?:\d\d)?), ([+-]?\d+\.\d(?:\d\d)?)\]")
     papers = ("show_attend_tell", "neural_image_captioning", "bottom_up_top_down", "stack_captioning", "hacap")
-    for page in ("results", *papers):
-        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-        shown = [*interval.findall(text), *hundredth.findall(text)]
-        assert len(shown) >= 8 and {tuple(map(float, one)) for one in shown} <= known, page
+    for page in ("results", "results_scenes", *papers):
+        shown = [
+            tuple(map(float, one))
+            for one in interval.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
+        ]
+        assert len(shown) >= 3 and [one for one in shown if one not in known] == [], page
+
+
+def test_the_head_of_a_recipe_for_two_cores_has_the_score_that_the_benchmark_wrote():
+    with (ROOT / "benchmarks" / "results" / "photos-scores.csv").open(encoding="utf-8", newline="") as file:
+        known = {
+            " ± ".join(f"{100 * float(part):.1f}" for part in one["CIDEr-D"].split(" ± "))
+            for one in csv.DictReader(file)
+        }
+    heads = sorted((ROOT / "src" / "showtell" / "recipes" / "flickr8k" / "small").glob("*.yaml"))
+    for head in heads:
+        text = " ".join(head.read_text(encoding="utf-8").partition("data:")[0].replace("#", " ").split())
+        (score, *_) = re.findall(r"CIDEr-D (\d+\.\d(?: ± \d+\.\d)?)", text)
+        assert score in known, head.name
+    assert len(heads) == 15

@@ -24,7 +24,6 @@ OF_THE_THEME = ("aria-required-attr", "landmark-unique", "definition-list", "pag
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site. Links inside and what pages load are checked as it is built (docs/_extensions/inside_links.py)."""
     pytest.importorskip("sphinx", reason='Sphinx is not installed: pip install -e ".[docs]"')
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-q", "--fail-on-warning", "--keep-going", str(DOCS), str(folder)]

@@ -114,7 +114,7 @@ def fastest_precision(precisions: Sequence[str], device: torch.device) -> str:
     """bf16 if there is a choice and the device has units of its own for it, else fp32.
 
     On a CPU these are AMX alone: with AVX-512's instructions for bf16 encoders are a little slower than in fp32, and
-    without any they take three times as long (docs/lab_notes.md, 2026-11-23).
+    without any they take three times as long (docs/lab_notes.md).
     """
     if device.type == "cuda":
         is_fast = torch.cuda.is_bf16_supported(including_emulation=False)

@@ -1,7 +1,7 @@
 """Many photos, prepared for an encoder: kept in memory where they fit, read when asked for, or ahead in batches.
 
 Threads read them, one for each core. Pillow decodes and resizes outside the interpreter's lock, but a photo of 2,000 x
-1,500 holds it for 1 to 2 ms (docs/lab_notes.md, 2026-11-28). So the threads of a process read some hundred photos a
+1,500 holds it for 1 to 2 ms (docs/lab_notes.md). So the threads of a process read some hundred photos a
 second, however many cores there are, and what starts a GPU's kernels waits for them: for a GPU, processes take over.
 """
 
