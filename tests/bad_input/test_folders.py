@@ -90,14 +90,10 @@ def test_damaged_json_is_a_sentence(name: str, file: str, cases: int, folders: P
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        *[({"base": {"name": name}}, r"config\.json: base\.name: ") for name in (None, 3, ["a"])],
-        *[
-            ({"base": {"name": name}}, "base cannot be opened: .* is of no model of tr")
-            for name in ("small", "adapted")
-        ],
-        ({"base": {"weights": 1}}, r"config\.json: base\.weights: "),
-        *[({"targets": targets}, r"config\.json: targets") for targets in (None, "query", [1], ["query"])],
-        ({"model": {"adapter": {"rank": 0}}}, r"config\.json: model\.adapter\.rank: "),
+        ({"base": {"name": None}}, r"config\.json: base\.name: "),
+        ({"base": {"name": "small"}}, "base cannot be opened: .* is of no model of tr"),
+        ({"base": {"name": "adapted"}}, "base cannot be opened: .* is of no model of tr"),
+        ({"targets": ["query"]}, r"config\.json: targets"),
         ({"model": {"adapter": {"rank": 60_000}}}, "do not fit what config.json says"),
         ({"model": {"learns": ["nothing"]}}, r'model\.learns: nothing in base is named "nothing"'),
     ],

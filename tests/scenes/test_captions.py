@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from showtell.scenes import Scene, SceneCaption
 from showtell.scenes.dataset import sample_image
-from showtell.scenes.lexicon import BACKGROUND_WORDS, COUNT_WORDS, SHAPE_WORDS
+from showtell.scenes.lexicon import COUNT_WORDS, SHAPE_WORDS
 from showtell.scenes.truth import judge
-from tests.scenes.literals import vocabulary
 
 Drawn = list[tuple[Scene, tuple[SceneCaption, ...]]]
 NOUNS = {form: shape for shape, names in SHAPE_WORDS.items() for forms in names for form in forms}
@@ -27,22 +24,6 @@ def test_captions_are_true_different_and_of_five_to_twenty_words(drawn: Drawn) -
         for caption in captions:
             assert judge(caption.text, scene).whole, caption.text
             assert 5 <= len(caption.text.split()) <= 20
-
-
-def test_the_vocabulary_is_small_and_used(drawn: Drawn) -> None:
-    used = Counter(word for _, captions in drawn for caption in captions for word in caption.text.split())
-    assert 90 <= len(vocabulary()) <= 140
-    assert used.keys() <= vocabulary()
-    assert len(used) > 0.95 * len(vocabulary())  # the rare synonyms may be missing here
-
-
-def test_captions_say_much_and_most_of_them_a_relation_or_a_count(drawn: Drawn) -> None:
-    judgements = [judge(caption.text, scene) for scene, captions in drawn for caption in captions]
-    kinds = [{statement.kind for statement in judgement.statements} for judgement in judgements]
-    backgrounds = {s.text for judgement in judgements for s in judgement.statements if s.kind == "background"}
-    assert backgrounds == {*BACKGROUND_WORDS}
-    assert sum(bool(kind & {"relation", "count"}) for kind in kinds) / len(kinds) > 0.75
-    assert sum(len(judgement.statements) for judgement in judgements) / len(judgements) > 4.5
 
 
 def test_words_name_the_right_boxes(drawn: Drawn) -> None:

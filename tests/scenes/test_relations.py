@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from showtell.scenes import Item
 from showtell.scenes.outlines import box, outline
 from showtell.scenes.relations import APART, PAIRWISE, TOUCH, distance, is_between, is_inside, is_touching
-from showtell.scenes.world import BACKGROUNDS, COLOURS, EXTENTS, HELD_OUT, PATTERNS, SHAPES, SIZES, UNITS
+from showtell.scenes.world import EXTENTS, SHAPES, SIZES, UNITS
 from tests.scenes.literals import is_unambiguous, item, scene
 
 
@@ -27,12 +27,6 @@ def items() -> st.SearchStrategy[Item]:
         position,
         position,
     )
-
-
-def test_the_world_is_as_promised() -> None:
-    assert (len(SHAPES), len(COLOURS), len(SIZES), len(PATTERNS), len(BACKGROUNDS)) == (8, 8, 3, 3, 5)
-    assert sorted(colour for colour, _ in HELD_OUT) == sorted(COLOURS)
-    assert sorted(shape for _, shape in HELD_OUT) == sorted(SHAPES)
 
 
 def test_relations_have_margins() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from random import Random
 
 from showtell.scenes import Scene
 from showtell.scenes.dataset import sample_image
@@ -222,17 +221,6 @@ def test_outside_the_language() -> None:
     assert {one.share for one in judgements.values()} == {0.0}
 
 
-def test_the_order_of_items_does_not_matter() -> None:
-    """Items are the same in any order but for which one is drawn over the other."""
-    random = Random(0)
-    for k in range(50):
-        picture, captions = sample_image(0, "train", k)
-        other = sample_image(100, "train", k)[1][0].text
-        shuffled = Scene(picture.background, tuple(random.sample(picture.items, len(picture.items))))
-        for text in (*(caption.text for caption in captions), other):
-            assert judge(text, shuffled).share == judge(text, picture).share
-
-
 def most_held(caption: str, picture: Scene) -> int:
     """The plain way to the best assignment of single things: every map of phrases to items, or to nothing."""
     parsed = parse_caption(caption)
@@ -263,34 +251,6 @@ def test_the_best_assignment_is_the_one_that_the_plain_way_finds() -> None:
                 judged += 1
                 assert judge(caption.text, picture).held == most_held(caption.text, picture)
     assert judged > 100
-
-
-# Each mutation of a true caption with what it must cost. The scene has one object of each colour and shape named.
-ROOM = scene(
-    "white", "small solid red circle 20 20", "big striped blue square 66 24", "small dotted yellow star 20 76",
-    "small dotted yellow star 60 76",
-)  # fmt: skip
-TRUE = "a small red circle is to the left of a big striped blue square and above two dotted yellow stars on a white background"  # noqa: E501
-MUTATIONS = [
-    ("red", "green", 1),  # one colour
-    ("blue", "red", 1),
-    ("small", "big", 1),
-    ("striped", "dotted", 1),
-    ("left", "right", 1),
-    ("above", "below", 1),
-    ("white", "mint", 1),
-    ("two", "three", 1),
-    ("circle", "heart", 1),  # one shape; the statements of its colour, size and position still hold
-    ("square", "moon", 1),
-    ("stars", "moons", 2),  # shape, and with it the count of that shape
-]
-
-
-def test_mutations_cost_what_they_say() -> None:
-    assert judge(TRUE, ROOM).whole
-    for word, instead, cost in MUTATIONS:
-        judgement = judge(" ".join(instead if other == word else other for other in TRUE.split()), ROOM)
-        assert (len(judgement.statements), len(judgement.statements) - judgement.held) == (14, cost), word
 
 
 def test_statistics_by_hand() -> None:
