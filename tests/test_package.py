@@ -31,11 +31,6 @@ def test_type_checkers_see_what_is_loaded_on_first_use():
     assert imported == showtell._PUBLIC
 
 
-def test_no_subpackage_has_the_name_of_a_public_function():
-    parts = {path.stem for path in (ROOT / "src" / "showtell").iterdir()}
-    assert not parts & {name for name in showtell.__all__ if name[0].islower()}
-
-
 def test_threads_sleep_after_a_short_wait_unless_told_otherwise():
     """Set before torch is loaded, which reads it as it is loaded."""
     names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")

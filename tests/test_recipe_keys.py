@@ -34,12 +34,6 @@ def rows(part: str) -> dict[str, list[str]]:
     return {key: cells.split(" | ") for key, cells in lines}
 
 
-def test_it_has_values_defaults_and_descriptions():
-    every = rows(PAGE)
-    assert every["training.epochs"][:2] == ["whole number ≥ 1", "required"]
-    assert every["encoder.trained"][2].startswith("Train the whole backbone, nothing of it, or the listed modules")
-
-
 def settings(kind: type[Config]) -> Iterator[type[Config]]:
     """All settings records of showtell."""
     for one in kind.__subclasses__():

@@ -227,12 +227,8 @@ def test_a_server_that_has_gone_ends_the_run_and_a_photo_that_it_refuses_does_no
 
 THOUGHTS = [  # how models mark them: the thoughts, then the caption
     *("<think>{}</think>\n\n{}", "{}\n</think>\n{}", "<thinking>{}</thinking>{}", "<Thought>{}</Thought>{}"),
-    *(
-        "<seed:think>{}</seed:think>{}",
-        "◁think▷{}◁/think▷{}",
-        "[THINK]{}[/THINK]{}",
-        "<think>{}</think><answer>{}</answer>",
-    ),
+    *("<seed:think>{}</seed:think>{}", "◁think▷{}◁/think▷{}", "[THINK]{}[/THINK]{}"),
+    "<think>{}</think><answer>{}</answer>",
     "<think>{}</think><|begin_of_box|>{}<|end_of_box|>",
     "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>{}<|return|>",
     "<|start|>assistant<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>{}",
@@ -255,15 +251,8 @@ def test_thoughts_are_no_part_of_a_caption(marks, thought, caption, is_cut):
 
 
 def test_answers_in_parts_with_thoughts_or_too_many_have_their_caption_and_its_tokens(server, photos):
-    pieces = [
-        ("<think>", -5.0),
-        ("Hm", -5.0),
-        ("</think>", -5.0),
-        ("A", -0.5),
-        (" dog", -0.25),
-        (".", 0.0),
-        ("", -0.25),
-    ]
+    thoughts = [("<think>", -5.0), ("Hm", -5.0), ("</think>", -5.0)]
+    pieces = [*thoughts, ("A", -0.5), (" dog", -0.25), (".", 0.0), ("", -0.25)]
     logprobs = {"content": [{"token": token, "logprob": logprob} for token, logprob in pieces]}
     parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}, {"type": "text", "text": "A dog."}]
     captioner = Captioner.from_pretrained(server.name)

@@ -33,10 +33,7 @@ def entry(image: str, *captions: str, **more: object) -> str:
 
 TRAIN_AND_TEST = [("test/1.jpg", "test", ("B.",)), ("train/1.jpg", "train", ("A.",))]
 BY_NAME = [
-    ("a.jpg", "train", ("A.",)),
-    ("b.jpg", "train", ("B.",)),
-    ("c.jpg", "val", ("C.",)),
-    ("d.jpg", "val", ("D.",)),
+    (f"{x}.jpg", split, (f"{x.upper()}.",)) for x, split in zip("abcd", ("train", "train", "val", "val"), strict=True)
 ]
 KARPATHY = [("c_a", "train", ("A.",)), ("c_b", "test", ("B.",)), ("c_c", "val", ("C.",))]
 # Files, photos, and the records of the folder.

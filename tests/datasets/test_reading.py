@@ -79,19 +79,6 @@ def test_a_refusal_is_never_longer_than_can_be_read(files: dict[str, str]) -> No
         assert len(refusal(Path(folder))) <= 400
 
 
-BROKEN = [
-    ("", "… is empty; it should hold JSON."),
-    ("{]", "… is not valid JSON: Expecting property name enclosed in double quotes at line 1, column 2."),
-]
-
-
-def test_broken_json_is_no_dataset(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "none") == "There is no file or folder …."
-    for folder, (content, expected) in in_folders(tmp_path, BROKEN):
-        (folder / "a.json").write_text(content)
-        assert refusal(folder / "a.json") == expected
-
-
 LATIN = {
     "captions.csv": ("CSV", "photo,caption\n001.png,Un gar\u00e7on\n"),
     "captions.jsonl": ("JSON lines", '{"image": "001.png", "caption": "A."}\n{"image": "b", "caption": "\u00e7"}'),

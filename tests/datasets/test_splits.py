@@ -28,14 +28,8 @@ SPLIT_NAMES = [
 ]
 STEMS = [
     *[("train", "train"), ("captions_train2014", "train"), ("Val-Captions", "val"), ("test set", "test")],
-    *[
-        ("coco_karpathy_train", "train"),
-        ("flickr30k_val", "val"),
-        ("train_stations", None),
-        ("train_test", None),
-        ("captions", None),
-        ("", None),
-    ],
+    *[("coco_karpathy_train", "train"), ("flickr30k_val", "val"), ("train_stations", None), ("train_test", None)],
+    *[("captions", None), ("", None)],
 ]
 
 

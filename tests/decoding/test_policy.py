@@ -50,15 +50,6 @@ def fed(decoder: Decoder, features: Features, captions: Captions) -> Output:
     return teacher_forced(decoder, features, torch.cat([begin, captions.words], -1)).outputs
 
 
-def test_all_captions_together_have_probability_one():
-    captions = every_caption(2)
-    assert captions.words.shape[1] == 1 + 3 + 9 + 9 and int((~captions.is_finished).sum()) == 9
-    decoder = sat()
-    logprobs = policy_logprobs(decoder, fed(decoder, sight(), captions), captions)
-    assert logprobs.shape == (1, 22, 3)
-    assert float(logprobs.detach().sum(-1).exp().sum()) == pytest.approx(1, abs=1e-12)
-
-
 def test_probabilities_by_hand():
     """One finished caption and one that is cut off at two words, from a table of logits."""
     decoder, features = table_decoder(images=1, steps=3, size=6, seed=3)

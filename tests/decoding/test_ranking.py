@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from showtell.decoding import LengthPenalty
 from showtell.decoding.ranking import stable_topk
 
 
@@ -26,11 +24,3 @@ def test_the_best_are_those_of_sorting_with_ties_to_the_lower_index(size, k, lev
     values, indices = stable_topk(scores, k)
     assert indices.tolist() == plain(scores, k)
     assert torch.equal(values, scores.gather(-1, indices))
-
-
-def test_divisors_are_those_of_the_formulas():
-    assert LengthPenalty("none", 0.0).divisor(7) == 1
-    assert LengthPenalty("average", 1.0).divisor(7) == 7
-    assert LengthPenalty("average", 0.5).divisor(9) == 3
-    assert LengthPenalty("wu", 0.5).divisor(19) == pytest.approx(2.0)  # ((5 + 19) / 6) ** 0.5
-    assert LengthPenalty("average", 1.0).divisor(0) == 1

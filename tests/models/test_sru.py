@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from showtell.models.sru import Sru, SruLayer
-
-
-def test_a_step_is_the_formula_of_the_paper():
-    """All sizes 1: W_f = 2, W_r = -1, W = 3, W_h = 0.5, b_f = 0.25, b_r = -0.5, x = 0.8, c = -0.4."""
-    layer = SruLayer(1, 1)
-    with torch.no_grad():
-        layer.weight.copy_(torch.tensor([[2.0], [-1.0], [3.0], [0.5]]))
-        layer.bias.copy_(torch.tensor([0.25, -0.5]))
-    hidden, cell = layer.step(layer.project_input(torch.full((1, 1, 1), 0.8)), torch.full((1, 1, 1), -0.4))
-    forget = 1 / (1 + math.exp(-(2 * 0.8 + 0.25)))
-    reset = 1 / (1 + math.exp(-(-0.8 - 0.5)))
-    expected = forget * -0.4 + (1 - forget) * 2.4
-    assert cell.item() == pytest.approx(expected, abs=1e-6)
-    assert hidden.item() == pytest.approx(reset * math.tanh(expected) + (1 - reset) * 0.4, abs=1e-6)
 
 
 @settings(deadline=None)

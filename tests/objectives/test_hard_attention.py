@@ -159,22 +159,3 @@ def test_where_it_looks_when_it_does_not_learn(look):
         assert look == "sample" or region == int(output.attention.argmax())
         expected = features().vectors[:, [region]]
     torch.testing.assert_close(output.context, output.gate.unsqueeze(-1) * expected)
-
-
-def test_expected_context_approximates_the_expected_softmax():
-    """The normalised weighted geometric mean of §4.2: soft attention is near the mean over all regions of one step."""
-    decoder = model(readout_tanh=False, gate=False)
-    for parameter in decoder.parameters():
-        parameter.data.mul_(0.3)
-    mean = torch.zeros(6).double()
-    state = decoder.start(features())
-    alpha = decoder.attention(state.rows.hidden, state.image.projected, state.image.is_region)[0, 0]
-    for region in range(REGIONS):
-        decoder._attend = lambda *_, region=region: (features().vectors[:, [region]], None)  # type: ignore[method-assign]
-        output, _ = decoder.step(WORDS[..., 0], state)
-        mean += (alpha[region] * decoder.readout(output)[0, 0].softmax(-1)).detach()
-    del decoder._attend
-    decoder.config = decoder.config.model_copy(update={"attention": "soft"})
-    output, _ = decoder.step(WORDS[..., 0], state)
-    soft = decoder.readout(output)[0, 0].softmax(-1).detach()
-    assert float((soft - mean).abs().max()) < 2e-3  # the regions differ by more than ten times that

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from showtell import counter_rng
-from showtell.decoding import Captions, LengthPenalty, Rules, beam
+from showtell.decoding import Captions, LengthPenalty, Rules
 from showtell.decoding.policy import policy_logprobs, rollouts
 from showtell.decoding.rollout import collect
 from showtell.errors import RecipeError, TrainingError
@@ -123,40 +123,6 @@ def test_the_gradient_of_the_scores_by_hand(sampling, baseline):
     assert ("entropy" in parts) == (sampling == "multinomial")  # beam captions do not estimate it
 
 
-def plain_logprob(decoder: Decoder, words: Sequence[int]) -> float:
-    """log p of one caption, step by step: without pad and begin, being cut off an outcome of its own."""
-    with torch.no_grad():
-        state, total, last = decoder.start(sight()), 0.0, BEGIN
-        for word in [*words, *([None] if words[-1:] != [END] else [])]:
-            output, state = decoder.step(torch.tensor([[last]]), state)
-            shares = decoder.readout(output)[0, 0, 2:].softmax(-1)
-            total += float((1 - shares[END - 2] if word is None else shares[word - 2]).log())
-            last = word
-    return total
-
-
-def test_the_gradient_of_a_beam_by_finite_differences():
-    """Along three random directions of all weights, the captions and their rewards held fixed."""
-    decoder, loss = sat(), objective(samples=3, sampling="beam", baseline="mean")
-    found = beam(decoder, sight(), LENGTH, 3)
-    texts = [found.words[0, row][found.is_word[0, row]].tolist() for row in range(3)]
-    rewards = loss.reward(found.words, found.is_word, ["0"])[0].double()
-    assert rewards.std() > 0.1
-    exact = gradient(decoder, loss(batch(1), sight(), decoder).total)
-    weights = torch.nn.utils.parameters_to_vector(decoder.parameters()).detach()
-
-    def surrogate(at: Tensor) -> float:
-        torch.nn.utils.vector_to_parameters(at, decoder.parameters())
-        logprobs = torch.tensor([plain_logprob(decoder, words) for words in texts], dtype=torch.float64)
-        return -float(((rewards - rewards.mean()) * logprobs).mean())
-
-    for seed in range(3):
-        direction = torch.randn(weights.shape, generator=torch.Generator().manual_seed(seed)).double()
-        change = (surrogate(weights + 1e-4 * direction) - surrogate(weights - 1e-4 * direction)) / 2e-4
-        assert change == pytest.approx(float(exact @ direction), rel=1e-5)
-        assert abs(change) > 1e-3
-
-
 def test_a_beam_needs_attention_that_is_not_sampled():
     decoder = sat(attention="hard", eval_attention="sample")
     with pytest.raises(
@@ -193,29 +159,16 @@ def expected_reward(decoder: SatDecoder, loss: SelfCritical) -> Tensor:
     return (logprob.exp() * rewards_of_all(loss)).sum()
 
 
-def test_with_any_constant_baseline_the_mean_over_all_captions_is_the_exact_gradient():
-    loss, decoder, every = objective(), sat(), every_caption(LENGTH)
-    exact = gradient(decoder, expected_reward(decoder, loss))
-    assert exact.norm() > 0.05
-    for baseline in (0.0, 0.7, -3.0):
-        logprob = policy_logprobs(decoder, fed(decoder, sight(), every), every).sum(-1)
-        estimate = (logprob.exp().detach() * (rewards_of_all(loss) - baseline) * logprob).sum()
-        torch.testing.assert_close(gradient(decoder, estimate), exact)
-
-
 def mean_and_error(estimates: Sequence[Tensor]) -> tuple[Tensor, float]:
     """The mean of independent estimates, and the standard error of its length."""
     stacked = torch.stack(list(estimates))
     return stacked.mean(0), float((stacked.var(0) / len(stacked)).sum().sqrt())
 
 
-@pytest.mark.parametrize(
-    "settings", [{"baseline": "greedy"}, {"baseline": "leave_one_out"}, {"baseline": "greedy", "samples": 1}], ids=str
-)
-def test_the_estimate_is_unbiased(settings):
+def test_the_estimate_is_unbiased():
     """40 steps of 500 images that look the same, each with its own draws; -E r has the gradient -exact."""
     images = 500
-    loss, decoder = objective(images, **{"samples": 2, **settings}), sat()
+    loss, decoder = objective(images, samples=2, baseline="leave_one_out"), sat()
     exact = -gradient(decoder, expected_reward(decoder, loss))
 
     def estimate(step: int) -> Tensor:
