@@ -137,9 +137,6 @@ def test_a_missing_checkpoint_is_named_before_torch_is_imported():
     assert done.stdout == "2 False\n" * 3 and "There is no checkpoint folder /no/such/folder" in done.stderr
 
 
-# --- tensors ---
-
-
 def fingerprint(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
 

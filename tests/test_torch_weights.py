@@ -48,9 +48,6 @@ def same(loaded: dict[str, Tensor], saved: dict[str, Tensor]) -> bool:
     )
 
 
-# --- what is read ---
-
-
 @every_format
 def test_tensors_come_back(tmp_path: Path, write: Write) -> None:
     base = torch.randn(4, 6)
@@ -136,8 +133,6 @@ def test_text_of_python_2_is_latin_1(tmp_path: Path) -> None:
     assert str(type(options)) == "<class '__main__.Options'>" and options.attributes == {"lr": 0.5}
 
 
-# --- code ---
-
 MKDIR, TEXT = b"cos\nmkdir\n", b"X\x07\x00\x00\x00written"
 CODE: dict[str, bytes] = {  # pickles that make a folder when Python's own unpickler opens them
     "REDUCE": b"\x80\x04" + MKDIR + TEXT + b"\x85R.",
@@ -190,9 +185,6 @@ def test_what_is_known_is_not_changed_by_a_file(tmp_path: Path) -> None:
     changed = b"\x80\x04ctorch._utils\n_rebuild_tensor_v2\nN}X\x0c\x00\x00\x00__defaults__)s\x86b."
     load(changed, tmp_path)
     assert torch._utils._rebuild_tensor_v2.__defaults__ == (None,)
-
-
-# --- other files, and damage ---
 
 
 def packed(content: bytes, compression: int) -> bytes:

@@ -103,8 +103,6 @@ def test_only_sure_captions_are_written_on_request(capsys, tiny_checkpoint, albu
     assert f"{12 - len(accepted)} photos have no caption of confidence {least - 1e-4:g} or more: " in err
 
 
-# --- what must not be lost or written, for texts and for XMP ---
-
 STYLES = {"text": ("--format", "sidecar"), "xmp": ("--xmp",)}
 
 

@@ -89,8 +89,6 @@ def test_layouts(tmp_path: Path) -> None:
             assert sorted(one for file in tables for one in records_of(file)) == sorted(expected)
 
 
-# --- one idea of quoting ---
-
 WORDS = st.text(st.sampled_from("ab \"',;|"), min_size=1, max_size=12).map(str.strip).filter(bool)
 
 
@@ -136,8 +134,6 @@ def test_a_name_that_is_no_utf_8_is_read_and_a_caption_refused(tmp_path: Path) -
     write_files(tmp_path, {"a.csv": row + b"1.jpg,\xf6.,train\n"})
     assert sentences(tmp_path)[0][0].endswith("a.csv is not in UTF-8: line 3 cannot be read; save it as CSV in UTF-8.")
 
-
-# --- what is told ---
 
 TOLD = [
     ({"a.txt": "A.\nA.\nA.\nA.\nB.\n"}, "1 image has the same caption again and again: train/a.jpg;"),

@@ -24,9 +24,6 @@ def refusal(path: Path) -> str:
     return str(caught.value).replace(str(path), "…")
 
 
-# --- what is no dataset ---
-
-
 FORMATS = f" The formats are {', '.join(READERS)}: docs/datasets.md."
 TABLE = table.EXAMPLE
 NO_CAPTIONS = f"but without captions: write {TABLE}, or each beside its photo, in dog.txt.{FORMATS}"
@@ -120,9 +117,6 @@ def test_examples_are_datasets(tmp_path: Path) -> None:
         assert [(record.path, record.captions) for record in dataset.records] == [(photo, ("A dog runs.",))]
 
 
-# --- what every dataset is examined for ---
-
-
 def test_missing_files_and_the_place_where_they_should_be(tmp_path: Path) -> None:
     write_coco(tmp_path / "annotations/captions_train.json", listed(*range(1, 9)), captioned(*range(1, 9)))
     for number in range(1, 8):
@@ -168,9 +162,6 @@ def test_ids_and_images_that_stand_twice(tmp_path: Path) -> None:
     for name in ("val", "dev"):
         write_coco(tmp_path / f"b/captions_{name}.json", listed(1), captioned(1), photos="b")
     assert sentences(tmp_path / "b")[0] == ["1 image is listed twice in one split: 1; keep one entry of each."]
-
-
-# --- reading and opening ---
 
 
 def test_a_dataset_with_problems_is_refused_with_the_first_three(tmp_path: Path) -> None:

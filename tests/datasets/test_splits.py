@@ -20,8 +20,6 @@ def splits_of(path: Path) -> dict[str, str]:
     return {record.image_id: record.split for record in read_dataset(path).records}
 
 
-# --- names ---
-
 SPLIT_NAMES = [
     *[(" Train ", "train"), ("TRAINING", "train"), ("dev", "val"), ("valid", "val"), ("Validation", "val")],
     *[("testing", "test"), ("restval", "train"), ("Test_A", "Test_A"), ("", "")],
@@ -36,9 +34,6 @@ STEMS = [
 def test_names() -> None:
     assert [(written, split_name(written)) for written, _ in SPLIT_NAMES] == SPLIT_NAMES
     assert [(stem, split_of_name(stem)) for stem, _ in STEMS] == STEMS
-
-
-# --- draws ---
 
 
 def test_the_draw_is_the_same_everywhere_and_for_ever() -> None:
@@ -71,9 +66,6 @@ def test_each_split_with_a_share_has_an_image() -> None:
         drawn = draw_splits(map(str, range(names)), val, test)
         assert set(drawn.values()) == {"train", *(["val"] if val else []), *(["test"] if test else [])}
         assert set(draw_splits(map(str, range(names - 1)), val, test).values()) <= {"train"}
-
-
-# --- lists that are there ---
 
 
 def test_lists_name_images_by_file_with_or_without_folder_and_suffix(tmp_path: Path) -> None:
@@ -117,9 +109,6 @@ def test_a_dataset_that_says_its_splits_needs_no_list(tmp_path: Path) -> None:
     write_table(tmp_path, "image,caption,split\na.jpg,A.,val\n", "a.jpg")
     (tmp_path / "train.txt").write_text("a.jpg\n")
     assert splits_of(tmp_path) == {"a.jpg": "val"}
-
-
-# --- a part of a dataset ---
 
 
 def test_a_part_of_a_dataset_is_the_same_each_time_and_grows() -> None:

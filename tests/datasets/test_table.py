@@ -17,9 +17,6 @@ def captions_of(path: Path) -> dict[str, tuple[str, ...]]:
     return {record.image_id: record.captions for record in read_dataset(path).records}
 
 
-# --- what is read ---
-
-
 def test_captions_in_columns(tmp_path: Path) -> None:
     text = "Split,Caption 1,caption_2,CAPTION3,filename\nTrain,One.,,Three.,a.jpg\nVALID,One.,Two.,,b.jpg\n"
     write_table(tmp_path, text, "a.jpg b.jpg")
@@ -80,9 +77,6 @@ def test_a_table_for_each_split(tmp_path: Path) -> None:
     assert read_dataset(tmp_path / "validation.csv").splits == {"val": 1}
 
 
-# --- what is wrong with a table ---
-
-
 UNUSABLE = '2 lines of captions.csv cannot be used: 2, 4; each is like dog.jpg,"A dog, running.".'
 QUOTES = (
     '; a caption with quotation marks stands in quotation marks itself, with those inside doubled: "A ""stop"" sign."'
@@ -128,8 +122,6 @@ def test_a_table_without_the_columns_is_not_recognised(tmp_path: Path) -> None:
         assert not table.recognises(write_table(folder, text))
         assert not table.recognises(folder)
 
-
-# --- round trips ---
 
 CELL = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20).filter(str.strip)
 CELL = CELL.filter(lambda text: not text.startswith("'"))  # which spreadsheets take for the mark of a text

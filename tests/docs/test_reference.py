@@ -29,9 +29,6 @@ EXAMPLES = {file.stem: file for file in sorted((ROOT / "docs" / "api").glob("*.m
 SMALL = ["training.epochs=1", "data.limit=4", "encoder.image_size=32", "training.trackers=[]", "decoding.num_beams=1"]
 
 
-# --- names ---
-
-
 def test_every_public_name_is_in_the_table_of_its_package_with_a_sentence():
     for package, module in reference.packages().items():
         rows = dict(re.findall(r"^\| \{py:obj\}`(\w+) <\S+>` \| (.*) \|$", PAGES[package], re.MULTILINE))
@@ -52,9 +49,6 @@ def test_every_public_name_has_one_entry_under_a_path_that_imports_it():
     assert {"showtell.Captioner", "showtell.captioners.Abilities"} <= entries.keys(), "the shortest path"
 
 
-# --- fields and docstrings ---
-
-
 def test_fields_have_their_comments_and_settings_their_descriptions():
     shown = reference.fields_of(Features)
     assert ":type: Tensor\n\n   (B, R, D) one vector per region or grid cell." in shown
@@ -62,9 +56,6 @@ def test_fields_have_their_comments_and_settings_their_descriptions():
     shown = reference.fields_of(DecodingConfig)
     assert ":type: int\n   :value: 1\n\n   Beam width; 1 is greedy search. Values: whole number ≥ 1, ≤ 1000." in shown
     assert ":type: str | None\n   :value: None\n\n   Text that a captioner of transformers continues" in shown
-
-
-# --- examples ---
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +84,6 @@ def test_the_example_of_a_page_runs(
     monkeypatch.chdir(world)
     exec(code.replace('"training.epochs=1"', ", ".join(map(repr, SMALL))), {"__name__": "example"})
     assert capsys.readouterr().out or (world / "why.png").is_file()
-
-
-# --- the command line ---
 
 
 def test_the_page_of_commands_has_every_option_of_every_verb():

@@ -34,9 +34,6 @@ def encoder(lively: BottomUp) -> BottomUp:
     return lively
 
 
-# --- the steps, one by one ---
-
-
 @dataclass
 class Region:
     """A region as the loops have it."""

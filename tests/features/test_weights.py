@@ -104,9 +104,6 @@ def test_what_is_wrong_is_said_at_once_and_nothing_is_changed():
         load(small_net(), {**TENSORS, "fc2.weight": torch.ones(1)}, ("fc",))
 
 
-# ---- by name
-
-
 def test_without_a_network_the_sentence_says_what_to_fetch_and_where_to_put_it(hub, monkeypatch):
     """Nobody listens on port 1; a host that never answers is given up within a second, where the hub takes 46 s."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -51,9 +51,6 @@ def write_luo(
     return file
 
 
-# --- modules by the names of the tutorial, which are saved whole ---
-
-
 class Encoder(nn.Module):
     def __init__(self, resnet: nn.Module, cells: int) -> None:
         super().__init__()

@@ -46,9 +46,6 @@ def captions(images: int = 3, rows: int = 2, steps: int = 7) -> Tensor:
     return words
 
 
-# ---- the equations
-
-
 def torchs_attention(ours: parts.MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
     """Give torch's layer our weights."""
     three = (ours.query, ours.key, ours.value)
@@ -135,9 +132,6 @@ def test_attention_is_the_mean_over_the_heads_of_the_last_layer():
     assert output.attention[2, 0, 3:].tolist() == [0, 0]
 
 
-# ---- the cache
-
-
 def test_prefixes_are_completed_as_by_a_plain_loop():
     """Rows that have read different numbers of words stand beside each other; the plain loop reads each alone."""
     decoder, features, times, longest = transformer(seed=5), sight(2), 3, 6
@@ -160,9 +154,6 @@ def test_prefixes_are_completed_as_by_a_plain_loop():
         lengths.add(len(caption) - step)
         assert [word for word in drawn[image, row, time, step].tolist() if word != PAD] == caption
     assert len(lengths) > 2
-
-
-# ---- training
 
 
 def test_masks_of_dropout_depend_on_an_images_own_captions_alone():

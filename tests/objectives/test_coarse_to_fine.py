@@ -38,9 +38,6 @@ def stack(**settings: object) -> StackDecoder:
     return random_decoder(config, seed=1, std=0.6, feature_size=2, vocabulary_size=6)
 
 
-# ---- by hand
-
-
 @pytest.mark.parametrize(
     ("sampling", "baseline", "first", "second"),
     [("multinomial", "greedy", 1, 1), ("multinomial", "greedy", 0.5, 2), ("beam", "mean", 1, 1)],
@@ -104,12 +101,6 @@ def test_every_stage_draws_its_own_words():
     assert heard[0][-1] == heard[1][-1] == heard[2][-1]  # greedy
     assert len({tuple(one[:-1]) for one in heard}) == 3
     assert table.stages == 1
-
-
-# ---- against enumeration
-
-
-# ---- in a run
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])

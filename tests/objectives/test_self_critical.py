@@ -54,9 +54,6 @@ def gradient(decoder: Decoder, value: Tensor) -> Tensor:
     return torch.cat([gradient.flatten() for gradient in gradients])
 
 
-# ---- by hand
-
-
 def gradient_of_scores(table: Tensor, captions: Captions, advantage: Tensor) -> Tensor:
     """advantage (p - onehot(ws_t)) / (images x samples) at each score of a table that a word was drawn from.
 
@@ -142,9 +139,6 @@ def test_the_end_is_rewarded_and_unknown_words_are_not():
     assert bleu(words[1:, :1], words[1:, :1] > 0, ["2"]).item() == pytest.approx(2 / 3)  # "4" and the end, of three
 
 
-# ---- against enumeration
-
-
 def rewards_of_all(loss: SelfCritical) -> Tensor:
     """The reward of each caption that there is."""
     every = every_caption(loss.max_length)
@@ -178,9 +172,6 @@ def test_the_estimate_is_unbiased():
     mean, error = mean_and_error([estimate(step) for step in range(40)])
     assert error < 0.06 * exact.norm()  # a bias of a fifth would be seen
     assert (mean - exact).norm() < 3 * error
-
-
-# ---- in a run
 
 
 def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():

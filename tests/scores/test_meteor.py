@@ -117,9 +117,6 @@ def test_preparation_of_captions() -> None:
         assert " ".join(normalise(text)) == words
 
 
-# ---- the index, on resources small enough to look through
-
-
 @pytest.fixture
 def resources(tmp_path: Path) -> Path:
     folder = tmp_path / "meteor"
