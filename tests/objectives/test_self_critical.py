@@ -122,9 +122,7 @@ def test_the_gradient_of_the_scores_by_hand(sampling, baseline):
 
 def test_a_beam_needs_attention_that_is_not_sampled():
     decoder = sat(attention="hard", eval_attention="sample")
-    with pytest.raises(
-        TrainingError, match=r"sampling=beam needs .*set model\.eval_attention to argmax or expectation"
-    ):
+    with pytest.raises(TrainingError, match=r"sampling=beam needs .*set model\.eval_attention to argmax or expectatio"):
         objective(sampling="beam")(batch(1), sight(), decoder)
     objective(sampling="beam")(batch(1), sight(), sat(attention="hard", eval_attention="argmax"))
 

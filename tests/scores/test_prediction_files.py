@@ -196,9 +196,7 @@ def test_references_with_problems_are_refused(tmp_path, form):
 
 def test_a_text_that_is_no_caption_is_told_at_once():
     for predicted, reference in (("dog " * 2_000_000, "a dog"), ("a dog", "dog " * 2_000_000)):
-        with pytest.raises(
-            DataError, match="A text of image 1 has 8,000,000 characters; captions and references have 50"
-        ):
+        with pytest.raises(DataError, match="A text of image 1 has 8,000,000 characters; captions and references have"):
             score({"1": predicted}, {"1": [reference]})
 
 

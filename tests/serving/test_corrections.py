@@ -284,9 +284,7 @@ def test_a_database_that_vanished_is_noticed_and_may_come_back(store, tmp_path):
     row = add(store, 1)
     (store.folder / DATABASE).rename(tmp_path / "moved")
     for use in (lambda: store.change(row.id, 1, caption="a cat"), lambda: add(store, 2), store.page):
-        with pytest.raises(
-            StorageError, match=r"was removed or replaced while it was in use, so that nothing is kept;"
-        ):
+        with pytest.raises(StorageError, match=r"was removed or replaced while it was in use, so that nothing is kept"):
             use()
     shutil.copy(tmp_path / "moved", store.folder / DATABASE)  # another file, which the server does not have open
     with pytest.raises(StorageError, match="was removed or replaced"):
