@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from showtell.scenes import Scene, SceneCaption
 from showtell.scenes.dataset import sample_image
 from showtell.scenes.lexicon import COUNT_WORDS, SHAPE_WORDS
+from showtell.scenes.outlines import area, box
+from showtell.scenes.rendering import render
 from showtell.scenes.truth import judge
+from showtell.scenes.world import SHAPES
+from tests.scenes.literals import item
 
 Drawn = list[tuple[Scene, tuple[SceneCaption, ...]]]
 NOUNS = {form: shape for shape, names in SHAPE_WORDS.items() for forms in names for form in forms}
@@ -45,3 +50,20 @@ def test_words_name_the_right_boxes(drawn: Drawn) -> None:
                 if count is None:
                     count = 2 if words[span.first : span.first + 2] == ["a", "pair"] else 1
                 assert len(span.boxes) == count
+
+
+def pixels(picture: Scene, size: int = 96) -> np.ndarray:
+    return np.asarray(render(picture, size)).astype(int)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_item_covers_its_area_and_stays_in_its_box(shape: str) -> None:
+    thing = item(f"medium solid blue {shape} 48 48")
+    image = pixels(Scene("white", (thing,)))
+    drawn = (image != 255).any(axis=-1)
+    left, top, width, height = box(thing)
+    rows, columns = np.nonzero(drawn)
+    assert left - 1.5 <= columns.min() and columns.max() + 1 <= left + width + 1.5
+    assert top - 1.5 <= rows.min() and rows.max() + 1 <= top + height + 1.5
+    # A pixel of the rim counts whole, so the drawn area exceeds the true one by about half the circumference.
+    assert area(thing) * 0.98 < drawn.sum() < area(thing) + 5 * thing.extent
