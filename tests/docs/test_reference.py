@@ -77,9 +77,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path, tiny_chec
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_of_a_page_runs(
-    name: str, world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_the_example_of_a_page_runs(name, world, monkeypatch, capsys):
     (code,) = re.findall(r"^```python\n(.*?)^```", EXAMPLES[name].read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     monkeypatch.chdir(world)
     exec(code.replace('"training.epochs=1"', ", ".join(map(repr, SMALL))), {"__name__": "example"})

@@ -180,9 +180,7 @@ def test_a_signal_ends_the_workers_too_and_the_same_command_finishes(number: sig
 
 
 @pytest.mark.parametrize("step", ["draw_all", "write_annotations"])
-def test_interrupted_writing_does_not_look_complete_and_is_finished_later(
-    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_writing_does_not_look_complete_and_is_finished_later(step, tmp_path, monkeypatch):
     whole: Callable[..., object] = getattr(dataset, step)
 
     def killed(*arguments: object, **keywords: object) -> object:

@@ -167,9 +167,7 @@ def test_settings_that_cannot_be_used_are_refused(made: Path) -> None:
             ScoreModels(**given).open()
 
 
-def test_both_verbs_show_them(
-    made: Path, tiny_scenes: Path, tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_both_verbs_show_them(made, tiny_scenes, tiny_checkpoint, tmp_path, capsys):
     models = ("--clip-model", made / "clip", "--bert-model", made / "bert", "--bert-layer", 2)
     made_here = (tiny_checkpoint, tiny_scenes, "--limit", 3, "--num-beams", 1, "--out", tmp_path / "captions.json")
     metrics = ("--metrics", "clip_score,bert_score", "--json")
