@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,17 +11,16 @@ from torch import Tensor
 
 from showtell import counter_rng
 from showtell.decoding import Captions, LengthPenalty, Rules
-from showtell.decoding.policy import policy_logprobs, rollouts
+from showtell.decoding.policy import rollouts
 from showtell.decoding.rollout import collect
 from showtell.errors import RecipeError, TrainingError
 from showtell.models.contract import Decoder
-from showtell.models.sat import SatDecoder
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, prepare_reward
 from showtell.training.recipe_checks import make_recipe
 from showtell.types import Batch
 from tests.decoding.plain import plain_beam
-from tests.decoding.test_policy import every_caption, fed, sat, sight
+from tests.decoding.test_policy import sat, sight
 from tests.toys import TableDecoder, table_decoder
 
 BEGIN, END, UNKNOWN = 1, 2, 3
@@ -135,41 +133,6 @@ def test_the_end_is_rewarded_and_unknown_words_are_not():
     assert without > unknown
     bleu = prepare_reward({"2": [[BEGIN, UNKNOWN, 4, END]]}, 6, {"bleu_1": 1.0})
     assert bleu(words[1:, :1], words[1:, :1] > 0, ["2"]).item() == pytest.approx(2 / 3)  # "4" and the end, of three
-
-
-def rewards_of_all(loss: SelfCritical) -> Tensor:
-    """The reward of each caption that there is."""
-    every = every_caption(loss.max_length)
-    assert loss.reward is not None
-    return loss.reward(every.words, every.is_word, ["0"])
-
-
-def expected_reward(decoder: SatDecoder, loss: SelfCritical) -> Tensor:
-    """E r(ws), summed over all captions."""
-    every = every_caption(loss.max_length)
-    logprob = policy_logprobs(decoder, fed(decoder, sight(), every), every).sum(-1)
-    return (logprob.exp() * rewards_of_all(loss)).sum()
-
-
-def mean_and_error(estimates: Sequence[Tensor]) -> tuple[Tensor, float]:
-    """The mean of independent estimates, and the standard error of its length."""
-    stacked = torch.stack(list(estimates))
-    return stacked.mean(0), float((stacked.var(0) / len(stacked)).sum().sqrt())
-
-
-def test_the_estimate_is_unbiased():
-    """40 steps of 500 images that look the same, each with its own draws; -E r has the gradient -exact."""
-    images = 500
-    loss, decoder = objective(images, samples=2, baseline="leave_one_out"), sat()
-    exact = -gradient(decoder, expected_reward(decoder, loss))
-
-    def estimate(step: int) -> Tensor:
-        with counter_rng.use(counter_rng.CounterRNG(0, step, names(images))):
-            return gradient(decoder, loss(batch(images), sight(images), decoder).total)
-
-    mean, error = mean_and_error([estimate(step) for step in range(40)])
-    assert error < 0.06 * exact.norm()  # a bias of a fifth would be seen
-    assert (mean - exact).norm() < 3 * error
 
 
 def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():
