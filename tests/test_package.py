@@ -76,7 +76,7 @@ def imports() -> list[tuple[Path, ast.ImportFrom]]:
     """Every `from module import name` there is, in files and in the blocks of the documents, with its file."""
     codes = [(file, file.read_text(encoding="utf-8")) for top in ("src", "tests", "benchmarks")
              for file in sorted((ROOT / top).rglob("*.py"))]  # fmt: skip
-    for file in sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]):
+    for file in sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]):
         blocks = re.findall(r"^```python\n(.*?)^```", file.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
         codes += [(file, block) for block in blocks]
     nodes = ((file, node) for file, code in codes for node in ast.walk(ast.parse(code)))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import cache
 from pathlib import Path
 
-import showtell
 from showtell.cli.app import GROUPS, VERBS
 from showtell.models import MODELS
 from showtell.recipes import recipe_names
@@ -106,16 +104,3 @@ def test_the_readme_has_every_verb_and_every_model():
     assert models.keys() == MODELS.builtin.keys()
     for name, file in models.items():
         assert MODELS[name][1].__module__ == ".".join(Path(file).with_suffix("").parts[1:])
-
-
-def test_the_python_and_the_recipes_of_the_readme_exist():
-    (block,) = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
-    tree = ast.parse(block)
-    names = {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert names and names <= set(showtell.__all__)
-    assert len([line for line in block.splitlines() if line]) == 8
-    methods = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert methods == {"from_pretrained", "caption", "confidence", "explain", "figure", "savefig", "split", "report"}
-    folders = "|".join({name.partition("/")[0] for name in recipe_names()})
-    named = set(re.findall(rf"(?<![/\w])(?:{folders})/\w+", README))
-    assert "folder/sat_soft" in named <= set(recipe_names())

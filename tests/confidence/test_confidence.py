@@ -53,24 +53,6 @@ def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_scenes, tmp
     assert "was made for other weights and is not used; make it again: showtell" in capsys.readouterr().err
 
 
-def test_a_captioner_with_a_calibration_says_the_chance(tiny_checkpoint, tiny_scenes):
-    captioner = Captioner.from_pretrained(tiny_checkpoint, "cpu")
-    records = open_dataset(tiny_scenes).records[:30]
-    plain = captioner.caption([record.path for record in records], num_return_sequences=2)
-    bests = [best for best, _ in plain]
-    captioner.calibration = Calibration.fit(
-        bests, [number % 3 == 0 for number in range(30)], "drawn", captioner.decoding
-    )
-    judged = captioner.caption([record.path for record in records], num_return_sequences=2)
-    for was, now in zip(plain, judged, strict=True):
-        assert [caption.calibrated_confidence for caption in now] == pytest.approx(
-            captioner.calibration.confidences(was)
-        )
-        assert [caption.confidence for caption in now] == [caption.calibrated_confidence for caption in now]
-        assert was[0].calibrated_confidence is None
-        assert now[0] == Caption.from_json(now[0].to_json())
-
-
 GREEDY = DecodingConfig()
 
 
@@ -136,18 +118,6 @@ def test_kinds_that_can_be_told_apart_exactly_stay_finite():
     assert chances == sorted(chances, reverse=True)
     assert 0.9 < chances[0] < 1
     assert 0 < chances[-1] < 0.1
-
-
-def test_it_is_written_and_read_again():
-    made, good, _ = captions(100)
-    fitted = Calibration.fit(made, good, "CIDEr-D above 1", GREEDY)
-    again = Calibration.from_json(json.loads(json.dumps(fitted.to_json())), "calibration.json")
-    assert again == fitted
-    assert again.confidences(made) == fitted.confidences(made)
-    assert fitted.confidences([]) == []
-    for change in ({"weights": None}, {"weights": [1, 2, 3]}, {"bias": math.nan}, {"deviations": [1, 1, 1, 0]}):
-        with pytest.raises(DataError, match=r"calibration\.json is no calibration .*; calibrate the checkpoint again"):
-            Calibration.from_json({**fitted.to_json(), **change}, "calibration.json")
 
 
 def test_too_little_to_go_by_is_refused():

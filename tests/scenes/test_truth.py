@@ -52,13 +52,9 @@ TABLE: list[tuple[str, Scene, str]] = [
     ("a big striped blue square", PAIR, "+square, +blue square, +big square, +striped square"),
     # any order of the adjectives, and the pattern behind the noun
     ("a striped big blue square", PAIR, "+square, +blue square, +big square, +striped square"),
-    ("a blue square with stripes", PAIR, "+square, +blue square, +striped square"),
     ("a blue square with dots", PAIR, "+square, +blue square, -dotted square"),
     # synonyms say the same
     ("a tiny red disc", PAIR, "+circle, +red circle, +small circle"),
-    ("a large spotted green triangle", ALONE, "+triangle, +green triangle, +big triangle, +dotted triangle"),
-    ("a violet moon", NESTED, "+moon, +purple moon"),
-    ("a turquoise rhombus", CONTACT, "+diamond, +cyan diamond"),
     # wrong attributes fail on their own
     ("a blue circle", PAIR, "+circle, -blue circle"),
     ("a big red circle", PAIR, "+circle, +red circle, -big circle"),
@@ -78,7 +74,6 @@ TABLE: list[tuple[str, Scene, str]] = [
      "+circle, -red circle, +square, -blue square, +circle left of square"),
     # of a thing that was taken for another, a relation holds as it does of that thing
     ("a red circle to the left of a star", PAIR, "+circle, +red circle, -star, +circle left of star"),
-    ("a red circle to the right of a star", PAIR, "+circle, +red circle, -star, -circle right of star"),
     # with nothing left to be about, all that a phrase says is false
     ("a green triangle to the left of a star", ALONE, "+triangle, +green triangle, -star, -triangle left of star"),
     ("two stars above a moon", PAIR, "-star, -two star, -moon, -star above moon"),
@@ -91,21 +86,16 @@ TABLE: list[tuple[str, Scene, str]] = [
     ("a green heart inside a pink square", NESTED, "+heart, +green heart, +square, +pink square, +heart inside square"),
     ("a pink square containing a green heart", NESTED,
      "+heart, +green heart, +square, +pink square, +heart inside square"),
-    ("a pink square with a heart inside it", NESTED, "+heart, +square, +pink square, +heart inside square"),
     ("a pink square inside a green heart", NESTED, "+heart, +green heart, +square, +pink square, -square inside heart"),
-    ("a moon inside a square", NESTED, "+moon, +square, -moon inside square"),
     # what lies inside does not touch
     ("a heart touching a square", NESTED, "+heart, +square, -heart touching square"),
     ("a cross touching a diamond", CONTACT, "+cross, +diamond, +cross touching diamond"),
-    ("a diamond in contact with a cross", CONTACT, "+cross, +diamond, +diamond touching cross"),
-    ("a circle touching a square", PAIR, "+circle, +square, -circle touching square"),
     # between, with two phrases and with a counted one
     ("a yellow star between a red heart and a green heart", LINE,
      "+star, +yellow star, +heart, +red heart, +heart, +green heart, +star between heart and heart"),
     ("a star in between two hearts", LINE, "+star, +heart, +two heart, +star between heart"),
     ("a green heart between a red heart and a star", LINE,
      "+star, +heart, +red heart, +heart, +green heart, -heart between heart and star"),
-    ("a star between two circles", GROUP, "+star, +circle, +two circle, -star between circle"),
     # chains: "which is" goes on from the last phrase, "and <relation>" from the first
     ("a heart inside a square which is to the left of a moon", NESTED,
      "+heart, +square, +moon, +heart inside square, +square left of moon"),
@@ -118,11 +108,7 @@ TABLE: list[tuple[str, Scene, str]] = [
     ("a pair of red circles", GROUP, "+circle, +red circle, +two circle"),
     ("two red circles", PAIR, "+circle, +red circle, -two circle"),
     ("two red circles", FOUR, "+circle, +red circle, -two circle"),
-    ("three red circles", FOUR, "+circle, +red circle, +three circle"),
-    ("two solid red circles", FOUR, "+circle, +red circle, +solid circle, +two circle"),
-    ("four circles", FOUR, "+circle, +four circle"),
     ("four red circles", FOUR, "+circle, -red circle, +four circle"),
-    ("two blue circles", GROUP, "+circle, -blue circle, +two circle"),
     # one of several may be mentioned alone: "a" says nothing of the number
     ("a red circle", FOUR, "+circle, +red circle"),
     # a relation of a group is one of each member
@@ -145,11 +131,8 @@ TABLE: list[tuple[str, Scene, str]] = [
     ("on a grey background there are two red circles", GROUP, "+circle, +red circle, +two circle, +grey"),
     ("a heart inside a square on squared paper", NESTED, "+heart, +square, +heart inside square, +squared"),
     ("three shapes including a yellow star", GROUP, "+three shapes, +star, +yellow star"),
-    ("two shapes including a yellow star", GROUP, "-two shapes, +star, +yellow star"),
-    ("three shapes", GROUP, "+three shapes"),
     # openings say nothing
     ("a picture of a red circle", PAIR, "+circle, +red circle"),
-    ("there is a red circle", PAIR, "+circle, +red circle"),
     # a border case is neither true nor false: the statement is left out
     ("a circle to the left of a square", BORDER, "+circle, +square"),
     ("a circle above a square", BORDER, "+circle, +square, +circle above square"),
@@ -167,8 +150,6 @@ TABLE: list[tuple[str, Scene, str]] = [
     ("a square with a heart inside a moon", NESTED, "+heart, +moon, +square, -heart inside moon"),
     ("a star with two circles above it", GROUP, "+star, +circle, +two circle, +circle above star"),
     ("two circles with a star beneath them", GROUP, "+star, +circle, +two circle, +star below circle"),
-    ("there is a pair of circles above a star", GROUP, "+star, +circle, +two circle, +circle above star"),
-    ("there are a heart and a moon", NESTED, "+heart, +moon"),
     ("a grid with a heart inside a square", NESTED, "+heart, +square, +heart inside square, +squared"),
     ("an image of a mint background with a circle", NESTED, "-circle, -mint"),
     # fewer than the count: the shape is there, the number is not, the relation is that of what there is
