@@ -1,7 +1,5 @@
 """The notebooks of docs/notebooks: what their cells import is public; slow: they run."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import os

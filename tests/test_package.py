@@ -1,7 +1,5 @@
 """What the package promises from outside: its public names, loaded on first use, and a light start."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import os

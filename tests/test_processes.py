@@ -1,7 +1,5 @@
 """Working beside other processes: locks of folders, and workers that end with their parent."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Every key that a recipe may have: described, bounded, on the page of keys, and any value taken or refused."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """What torch.save and pickle write is read; nothing that a file names is imported or called."""
 
-from __future__ import annotations
-
 import argparse
 import collections
 import io

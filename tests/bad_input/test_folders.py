@@ -1,7 +1,5 @@
 """Folders from elsewhere: whatever their JSON says, they open, or one sentence says what is wrong."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """What the machine does to people: full disks, closed doors, missing packages, interrupts and two programs at once."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Run folders that something damaged, and disks that fill up while a run is written."""
 
-from __future__ import annotations
-
 import json
 import random
 from contextlib import ExitStack

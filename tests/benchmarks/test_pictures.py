@@ -1,7 +1,5 @@
 """The pictures of what commands print: every one is there, is small, and shows the commands that stand above it."""
 
-from __future__ import annotations
-
 import re
 
 import pictures

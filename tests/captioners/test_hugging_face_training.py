@@ -1,7 +1,5 @@
 """What training sees of captioners of transformers: the numbers of transformers and peft, and of their own captions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`showtell calibrate`, and what `showtell caption` makes of it."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

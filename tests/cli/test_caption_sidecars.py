@@ -1,7 +1,5 @@
 """`showtell caption --format sidecar`: a text beside each photo, which the reader of text files takes as a dataset."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

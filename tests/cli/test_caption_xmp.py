@@ -1,7 +1,5 @@
 """`showtell caption --xmp`: captions go into sidecars, and what people edit there comes back as a dataset."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from html import escape

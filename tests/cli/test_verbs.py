@@ -1,7 +1,5 @@
 """What all verbs share: help for every option, names to write to, odd text, and where they print."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Tables, entries and folders as the world has them: the same captions whatever the layout, by file and by folder."""
 
-from __future__ import annotations
-
 import csv
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """What `showtell caption` writes in any form is a dataset, and a file of predictions: all of it comes back."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Captions drawn as a policy: their probabilities sum to one, gradients are kept, and regions belong to them."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

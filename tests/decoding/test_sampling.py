@@ -1,7 +1,5 @@
 """Samples: their frequencies, what may be drawn, and that nobody else in the batch matters."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """The pages of the papers: every equation has its line of code, and every line its equation."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The site, built as `make docs` builds it: without a warning, complete, and readable on a phone and by everybody."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A hot cell lights exactly the pixels that it saw, and no weight is lost between cells and pixels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a word loses when a region is hidden: against one region at a time, by hand, and for every kind of photo."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The detector of bottom-up attention, against the steps of the authors' release written out in plain loops."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Extraction: equal to encoding by hand, and equal to the last byte however often it is killed."""
 
-from __future__ import annotations
-
 import dataclasses
 import multiprocessing
 import random

@@ -1,7 +1,5 @@
 """Every vector knows which pixels of the photo it saw."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,11 +1,10 @@
-from __future__ import annotations
-
 import io
 import json
 import multiprocessing
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import numpy as np
@@ -91,7 +90,7 @@ def test_the_file_grows_beyond_its_first_mapping(path, monkeypatch):
     assert len(store) == 10 and np.array_equal(store["9"].vectors, entry.vectors.astype("f2"))
 
 
-def _read_twice(path: Path, pipe: multiprocessing.connection.Connection) -> None:
+def _read_twice(path: Path, pipe: Any) -> None:
     store = FeatureStore(path)
     pipe.send(len(store))
     pipe.recv()
@@ -130,7 +129,7 @@ def test_padding_goes_to_the_max_regions(path):
     assert collate_features([store["1"]]).regions.labels.dtype == torch.int64
 
 
-def _read(store: FeatureStore, answers: multiprocessing.SimpleQueue[list[float]]) -> None:
+def _read(store: FeatureStore, answers: Any) -> None:
     answers.put([*store["a"].vectors.astype(float).ravel().tolist(), len(FeatureStore(store.path))])
 
 

@@ -1,7 +1,5 @@
 """Photos in batches: what threads and processes read is the same, in order, with the errors of what is no photo."""
 
-from __future__ import annotations
-
 import multiprocessing
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Files of other projects as their code writes them, with made-up weights."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from argparse import Namespace

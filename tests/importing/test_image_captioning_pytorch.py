@@ -1,7 +1,5 @@
 """Files of ImageCaptioning.pytorch as they circulate: old, wrapped, halved, paired wrongly, damaged."""
 
-from __future__ import annotations
-
 import math
 import random
 from argparse import Namespace

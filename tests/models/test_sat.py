@@ -1,7 +1,5 @@
 """Show, Attend and Tell against the formulas of the paper, written out plainly."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The transformer against torch's own layers and a decoder without a cache; masks, positions, prefixes and refusals."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -4,8 +4,6 @@ A model in MODELS is tested as it comes and in combinations of settings with oth
 from its capabilities. A new one needs no edit here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from types import NoneType

@@ -1,7 +1,5 @@
 """Supervised attention: its sums by hand, what it teaches, and which models and datasets it refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

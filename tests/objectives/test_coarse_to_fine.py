@@ -1,7 +1,5 @@
 """The coarse-to-fine gradient: by hand, against enumeration of all captions, and over parts of a batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Objectives ask for capabilities: they know no model, and whoever has what they need can be trained by them."""
 
-from __future__ import annotations
-
 import pytest
 
 from showtell.models import MODELS, Capability

@@ -1,7 +1,5 @@
 """The self-critical gradient: by hand, against enumeration of all captions, and over parts of a batch."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

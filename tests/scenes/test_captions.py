@@ -1,7 +1,5 @@
 """Captions: true, of the language, different from each other, and their words name the right boxes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The dataset on disk: splits, determinism, COCO files, refusals, and folders that were left unfinished."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

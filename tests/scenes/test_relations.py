@@ -1,7 +1,5 @@
 """Spatial relations: the margins by hand, the symmetries as properties, the geometry against plain sampling."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

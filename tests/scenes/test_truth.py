@@ -5,8 +5,6 @@ the first item drawn first. A statement is written "+text" when it shall hold an
 texts use the first word of each list of synonyms.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Rates over a set of captions, counted by hand."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """METEOR: statistics bit for bit, the choices of the reference one by one, and the index."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zipfile

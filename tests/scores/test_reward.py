@@ -1,7 +1,5 @@
 """The reward: the reference's numbers, and those of `score` on the same captions, digit for digit."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import pickle

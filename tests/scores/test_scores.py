@@ -1,7 +1,5 @@
 """Parity with the reference, hand-computed values, degenerate inputs, and the forms of input."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

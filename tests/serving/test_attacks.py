@@ -1,7 +1,5 @@
 """Hostile photos, names, addresses and words, against the routes over a real captioner's parts."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

@@ -12,7 +12,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from io import BytesIO
 from pathlib import Path
@@ -24,8 +23,7 @@ from showtell.datasets import corrections as layout
 from showtell.datasets import open_dataset, read_dataset
 from showtell.datasets.corrections import DATABASE
 from showtell.errors import DataError, ImageError, StorageError, UsageError
-from showtell.files import locked
-from showtell.serving.corrections import ConflictError, Correction, CorrectionStore, thumbnail_of
+from showtell.serving.corrections import Correction, CorrectionStore, thumbnail_of
 from tests.cli.test_caption import run
 from tests.serving.corrector import make_photo
 from tests.toys import room_for
@@ -121,32 +119,6 @@ def test_filters_and_pages(store):
 
 
 # --- nobody overwrites another ---
-
-
-def test_of_many_threads_that_change_one_row_the_first_wins(store):
-    row = add(store, 1)
-
-    def change(number: int) -> str | None:
-        try:
-            return store.change(row.id, 1, caption=f"a dog {number}").caption
-        except ConflictError as conflict:
-            assert conflict.now == store.page().rows[0]
-            return None
-
-    with ThreadPoolExecutor(8) as pool:
-        (caption,) = filter(None, pool.map(change, range(40)))
-    assert (store.page().rows[0].revision, store.page().rows[0].caption) == (2, caption)
-
-
-def test_a_new_database_is_made_by_one_process_at_a_time(tmp_path):
-    """SQLite does not wait where WAL mode is switched on: without the lock 6 of 240 that began at once failed."""
-    with ThreadPoolExecutor(1) as pool:
-        with locked(tmp_path / ".corrections.lock"):
-            other = pool.submit(CorrectionStore, tmp_path)
-            with pytest.raises(TimeoutError):
-                other.result(timeout=0.3)
-            assert not (tmp_path / DATABASE).exists() or not (tmp_path / DATABASE).stat().st_size
-        assert other.result(timeout=60).page().total == 0
 
 
 def correct(folder: Path, seed: int, rounds: int) -> subprocess.Popen[str]:

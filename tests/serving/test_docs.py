@@ -1,7 +1,5 @@
 """The examples of docs/serving.md work as they stand."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

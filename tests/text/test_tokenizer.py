@@ -1,7 +1,5 @@
 """The tokenizer against the reference: a table of its answers, two real data sets, and the jar itself."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random

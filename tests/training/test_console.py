@@ -1,7 +1,5 @@
 """What a person sees while a model trains, in a log and on a terminal."""
 
-from __future__ import annotations
-
 import re
 
 import torch

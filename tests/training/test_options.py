@@ -1,7 +1,5 @@
 """The options of training: what each does to weights and numbers, and that all of them together resume exactly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

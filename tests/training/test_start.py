@@ -1,7 +1,5 @@
 """Training on from a checkpoint: which weights and words are taken, what is refused, and a kill changes nothing."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The sweep of docs/recipes.md: it trains a run for each trial, and ends what a kill broke off."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The compiled kernels against their plain forms, and what happens where there is no compiler."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator
