@@ -76,7 +76,7 @@ def test_damaged_json_is_a_sentence(name: str, file: str, cases: int, folders: P
     folder = Path(shutil.copytree(folders / name, tmp_path / name))
     whole = (folder / file).read_bytes()
 
-    @settings(max_examples=cases, deadline=None, database=None)
+    @settings(max_examples=cases, database=None)
     @given(st.integers(0, 2**32))
     def check(seed: int) -> None:
         (folder / file).write_bytes(mutated(whole, random.Random(seed)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from showtell.errors import ShowtellError
@@ -45,7 +45,7 @@ def test_a_damaged_training_state_is_refused(world: Path, capsys: Captured) -> N
         assert refused(capsys, RESUME).startswith(f"The training state is damaged: {tensors} ")
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_flipped_byte_of_what_is_resumed_from_is_noticed(data: st.DataObject, world: Path, capsys: Captured) -> None:
     """Whichever file of last/ it is in, or if one is gone."""
@@ -69,7 +69,7 @@ def test_a_flipped_byte_of_what_is_resumed_from_is_noticed(data: st.DataObject, 
         file.write_bytes(whole)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32), name=st.sampled_from(["recipe.yaml", "log.jsonl"]))
 def test_a_report_of_a_damaged_run_is_a_page_or_a_sentence(seed: int, name: str, world: Path) -> None:
     rng, file = random.Random(seed), Path("run", name)

@@ -31,7 +31,6 @@ some = st.lists(corners, min_size=1, max_size=4).map(lambda boxes: torch.tensor(
 
 
 @hypothesis.given(some, some)
-@hypothesis.settings(max_examples=100, deadline=None)
 def test_coverage_counts_every_pixel_once(rectangles: Tensor, boxes: Tensor) -> None:
     covered = np.zeros((12, 12))
     for left, top, right, bottom in boxes.int().tolist():

@@ -241,7 +241,7 @@ def write_described(folder: Path, place: str, text: str) -> Path:
 
 
 @pytest.mark.parametrize("place", EMBEDDED)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(text=st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), max_size=9))
 def test_what_a_person_wrote_into_a_photo_is_its_description(place, text, tmp_path_factory):
     text = "Großmutter" + ("" if "Latin-1" in place else text)

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from showtell.datasets import read_dataset
@@ -90,7 +90,6 @@ def test_layouts(tmp_path: Path) -> None:
 WORDS = st.text(st.sampled_from("ab \"',;|"), min_size=1, max_size=12).map(str.strip).filter(bool)
 
 
-@settings(deadline=None)
 @given(captions=st.lists(WORDS, min_size=1, max_size=6), delimiter=st.sampled_from(",;\t|"))
 def test_a_row_is_never_cut_nor_joined_in_silence(captions: list[str], delimiter: str) -> None:
     """Rows that nobody quoted are read as they stand, or refused by their lines; those of tabs are all read."""

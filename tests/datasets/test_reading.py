@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from showtell.datasets import READERS, open_dataset, read_dataset, table
@@ -62,7 +62,6 @@ def test_a_refusal_names_the_nearest_form_and_what_is_missing(tmp_path: Path) ->
 KEYS = '{"' + '": 0, "'.join(letter * 300 for letter in string.ascii_letters) + '": 0}'
 
 
-@settings(deadline=None, max_examples=25)
 @given(
     st.dictionaries(
         st.text(string.ascii_letters + ".-_ ", min_size=1, max_size=80), st.sampled_from(["", "[]", "{}", "a,b", KEYS])

@@ -4,7 +4,7 @@ import string
 from collections import Counter
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from showtell.datasets import read_dataset
@@ -53,7 +53,6 @@ def test_shares_are_about_those_asked_for_and_images_stay_when_others_come() -> 
     assert {name: many[name] for name in few} == few
 
 
-@settings(deadline=None)
 @given(st.sets(st.text(string.ascii_lowercase, min_size=1), max_size=30))
 def test_each_split_has_an_image_from_three_on(names: set[str]) -> None:
     drawn = draw_splits(names)

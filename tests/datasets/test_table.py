@@ -4,7 +4,7 @@ import tempfile
 from io import StringIO
 from pathlib import Path
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from showtell.datasets import read_dataset, table
@@ -128,7 +128,6 @@ CELL = CELL.filter(lambda text: not text.startswith("'"))  # which spreadsheets 
 ROWS = st.lists(st.tuples(st.sampled_from(["a.jpg", "b.jpg", "ünï côde.png"]), CELL), min_size=1, max_size=8)
 
 
-@settings(deadline=None)
 @given(
     rows=ROWS, delimiter=st.sampled_from(",;\t"), end=st.sampled_from(["\n", "\r\n"]),
     quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]), mark=st.sampled_from(["utf-8", "utf-8-sig"]),

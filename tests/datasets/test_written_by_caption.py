@@ -47,7 +47,6 @@ def predictions_in(folder: Path, names: list[str], path: Path) -> dict[str, str]
 
 
 @pytest.mark.parametrize("style", ["csv", "json", "jsonl", "corrections", "text", "alt-text"])
-@settings(deadline=None, max_examples=25)
 @given(photos=PHOTOS)
 def test_files(style: str, photos: dict[str, str]) -> None:
     assume(unique_stems(list(photos)))
@@ -76,7 +75,7 @@ def test_files(style: str, photos: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "kind", [TextSidecars(".txt"), TextSidecars(".caption", "p, ", "."), XmpSidecars("small", "dog.xmp")]
 )
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(photos=PHOTOS)
 def test_sidecars(kind: TextSidecars | XmpSidecars, photos: dict[str, str]) -> None:
     assume(unique_stems(list(photos)))

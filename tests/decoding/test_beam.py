@@ -7,7 +7,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from showtell.decoding import LengthPenalty, Rules, beam, greedy
@@ -67,7 +67,6 @@ def test_a_wide_beam_is_exhaustive_search(name):
             assert int(beyond) == len(brute) if not needed else int(beyond) >= len(wanted)
 
 
-@settings(max_examples=60, deadline=None)
 @given(seeds)
 def test_a_narrow_beam_is_that_of_the_plain_version(seed):
     choose = random.Random(seed)
@@ -83,7 +82,6 @@ def test_a_narrow_beam_is_that_of_the_plain_version(seed):
         check(captions, image, pool[:wanted], penalty)
 
 
-@settings(max_examples=40, deadline=None)
 @given(seeds)
 def test_diverse_beam_is_that_of_the_plain_version(seed):
     choose = random.Random(seed)
@@ -105,7 +103,6 @@ def test_diverse_beam_is_that_of_the_plain_version(seed):
         check(captions, image, sorted(different[:wanted], key=lambda one: (-one.met, -one.score(penalty))), penalty)
 
 
-@settings(max_examples=30, deadline=None)
 @given(seeds)
 def test_required_words_occur_even_with_a_narrow_beam(seed):
     decoder, features = table_decoder(images=3, steps=9, size=12, seed=seed)

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
@@ -102,7 +102,6 @@ def chosen_plainly(boxes, scores, overlap, score_threshold, least, most):
     return [(box, *best[box]) for box in order[: min(max(enough, least), most)]]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6), count=st.integers(1, 14), classes=st.integers(1, 4), least=st.integers(1, 6),
     more=st.integers(0, 8), overlap=st.sampled_from([0.1, 0.3, 0.7]), sharpness=st.sampled_from([0.1, 2.0, 6.0]),

@@ -10,7 +10,7 @@ import lmdb
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from showtell.errors import DataError
@@ -52,7 +52,6 @@ def stored(path: Path, key: bytes) -> bytes:
 ARRAYS = {"boxes": (2, "f4"), "scores": (1, "f4"), "labels": (1, "i4"), "attributes": (1, "i4")}
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     regions=st.integers(1, 9),
     dtype=st.sampled_from(["fp16", "fp32"]),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from published_parity import LUO, WORDS, vocabulary_of
@@ -218,7 +218,6 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(number=st.integers(0, 10**9))
 def test_odd_files_are_imported_or_refused(tmp_path: Path, number: int) -> None:
     """After accidents to tensors, options and words."""

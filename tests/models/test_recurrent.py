@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -37,7 +37,6 @@ def test_the_reset_gate_acts_in_front_of_the_product():
     assert hidden[0, 0].tolist() == pytest.approx(expected, abs=1e-6)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 19), st.integers(1, 3), st.booleans(), st.integers(0, 1000))
 def test_all_steps_at_once_are_the_steps_one_by_one(steps, layers, highway, seed):
     torch.manual_seed(seed)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from showtell.scenes import Item
@@ -56,7 +56,6 @@ def test_a_scene_with_a_border_case_is_not_clear() -> None:
     assert not is_unambiguous(scene("white", "small solid red circle 20 48", "small solid blue star 29 80"))
 
 
-@settings(deadline=None)
 @given(items(), items(), items(), st.integers(-20, 20), st.integers(-20, 20))
 def test_symmetries_and_what_excludes_each_other(a: Item, b: Item, c: Item, x: int, y: int) -> None:
     def moved(one: Item) -> Item:
@@ -89,7 +88,6 @@ def test_sides_in_one_line_do_not_touch() -> None:
     assert is_touching(here, item("small solid blue triangle 57 48")) is False
 
 
-@settings(deadline=None)
 @given(items(), items())
 def test_touching_agrees_with_points_sampled_along_the_outlines(a: Item, b: Item) -> None:
     one, other = sampled(a), sampled(b)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -58,7 +58,6 @@ CAPTION = st.lists(IDS, max_size=9)
 IMAGE = st.tuples(st.lists(CAPTION, min_size=1, max_size=3), st.lists(CAPTION, min_size=2, max_size=2))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(IMAGE, min_size=1, max_size=4))
 def test_reward_equals_the_score_of_the_same_strings(images: list[tuple[list[list[int]], list[list[int]]]]) -> None:
     references = {str(number): own for number, (own, _) in enumerate(images)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import showtell
@@ -47,7 +47,6 @@ def test_bleu_by_hand() -> None:
     assert scores["bleu_1"] == pytest.approx(1, abs=1e-8)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.text("ab ", max_size=12), st.text("ab ", max_size=12)), min_size=1, max_size=4))
 def test_bleu_is_bleu_without_penalty_times_the_penalty(texts: list[tuple[str, str]]) -> None:
     predictions, references = [text for text, _ in texts], [[other] for _, other in texts]
@@ -156,7 +155,6 @@ TEXTS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
 @given(TEXTS)
 def test_no_text_raises_and_scores_stay_in_range(texts: list[tuple[str, list[str]]]) -> None:
     metrics = ["bleu", "rouge_l", "cider", *(["meteor"] if find_spec("pycocoevalcap") else [])]
@@ -170,7 +168,6 @@ def test_no_text_raises_and_scores_stay_in_range(texts: list[tuple[str, list[str
 WORDS = st.lists(st.sampled_from(["a", "dog", "cat", "runs", "the"]), max_size=6).map(" ".join)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(WORDS, st.lists(WORDS, min_size=1, max_size=3)), min_size=2, max_size=5),
     st.randoms(use_true_random=False),

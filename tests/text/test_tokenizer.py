@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import regex
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from showtell.errors import CheckpointError, UsageError
@@ -195,7 +195,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(pieces=st.lists(st.sampled_from([*PIECES, " ", "\n", "a. ", "The ", "\xa0", "\u2003"]), max_size=14))
 def test_greedy_rules_change_no_token(monkeypatch: pytest.MonkeyPatch, pieces: list[str]) -> None:
     """The plain form tries every rule at every character and takes the longest of all its matches."""

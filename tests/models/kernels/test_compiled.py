@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -38,7 +38,6 @@ def assert_same(form, plain_form, values, atol: float = 1e-5) -> None:
 
 
 @needs_compiler
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 5), sizes, sizes, activations, scales)
 @example(2, 3, 196, 512, "tanh", 1.0)
 def test_scores_of_attention(images, rows, regions, size, name, scale):
@@ -48,7 +47,6 @@ def test_scores_of_attention(images, rows, regions, size, name, scale):
 
 
 @needs_compiler
-@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 9), st.sampled_from([20.0, 42.9, 43.1, 60.0]), st.integers(0, 5))
 def test_scores_whose_exponentials_are_no_float32_are_computed_sum_by_sum(size, far, seed):
     """tanh(p + q) where p and q are large and their sum is not, among rows where they are small."""
@@ -59,7 +57,6 @@ def test_scores_whose_exponentials_are_no_float32_are_computed_sum_by_sum(size, 
 
 
 @needs_compiler
-@settings(max_examples=40, deadline=None)
 @given(sizes, st.integers(2, 200), st.sampled_from([0.0, 0.1]), scales)
 def test_the_log_likelihood_of_words(rows, size, smoothing, scale):
     words = torch.randint(0, size, (rows,), generator=torch.Generator().manual_seed(4))
