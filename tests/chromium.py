@@ -7,8 +7,6 @@ with Chromium(folder) as browser:
     assert browser.requests == [page.as_uri()] and not browser.complaints
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

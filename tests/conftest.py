@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from tests.chromium import Chromium
@@ -25,6 +26,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Tests hold runs to the last bit, which a GPU does not repeat (docs/scaling.md); set it to try one.
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+# A busy machine takes its time, and a fixture may serve many examples.
+hypothesis.settings.register_profile(
+    "tests", max_examples=50, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
+)
+hypothesis.settings.load_profile("tests")
 
 # The collector is off until all tests are collected, and then leaves what is there alone: over the two million objects
 # of the modules and the tests it took a third of the time of collecting, and a half second whenever a test called it.

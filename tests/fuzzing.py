@@ -1,7 +1,5 @@
 """What can befall a file: accidents to its JSON, its lines or its bytes."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

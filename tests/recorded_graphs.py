@@ -5,8 +5,6 @@ values, which a GPU would have to fetch. Whatever Python does beside operations 
 Kernels that are no operations of torch are not seen: float64 has none.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

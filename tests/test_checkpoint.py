@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -135,9 +133,6 @@ def test_a_missing_checkpoint_is_named_before_torch_is_imported():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "2 False\n" * 3 and "There is no checkpoint folder /no/such/folder" in done.stderr
-
-
-# --- tensors ---
 
 
 def fingerprint(content: bytes) -> str:

@@ -1,7 +1,5 @@
 """Cores that a process may use, by affinity and quota, and the threads that torch then has."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from showtell.counter_rng import CounterRNG, Dropout, key_of, use
@@ -20,7 +18,6 @@ def test_numbers_look_uniform():
     assert numbers.max() < 1
 
 
-@settings(max_examples=25, deadline=None)
 @given(order=st.permutations(range(6)), rows=st.integers(1, 4), words=st.integers(1, 9))
 def test_an_image_has_its_numbers_whatever_the_batch(order, rows, words):
     names = [f"image {number}" for number in range(6)]
@@ -29,7 +26,6 @@ def test_an_image_has_its_numbers_whatever_the_batch(order, rows, words):
     assert torch.equal(part, whole[list(order[:3])][:, :rows, :words])
 
 
-@settings(max_examples=25, deadline=None)
 @given(rounds=st.integers(1, 9), others=st.integers(1, 9), stops=st.booleans(), inside=st.integers(0, 3))
 def test_how_long_a_loop_over_time_is_changes_nothing_behind_it(rounds, others, stops, inside):
     """A round has its own numbers, and what is drawn behind the loop is the same after one round as after nine."""

@@ -94,9 +94,7 @@ def run(site: Path, world: Path, *commands: list[str]) -> list[str]:
     return done.stdout.split("\0")[:-1]
 
 
-def test_everything_that_a_package_adds_is_found_and_used(
-    site: Path, world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_everything_that_a_package_adds_is_found_and_used(site, world, monkeypatch, capsys):
     (world / "predictions.json").write_text('{"1": "a red dog", "2": "a cat"}')
     (world / "references.json").write_text('{"1": ["a dog", "the dog is red"], "2": ["a cat sleeps"]}')
     photo = (world / "captions.tsv").read_text().partition("\t")[0]

@@ -1,7 +1,5 @@
 """Working beside other processes: locks of folders, and workers that end with their parent."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess
@@ -14,6 +12,7 @@ import pytest
 
 from showtell.errors import DataError
 from showtell.processes import LOCK_NAME, lock_folder
+from showtell.progress import ProgressLines, counting
 
 HOLDER = """
 import sys
@@ -107,3 +106,29 @@ def test_workers_end_with_their_parent(how: str, tmp_path: Path) -> None:
             parent.send_signal(getattr(signal, how))
         assert ends_within(worker, 10)
         assert parent.wait(10) != 0
+
+
+def test_a_line_has_items_rate_and_time_left(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr("showtell.progress.time.monotonic", lambda: clock[0])
+    lines = ProgressLines("captioning", 1000)
+    assert lines.describe() == "captioning: 0 of 1,000"
+    lines.advance(10)
+    clock[0] += 10
+    lines.advance(20)
+    assert lines.describe() == "captioning: 30 of 1,000, 2.0/s, 0:08:05 left"
+    lines.detail = "loss 1.5"
+    assert lines.describe() == "captioning: 30 of 1,000, loss 1.5, 0:08:05 left"
+
+
+def test_a_line_comes_every_20_seconds_and_none_from_what_is_quiet(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr("showtell.progress.SECONDS", 20)
+    monkeypatch.setattr("showtell.progress.time.monotonic", lambda: clock[0])
+    with counting("validating", 70) as count, counting("hidden", 2, quiet=True) as hidden:
+        for _ in range(7):
+            clock[0] += 9
+            count(10)
+            hidden(1)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" of")[0] for line in lines] == ["showtell: validating: 30", "showtell: validating: 60"]

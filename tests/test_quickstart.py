@@ -1,7 +1,5 @@
 """The quickstart, small: the same command with fewer pictures and epochs; and its page in a real browser."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Registries: built-in entries first, those of installed packages by entry points, and what is said of broken ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

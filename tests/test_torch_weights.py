@@ -1,7 +1,5 @@
 """What torch.save and pickle write is read; nothing that a file names is imported or called."""
 
-from __future__ import annotations
-
 import argparse
 import collections
 import io
@@ -46,9 +44,6 @@ def same(loaded: dict[str, Tensor], saved: dict[str, Tensor]) -> bool:
     return list(loaded) == list(saved) and all(
         loaded[name].dtype == saved[name].dtype and torch.equal(loaded[name], saved[name]) for name in saved
     )
-
-
-# --- what is read ---
 
 
 @every_format
@@ -136,8 +131,6 @@ def test_text_of_python_2_is_latin_1(tmp_path: Path) -> None:
     assert str(type(options)) == "<class '__main__.Options'>" and options.attributes == {"lr": 0.5}
 
 
-# --- code ---
-
 MKDIR, TEXT = b"cos\nmkdir\n", b"X\x07\x00\x00\x00written"
 CODE: dict[str, bytes] = {  # pickles that make a folder when Python's own unpickler opens them
     "REDUCE": b"\x80\x04" + MKDIR + TEXT + b"\x85R.",
@@ -190,9 +183,6 @@ def test_what_is_known_is_not_changed_by_a_file(tmp_path: Path) -> None:
     changed = b"\x80\x04ctorch._utils\n_rebuild_tensor_v2\nN}X\x0c\x00\x00\x00__defaults__)s\x86b."
     load(changed, tmp_path)
     assert torch._utils._rebuild_tensor_v2.__defaults__ == (None,)
-
-
-# --- other files, and damage ---
 
 
 def packed(content: bytes, compression: int) -> bytes:

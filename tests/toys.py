@@ -1,7 +1,5 @@
 """Small stand-ins that several tests share."""
 
-from __future__ import annotations
-
 import resource
 import threading
 from collections.abc import Iterator

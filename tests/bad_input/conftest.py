@@ -1,7 +1,5 @@
 """A small world to make mistakes in: pictures, a recipe, a run, a store and captions."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from pathlib import Path

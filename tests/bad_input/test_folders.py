@@ -1,7 +1,5 @@
 """Folders from elsewhere: whatever their JSON says, they open, or one sentence says what is wrong."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -78,7 +76,7 @@ def test_damaged_json_is_a_sentence(name: str, file: str, cases: int, folders: P
     folder = Path(shutil.copytree(folders / name, tmp_path / name))
     whole = (folder / file).read_bytes()
 
-    @settings(max_examples=cases, deadline=None, database=None)
+    @settings(max_examples=cases, database=None)
     @given(st.integers(0, 2**32))
     def check(seed: int) -> None:
         (folder / file).write_bytes(mutated(whole, random.Random(seed)))
@@ -90,14 +88,10 @@ def test_damaged_json_is_a_sentence(name: str, file: str, cases: int, folders: P
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        *[({"base": {"name": name}}, r"config\.json: base\.name: ") for name in (None, 3, ["a"])],
-        *[
-            ({"base": {"name": name}}, "base cannot be opened: .* is of no model of tr")
-            for name in ("small", "adapted")
-        ],
-        ({"base": {"weights": 1}}, r"config\.json: base\.weights: "),
-        *[({"targets": targets}, r"config\.json: targets") for targets in (None, "query", [1], ["query"])],
-        ({"model": {"adapter": {"rank": 0}}}, r"config\.json: model\.adapter\.rank: "),
+        ({"base": {"name": None}}, r"config\.json: base\.name: "),
+        ({"base": {"name": "small"}}, "base cannot be opened: .* is of no model of tr"),
+        ({"base": {"name": "adapted"}}, "base cannot be opened: .* is of no model of tr"),
+        ({"targets": ["query"]}, r"config\.json: targets"),
         ({"model": {"adapter": {"rank": 60_000}}}, "do not fit what config.json says"),
     ],
 )

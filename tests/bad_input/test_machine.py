@@ -1,13 +1,7 @@
 """What the machine does to people: full disks, closed doors, missing packages, interrupts and two programs at once."""
 
-from __future__ import annotations
-
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,17 +75,3 @@ def test_two_programs_do_not_write_to_one_folder(world: Path, capsys: Captured) 
             assert refused(capsys, command).startswith(f"Another program is {sentence}")
     assert everything(world) == before
     assert run(capsys, "train r.yaml --resume --out run")[0] == 0  # the lock of a program that is gone
-
-
-def test_an_interrupt_says_how_to_go_on(world: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "showtell", "data", "scenes", "new", "--images", "40000"], stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    until = time.monotonic() + 60
-    while not Path("new/images/000010.png").exists() and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.001)
-    process.send_signal(signal.SIGINT)
-    printed, errors = process.communicate(timeout=240)
-    assert (process.returncode, printed) == (130, "")
-    assert errors.startswith("showtell: interrupted; the same command draws the") and "Traceback" not in errors

@@ -1,7 +1,5 @@
 """Names that are no UTF-8, text that is no Unicode, and named pipes, at every verb: it works, or one line says why."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

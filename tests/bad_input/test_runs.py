@@ -1,7 +1,5 @@
 """Run folders that something damaged, and disks that fill up while a run is written."""
 
-from __future__ import annotations
-
 import json
 import random
 from contextlib import ExitStack
@@ -9,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from showtell.errors import ShowtellError
@@ -24,7 +22,7 @@ from tests.toys import room_for
 RESUME = "train r.yaml --resume --out run"
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_flipped_byte_of_what_is_resumed_from_is_noticed(data: st.DataObject, world: Path, capsys: Captured) -> None:
     """Whichever file of last/ it is in, or if one is gone."""
@@ -46,7 +44,7 @@ def test_a_flipped_byte_of_what_is_resumed_from_is_noticed(data: st.DataObject, 
         file.write_bytes(whole)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32), name=st.sampled_from(["recipe.yaml", "log.jsonl"]))
 def test_a_report_of_a_damaged_run_is_a_page_or_a_sentence(seed: int, name: str, world: Path) -> None:
     rng, file = random.Random(seed), Path("run", name)

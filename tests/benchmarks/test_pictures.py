@@ -1,11 +1,8 @@
 """The pictures of what commands print: every one is there, is small, and shows the commands that stand above it."""
 
-from __future__ import annotations
-
 import re
 
 import pictures
-from showtell.cli.app import VERBS
 
 FILES = sorted((pictures.DOCS / pictures.FOLDER).iterdir())
 PAGES = {page: (pictures.DOCS / page).read_text(encoding="utf-8") for page in pictures.PAGES}
@@ -19,13 +16,6 @@ def test_a_terminal_shows_the_commands_above_it_and_loads_nothing():
         assert printed.count("\n$ ") == len(block.commands) and "Traceback" not in printed, block.name
         assert not re.search(r"<style|<script|<image|<use|href=|url\(|@import", content), block.name
         assert not re.search(r"(?<![\w.])/(home|root|tmp|Users)/", content), f"{block.name} names a machine"
-
-
-def test_every_verb_has_a_section_with_its_terminal():
-    shown = {block.name: block.commands for block in pictures.read_blocks()}
-    assert set(re.findall(r"^## (.+)$", PAGES["pictures.md"], flags=re.MULTILINE)) == set(VERBS)
-    for verb in VERBS:
-        assert shown[verb.replace(" ", "-")][-1].startswith(f"showtell {verb}")
 
 
 def test_every_picture_is_shown_and_small():

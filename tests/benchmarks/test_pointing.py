@@ -31,7 +31,6 @@ some = st.lists(corners, min_size=1, max_size=4).map(lambda boxes: torch.tensor(
 
 
 @hypothesis.given(some, some)
-@hypothesis.settings(max_examples=100, deadline=None)
 def test_coverage_counts_every_pixel_once(rectangles: Tensor, boxes: Tensor) -> None:
     covered = np.zeros((12, 12))
     for left, top, right, bottom in boxes.int().tolist():
@@ -81,9 +80,6 @@ def test_what_is_not_there_is_not_a_number() -> None:
     assert math.isnan(scores["chance_pointing"])
 
 
-# --- words ---
-
-
 def record(*captions: str, groundings: tuple[tuple[Grounding, ...], ...] | None = None) -> CaptionRecord:
     boxes = (Box(7, 0, 0, 10, 10, "circle"), Box(8, 5, 5, 10, 20, "star"), Box(9, 1, 2, 3, 4, "star"))
     return CaptionRecord("1", Path("1.png"), "test", captions, boxes, groundings)
@@ -114,9 +110,6 @@ def test_words_name_categories() -> None:
     mentions, hallucinated = category_mentions(dog, ["a", "puppy", ",", "a", "kitten", "and", "a", "hot", "dog"], names)
     assert [(one.first, one.end) for one in mentions] == [(1, 2), (7, 9)]
     assert hallucinated == 1
-
-
-# --- a model ---
 
 
 @pytest.mark.parametrize("occlusion", ["mean", None])

@@ -66,20 +66,6 @@ def test_logprobs_of_features_are_those_of_one_step_after_the_other(model: str, 
             assert result.logprob == pytest.approx(sum(expected), abs=1e-5)
 
 
-def test_what_may_follow_a_text_sums_to_one(features: Features) -> None:
-    """The end, each word, the unknown token, and what no search takes: the padding and the begin."""
-    captioner = tiny()
-    special = (Vocabulary.pad, Vocabulary.begin)
-    for start in ((), ("b",), ("c", "a")):
-        texts = [" ".join(start), *(" ".join((*start, word)) for word in ("a", "b", "c", "zebra"))]
-        for image, (text, *longer) in enumerate(captioner.logprobs_features(features, [texts, texts])):
-            ids = captioner.vocabulary.encode(start)[1:-1]
-            with torch.no_grad():
-                others = [by_hand(captioner.decoder, features, image, [*ids, index])[-1] for index in special]
-            following = [text.end, *(one.words[-1].logprob for one in longer), *others]
-            assert sum(map(math.exp, following)) == pytest.approx(1, abs=1e-5)
-
-
 @pytest.mark.parametrize("search", [{}, {"num_beams": 4, "num_return_sequences": 4}, {"search": "sample"}])
 def test_they_are_those_that_a_search_reports(search: dict[str, object], features: Features) -> None:
     captioner = tiny()

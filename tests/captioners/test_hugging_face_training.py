@@ -1,7 +1,5 @@
 """What training sees of captioners of transformers: the numbers of transformers and peft, and of their own captions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,9 +84,7 @@ def test_given_captions_are_read_as_logprobs_reads_them(name: str, folder_of: Ca
 
 
 @pytest.mark.parametrize("name", FOUR)
-def test_loss_and_gradients_are_those_of_transformers_and_peft_alone(
-    name: str, folder_of: Callable[[str], Path]
-) -> None:
+def test_loss_and_gradients_are_those_of_transformers_and_peft_alone(name, folder_of):
     learner, plain = Learner(folder_of(name)), Plain(name, folder_of(name))
     opened: Any = Captioner.from_pretrained(folder_of(name), "cpu")
     inputs = opened.inputs(PHOTOS, opened.decoding.prompt)

@@ -1,7 +1,5 @@
 """Tokens and words of one text: each token is part of a word, whatever its tokenizer does with spaces and bytes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

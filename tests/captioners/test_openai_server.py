@@ -237,15 +237,8 @@ def test_thoughts_are_no_part_of_a_caption(marks, thought, caption, is_cut):
 
 
 def test_answers_in_parts_with_thoughts_or_too_many_have_their_caption_and_its_tokens(server, photos):
-    pieces = [
-        ("<think>", -5.0),
-        ("Hm", -5.0),
-        ("</think>", -5.0),
-        ("A", -0.5),
-        (" dog", -0.25),
-        (".", 0.0),
-        ("", -0.25),
-    ]
+    thoughts = [("<think>", -5.0), ("Hm", -5.0), ("</think>", -5.0)]
+    pieces = [*thoughts, ("A", -0.5), (" dog", -0.25), (".", 0.0), ("", -0.25)]
     logprobs = {"content": [{"token": token, "logprob": logprob} for token, logprob in pieces]}
     parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}, {"type": "text", "text": "A dog."}]
     captioner = Captioner.from_pretrained(server.name)

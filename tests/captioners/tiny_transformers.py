@@ -3,8 +3,6 @@
 A weight depends on its name in the file and its shape alone, so the same model comes out of every version.
 """
 
-from __future__ import annotations
-
 import string
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`showtell calibrate`, and what `showtell caption` makes of it."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil
@@ -76,21 +74,6 @@ def test_it_is_fitted_kept_shown_and_used(capsys, checkpoint, dataset):
     rows = list(csv.DictReader(out.splitlines()))
     assert [row["confidence"] for row in rows] == [f"{one['confidence']:.3f}" for one in content]
     assert [row["doubt"] for row in rows] == [one["doubt"] or "" for one in content]
-
-
-def test_the_table_of_corrections_is_sorted_by_it(capsys, checkpoint, dataset):
-    assert run(capsys, "calibrate", checkpoint, dataset, *SEARCH)[0] == 0
-    table = dataset / "corrections.csv"
-    options = ["--format", "corrections", "--out", table]
-    assert run(capsys, "caption", checkpoint, dataset, *SEARCH, *options)[0] == 0
-    rows = list(csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines()))
-    stated = {row["image"]: float(row["confidence"]) for row in rows}
-    assert list(stated.values()) == sorted(stated.values())
-    captioner = Captioner.from_pretrained(checkpoint)
-    settings = captioner.settings(search="sample", min_length=5)
-    photos = sorted(dataset.glob("*.png"))
-    for photo, (best,) in captioner.caption_photos(photos, settings):
-        assert stated[photo.name] == pytest.approx(best.calibrated_confidence, abs=0.0006)
 
 
 def test_json_has_the_whole_calibration(capsys, checkpoint, dataset):

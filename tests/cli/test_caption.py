@@ -1,7 +1,5 @@
 """`showtell caption` as a person calls it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from showtell.captioners import Captioner
@@ -140,7 +140,6 @@ JSON_LIKE = st.recursive(
 )
 
 
-@settings(max_examples=30, deadline=None)
 @given(made_with=st.dictionaries(st.text(max_size=5), JSON_LIKE, max_size=4))
 def test_equal_settings_resume_whatever_they_hold(made_with, tmp_path_factory):
     out = tmp_path_factory.mktemp("journal") / "a"

@@ -1,7 +1,5 @@
 """`showtell caption --format sidecar`: a text beside each photo, which the reader of text files takes as a dataset."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -101,8 +99,6 @@ def test_only_sure_captions_are_written_on_request(capsys, tiny_checkpoint, albu
     assert {path for path in photos if path.with_suffix(".txt").exists()} == accepted
     assert f"{12 - len(accepted)} photos have no caption of confidence {least - 1e-4:g} or more: " in err
 
-
-# --- what must not be lost or written, for texts and for XMP ---
 
 STYLES = {"text": ("--format", "sidecar"), "xmp": ("--xmp",)}
 

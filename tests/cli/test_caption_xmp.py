@@ -1,11 +1,6 @@
 """`showtell caption --xmp`: captions go into sidecars, and what people edit there comes back as a dataset."""
 
-from __future__ import annotations
-
 import struct
-import subprocess
-import sys
-import time
 import zlib
 from html import escape
 from pathlib import Path
@@ -241,7 +236,7 @@ def write_described(folder: Path, place: str, text: str) -> Path:
 
 
 @pytest.mark.parametrize("place", EMBEDDED)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(text=st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), max_size=9))
 def test_what_a_person_wrote_into_a_photo_is_its_description(place, text, tmp_path_factory):
     text = "Großmutter" + ("" if "Latin-1" in place else text)
@@ -255,17 +250,7 @@ OF_CAMERAS = [
     "hdrpl;", "???", "IMG_2041", "2041", "Maker:0x4c,Date:2017-10-3,Ver:4,Lens:Kan03,Act:Lar02,E-Y", "Screenshot",
     '{"mode": 3}', "MINOLTA DIGITAL CAMERA", "\0\0 ", "dog, best quality Steps: 20, Sampler: Euler",
 ]  # fmt: skip
-OF_PERSONS = [
-    "Camera",
-    "Picture",
-    "Oma",
-    "2 dogs",
-    "WM2006",
-    "My Canon on the beach",
-    "猫",
-    "<3 my dog",
-    "a digital camera on a table",
-]
+OF_PERSONS = ["Camera", "Oma", "2 dogs", "WM2006", "My Canon on the beach", "猫", "<3 my dog", "a digital camera on it"]
 
 
 def test_what_a_camera_writes_is_no_description(tmp_path):
@@ -343,32 +328,3 @@ def test_an_alternative_text_of_a_person_stays(tmp_path):
     sidecar.write()
     kind.write(file, Caption("a dog", None, True, ()))
     assert [xmp.Sidecar(file)[name] for name in (xmp.ALT_TEXT, xmp.DESCRIPTION)] == ["Our cat Mimi.", "a dog"]
-
-
-WRITE_MANY = """
-import sys
-from pathlib import Path
-from showtell.captions import Caption
-from showtell.cli.caption_sidecars import XmpSidecars
-kind = XmpSidecars("mine", "dog.jpg.xmp")
-for number in range(1000):
-    kind.write(Path(sys.argv[1], f"{number}.jpg.xmp"), Caption("a new caption", -1.0, True, ()))
-    print(number, flush=True)
-"""
-
-
-def test_killed_while_a_thousand_are_written_each_is_old_or_new(tmp_path):
-    old = SIDECARS["darktable"].encode()
-    for number in range(1000):
-        (tmp_path / f"{number}.jpg.xmp").write_bytes(old)
-    process = subprocess.Popen([sys.executable, "-c", WRITE_MANY, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    while int(process.stdout.readline()) < 300:
-        pass
-    time.sleep(0.01)
-    process.kill()
-    process.communicate()
-    contents = [(tmp_path / f"{number}.jpg.xmp").read_bytes() for number in range(1000)]
-    new = contents[0]
-    assert xmp.Sidecar(tmp_path / "0.jpg.xmp")[xmp.DESCRIPTION] == "a new caption"
-    assert set(contents) == {old, new} and 300 < contents.count(new) < 1000

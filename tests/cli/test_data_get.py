@@ -1,8 +1,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from showtell.datasets import download
 from showtell.datasets.download import SOURCES, Source
 from tests.cli.test_caption import Captured, run
@@ -21,9 +19,7 @@ def test_the_list_names_every_address_licence_and_checksum(capsys: Captured) -> 
     ]  # fmt: skip
 
 
-def test_the_licence_is_shown_before_anything_is_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
+def test_the_licence_is_shown_before_anything_is_fetched(tmp_path, monkeypatch, capsys):
     def download_dataset(source: Source, folder: Path, only: str | None, _: object) -> list[str]:
         assert source.licence in capsys.readouterr().err
         assert (folder, only) == (tmp_path / "f", "captions")

@@ -1,7 +1,5 @@
 """`showtell features` as people call it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What all verbs share: help for every option, names to write to, odd text, and where they print."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -98,16 +96,10 @@ def test_a_missing_argument_says_what_it_is_and_how_to_get_it(capsys):
     )
 
 
-# --- text for terminals ---
-
-
 def test_what_a_terminal_would_act_on_is_escaped():
     for odd in ("\x1b[31m", "\n", "\r", "\x00", "\x9b", "\u2028", "\u202e", "\ud800", "\udcff", "\t"):
         assert odd not in printable(f"a{odd}b") and "\\" in printable(odd)
         assert odd not in one_line(f'There is no "a{odd}b".')
-
-
-# --- standard output ---
 
 
 def showtell(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:

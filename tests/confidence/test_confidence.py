@@ -1,12 +1,16 @@
-from __future__ import annotations
+import json
+import math
 
+import numpy as np
 import pytest
 
 from showtell import Captioner
-from showtell.captions import Caption, caption_result, without_gibberish
-from showtell.confidence.calibration import Calibration, save_calibration
+from showtell.captions import Caption, Word, caption_result, without_gibberish
+from showtell.confidence.calibration import FEWEST, Calibration, Reliability, _features, save_calibration
+from showtell.confidence.familiarity import Familiarity
 from showtell.datasets import open_dataset
-from showtell.errors import NoCaptionError
+from showtell.decoding import DecodingConfig
+from showtell.errors import DataError, NoCaptionError
 from showtell.evaluation import calibrate, caption_records
 from showtell.scores import ImageFacts, score
 
@@ -88,3 +92,111 @@ def test_gibberish_is_no_caption(text: str, chance: float | None, reason: str | 
     assert caption_result("a.jpg", alone) == {
         "image": "a.jpg", "captions": [], "error": f"a.jpg has no caption, for {reason}."
     }  # fmt: skip
+
+
+GREEDY = DecodingConfig()
+
+
+def caption(logprob: float, finished: bool, words: tuple[float, ...]) -> Caption:
+    return Caption("", logprob, finished, tuple(Word("", one) for one in words))
+
+
+def captions(number: int, seed: int = 0) -> tuple[list[Caption], list[bool], list[float]]:
+    """Captions that are good with a known chance: a logistic function of their mean log-probability."""
+    generator = np.random.default_rng(seed)
+    made, good, chances = [], [], []
+    for _ in range(number):
+        each = -generator.uniform(0.05, 2.0)
+        length = int(generator.integers(3, 15))
+        made.append(caption(each * (length + 1), True, (each,) * length))
+        chances.append(1 / (1 + math.exp(-(3 * each + 3))))
+        good.append(bool(generator.random() < chances[-1]))
+    return made, good, chances
+
+
+def test_the_features_of_a_caption_by_hand():
+    one = caption(-0.5 - 1.5 - 0.1, True, (-0.5, -1.5))
+    other = caption(-2.0, False, (-2.0,))
+    nothing = caption(-0.7, True, ())
+    expected = [(-2.1 / 3, -1.5, math.log(3), 1), (-2.0, -2.0, math.log(2), 0), (-0.7, -0.7, 0, 1)]
+    assert _features([one, other, nothing]) == pytest.approx(np.array(expected))
+
+
+def test_chances_are_found_again():
+    made, good, chances = captions(4000)
+    fitted = Calibration.fit(made, good, "drawn", GREEDY)
+    assert np.abs(np.array(fitted.confidences(made)) - chances).mean() < 0.02
+    assert fitted.reliability.expected_calibration_error < 0.03
+    assert fitted.reliability.brier < fitted.reliability.brier_of_base_rate
+    fresh, is_good, _ = captions(4000, seed=1)
+    assert Reliability.of(fitted.confidences(fresh), is_good).expected_calibration_error < 0.03
+
+
+def test_the_optimum_has_no_gradient_but_the_prior():
+    made, good, _ = captions(300)
+    fitted = Calibration.fit(made, good, "drawn", GREEDY)
+    facts = (_features(made) - fitted.means) / np.array(fitted.deviations)
+    missing = np.array(good, float) - fitted.confidences(made)
+    assert facts.T @ missing == pytest.approx(np.array(fitted.weights), abs=1e-6)  # prior of variance 1
+    assert missing.sum() == pytest.approx(0, abs=1e-4)  # the bias is free: as many good as expected
+
+
+def test_reliability_by_hand():
+    reliability = Reliability.of([0.9, 0.1, 0.8, 0.2], [True, False, False, False], bins=2)
+    assert [(one.confidence, one.good, one.captions) for one in reliability.bins] == [
+        (pytest.approx(0.15), 0.0, 2),
+        (pytest.approx(0.85), 0.5, 2),
+    ]
+    assert reliability.expected_calibration_error == pytest.approx((0.15 * 2 + 0.35 * 2) / 4)
+    assert reliability.brier == pytest.approx((0.01 + 0.01 + 0.64 + 0.04) / 4)
+    assert reliability.brier_of_base_rate == pytest.approx((0.75**2 + 3 * 0.25**2) / 4)
+
+
+def test_kinds_that_can_be_told_apart_exactly_stay_finite():
+    made = [caption(-0.1 * n, True, (-0.1 * n / 2,)) for n in range(40)]
+    fitted = Calibration.fit(made, [n < 20 for n in range(40)], "half", GREEDY)
+    chances = fitted.confidences(made)
+    assert chances == sorted(chances, reverse=True)
+    assert 0.9 < chances[0] < 1
+    assert 0 < chances[-1] < 0.1
+
+
+def test_too_little_to_go_by_is_refused():
+    made, good, _ = captions(FEWEST)
+    with pytest.raises(
+        DataError,
+        match=r"on 19 captions of which .* it takes at least 20, good ones and bad ones: .* use the confidence "
+        "that captions have without it, which ranks them",
+    ):
+        Calibration.fit(made[:19], good[:19], "drawn", GREEDY)
+    with pytest.raises(DataError, match=r"on 20 captions of which 20 are good \(drawn\)"):
+        Calibration.fit(made, [True] * FEWEST, "drawn", GREEDY)
+
+
+def test_a_photo_is_unfamiliar_where_it_leaves_the_span_of_the_others():
+    generator = np.random.default_rng(0)
+    basis = np.linalg.qr(generator.normal(size=(24, 24)))[0]
+    inside = generator.normal(size=(400, 4)) @ basis[:4] + 3 + 0.1 * generator.normal(size=(400, 24))
+    fitted = Familiarity.fit(inside[:200])
+    assert len(fitted.components) == 8  # a third of the numbers of a vector
+    assert np.array(fitted.components) @ np.array(fitted.components).T == pytest.approx(np.eye(8), abs=1e-2)
+    assert np.mean(fitted.is_familiar(inside[200:])) > 0.95
+    assert np.mean(fitted.is_familiar(inside[200:] + 5 * basis[0])) > 0.95  # far out, in a known direction
+    assert not any(fitted.is_familiar(inside[200:] + basis[10]))
+
+
+def test_doubts_come_from_the_chance_and_from_the_photo():
+    made, good, _ = captions(100)
+    vectors = np.random.default_rng(0).normal(size=(100, 9))
+    fitted = Calibration.fit(made, good, "drawn", GREEDY, vectors)
+    assert Calibration.from_json(json.loads(json.dumps(fitted.to_json())), "calibration.json") == fitted
+    judged = [best for (best,) in fitted.calibrated([[one] for one in made], vectors)]
+    expected = [None if chance >= 1 / 3 else "probably wrong" for chance in fitted.confidences(made)]
+    familiar = fitted.familiarity.is_familiar(vectors)
+    assert [one.doubt for one, is_familiar in zip(judged, familiar, strict=True) if is_familiar] == [
+        doubt for doubt, is_familiar in zip(expected, familiar, strict=True) if is_familiar
+    ]
+    assert {None, "probably wrong"} == set(expected)
+    ((far,),) = fitted.calibrated([[made[0]]], vectors[:1] + 100)
+    assert far.doubt == "unlike the photos it knows"
+    assert Caption.from_json(far.to_json()) == far

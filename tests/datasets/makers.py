@@ -1,7 +1,5 @@
 """Small datasets that tests write, with real images."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -34,9 +34,6 @@ def test_a_clean_dataset(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-# --- images ---
-
-
 def test_images_are_opened_or_only_looked_for(tmp_path: Path) -> None:
     three_splits(tmp_path)
     (tmp_path / "images/001.png").write_text("<html>not found</html>")
@@ -65,9 +62,6 @@ def test_the_same_content_in_two_splits_is_a_problem_and_in_one_a_warning(tmp_pa
     assert report.warnings == (
         "1 image repeats another of the same split byte for byte: images/002.png = images/001.png.",
     )
-
-
-# --- words ---
 
 
 def test_words_by_hand(tmp_path: Path) -> None:

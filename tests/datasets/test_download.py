@@ -1,7 +1,5 @@
 """Downloads, from a server on this machine that misbehaves as configured."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

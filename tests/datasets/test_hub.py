@@ -1,7 +1,5 @@
 """A dataset of the Hugging Face Hub: the program of the page writes one that is read. There is no network here."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

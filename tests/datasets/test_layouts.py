@@ -1,14 +1,12 @@
 """Tables, entries and folders as the world has them: the same captions whatever the layout, by file and by folder."""
 
-from __future__ import annotations
-
 import csv
 import json
 import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from showtell.datasets import read_dataset
@@ -33,10 +31,7 @@ def entry(image: str, *captions: str, **more: object) -> str:
 
 TRAIN_AND_TEST = [("test/1.jpg", "test", ("B.",)), ("train/1.jpg", "train", ("A.",))]
 BY_NAME = [
-    ("a.jpg", "train", ("A.",)),
-    ("b.jpg", "train", ("B.",)),
-    ("c.jpg", "val", ("C.",)),
-    ("d.jpg", "val", ("D.",)),
+    (f"{x}.jpg", split, (f"{x.upper()}.",)) for x, split in zip("abcd", ("train", "train", "val", "val"), strict=True)
 ]
 KARPATHY = [("c_a", "train", ("A.",)), ("c_b", "test", ("B.",)), ("c_c", "val", ("C.",))]
 # Files, photos, and the records of the folder.
@@ -92,12 +87,9 @@ def test_layouts(tmp_path: Path) -> None:
             assert sorted(one for file in tables for one in records_of(file)) == sorted(expected)
 
 
-# --- one idea of quoting ---
-
 WORDS = st.text(st.sampled_from("ab \"',;|"), min_size=1, max_size=12).map(str.strip).filter(bool)
 
 
-@settings(deadline=None)
 @given(captions=st.lists(WORDS, min_size=1, max_size=6), delimiter=st.sampled_from(",;\t|"))
 def test_a_row_is_never_cut_nor_joined_in_silence(captions: list[str], delimiter: str) -> None:
     """Rows that nobody quoted are read as they stand, or refused by their lines; those of tabs are all read."""
@@ -139,8 +131,6 @@ def test_a_name_that_is_no_utf_8_is_read_and_a_caption_refused(tmp_path: Path) -
     write_files(tmp_path, {"a.csv": row + b"1.jpg,\xf6.,train\n"})
     assert sentences(tmp_path)[0][0].endswith("a.csv is not in UTF-8: line 3 cannot be read; save it as CSV in UTF-8.")
 
-
-# --- what is told ---
 
 TOLD = [
     ({"a.txt": "A.\nA.\nA.\nA.\nB.\n"}, "1 image has the same caption again and again: train/a.jpg;"),

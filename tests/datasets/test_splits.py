@@ -4,7 +4,7 @@ import string
 from collections import Counter
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from showtell.datasets import read_dataset
@@ -20,31 +20,20 @@ def splits_of(path: Path) -> dict[str, str]:
     return {record.image_id: record.split for record in read_dataset(path).records}
 
 
-# --- names ---
-
 SPLIT_NAMES = [
     *[(" Train ", "train"), ("TRAINING", "train"), ("dev", "val"), ("valid", "val"), ("Validation", "val")],
     *[("testing", "test"), ("restval", "train"), ("Test_A", "Test_A"), ("", "")],
 ]
 STEMS = [
     *[("train", "train"), ("captions_train2014", "train"), ("Val-Captions", "val"), ("test set", "test")],
-    *[
-        ("coco_karpathy_train", "train"),
-        ("flickr30k_val", "val"),
-        ("train_stations", None),
-        ("train_test", None),
-        ("captions", None),
-        ("", None),
-    ],
+    *[("coco_karpathy_train", "train"), ("flickr30k_val", "val"), ("train_stations", None), ("train_test", None)],
+    *[("captions", None), ("", None)],
 ]
 
 
 def test_names() -> None:
     assert [(written, split_name(written)) for written, _ in SPLIT_NAMES] == SPLIT_NAMES
     assert [(stem, split_of_name(stem)) for stem, _ in STEMS] == STEMS
-
-
-# --- draws ---
 
 
 def test_the_draw_is_the_same_everywhere_and_for_ever() -> None:
@@ -64,7 +53,6 @@ def test_shares_are_about_those_asked_for_and_images_stay_when_others_come() -> 
     assert {name: many[name] for name in few} == few
 
 
-@settings(deadline=None)
 @given(st.sets(st.text(string.ascii_lowercase, min_size=1), max_size=30))
 def test_each_split_has_an_image_from_three_on(names: set[str]) -> None:
     drawn = draw_splits(names)
@@ -77,9 +65,6 @@ def test_each_split_with_a_share_has_an_image() -> None:
         drawn = draw_splits(map(str, range(names)), val, test)
         assert set(drawn.values()) == {"train", *(["val"] if val else []), *(["test"] if test else [])}
         assert set(draw_splits(map(str, range(names - 1)), val, test).values()) <= {"train"}
-
-
-# --- lists that are there ---
 
 
 def test_lists_name_images_by_file_with_or_without_folder_and_suffix(tmp_path: Path) -> None:
@@ -123,9 +108,6 @@ def test_a_dataset_that_says_its_splits_needs_no_list(tmp_path: Path) -> None:
     write_table(tmp_path, "image,caption,split\na.jpg,A.,val\n", "a.jpg")
     (tmp_path / "train.txt").write_text("a.jpg\n")
     assert splits_of(tmp_path) == {"a.jpg": "val"}
-
-
-# --- a part of a dataset ---
 
 
 def test_a_part_of_a_dataset_is_the_same_each_time_and_grows() -> None:

@@ -4,7 +4,7 @@ import tempfile
 from io import StringIO
 from pathlib import Path
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from showtell.datasets import read_dataset, table
@@ -15,9 +15,6 @@ SPLIT = "image,caption,split\n"
 
 def captions_of(path: Path) -> dict[str, tuple[str, ...]]:
     return {record.image_id: record.captions for record in read_dataset(path).records}
-
-
-# --- what is read ---
 
 
 def test_captions_in_columns(tmp_path: Path) -> None:
@@ -80,9 +77,6 @@ def test_a_table_for_each_split(tmp_path: Path) -> None:
     assert read_dataset(tmp_path / "validation.csv").splits == {"val": 1}
 
 
-# --- what is wrong with a table ---
-
-
 UNUSABLE = '2 lines of captions.csv cannot be used: 2, 4; each is like dog.jpg,"A dog, running.".'
 QUOTES = (
     '; a caption with quotation marks stands in quotation marks itself, with those inside doubled: "A ""stop"" sign."'
@@ -129,21 +123,16 @@ def test_a_table_without_the_columns_is_not_recognised(tmp_path: Path) -> None:
         assert not table.recognises(folder)
 
 
-# --- round trips ---
-
 CELL = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20).filter(str.strip)
 CELL = CELL.filter(lambda text: not text.startswith("'"))  # which spreadsheets take for the mark of a text
 ROWS = st.lists(st.tuples(st.sampled_from(["a.jpg", "b.jpg", "ünï côde.png"]), CELL), min_size=1, max_size=8)
 
 
-@settings(deadline=None)
 @given(
     rows=ROWS, delimiter=st.sampled_from(",;\t"), end=st.sampled_from(["\n", "\r\n"]),
     quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]), mark=st.sampled_from(["utf-8", "utf-8-sig"]),
 )  # fmt: skip
-def test_what_the_csv_module_writes_is_read_back(
-    rows: list[tuple[str, str]], delimiter: str, end: str, quoting: int, mark: str
-) -> None:
+def test_what_the_csv_module_writes_is_read_back(rows, delimiter, end, quoting, mark):
     # the module itself leaves "\r" without quotation marks where lines end in "\n"
     assume(quoting == csv.QUOTE_ALL or end == "\r\n" or not any("\r" in caption for _, caption in rows))
     assume(delimiter != "\t" or not any(end in caption for _, caption in rows for end in "\r\n"))  # which ends its row

@@ -1,7 +1,5 @@
 """What `showtell caption` writes in any form is a dataset, and a file of predictions: all of it comes back."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 
@@ -49,7 +47,6 @@ def predictions_in(folder: Path, names: list[str], path: Path) -> dict[str, str]
 
 
 @pytest.mark.parametrize("style", ["csv", "json", "jsonl", "corrections", "text", "alt-text"])
-@settings(deadline=None, max_examples=25)
 @given(photos=PHOTOS)
 def test_files(style: str, photos: dict[str, str]) -> None:
     assume(unique_stems(list(photos)))

@@ -1,7 +1,5 @@
 """Images that are done leave, and an image's features are held once for all its beams."""
 
-from __future__ import annotations
-
 import torch
 
 from showtell.decoding import beam, greedy

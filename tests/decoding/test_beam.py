@@ -7,7 +7,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from showtell.decoding import LengthPenalty, Rules, beam, greedy
@@ -55,7 +55,6 @@ def test_a_wide_beam_is_exhaustive_search(name):
             assert int(captions.logprob[image].isfinite().sum()) == len(brute)
 
 
-@settings(max_examples=60, deadline=None)
 @given(seeds)
 def test_a_narrow_beam_is_that_of_the_plain_version(seed):
     choose = random.Random(seed)
@@ -79,20 +78,6 @@ def test_one_beam_is_greedy_whatever_the_rules():
         assert torch.equal(one.words, other.words)
         assert torch.allclose(one.logprob, other.logprob)
         assert torch.equal(one.is_finished, other.is_finished)
-
-
-def test_a_finished_caption_is_not_lost_to_an_extension_that_only_looks_better():
-    # "4 end" has mean log-probability -0.40. "4 5" looks better on the way (-0.35), then every way to go on is bad.
-    table = torch.full((1, 4, 6, 6), -30.0)
-    table[0, 0, 1, 4] = 0.0
-    table[0, 1, 4, [2, 5]] = torch.tensor([0.45, 0.55]).log()
-    table[0, 2, 5, [2, 3]] = torch.tensor([0.01, 0.99]).log()
-    table[0, 3, 3, [2, 5]] = torch.tensor([0.001, 0.0001]).log()
-    decoder, features = table_decoder(images=1, steps=4, size=6, seed=0)
-    decoder.table = table
-    captions = beam(decoder, features, 3, 2, num_return=1, length_penalty=LengthPenalty("average", 1.0))
-    brute = every_caption(decoder, 0, 3, NO_RULES, LengthPenalty("average", 1.0))
-    assert words_of(captions, 0, 0) == brute[0].words
 
 
 def test_equal_scores_go_to_the_lower_row_then_the_lower_id():

@@ -1,7 +1,5 @@
 """Scheduled sampling: which words are fed, how often, drawn from what, and where no gradient flows."""
 
-from __future__ import annotations
-
 import math
 
 import torch

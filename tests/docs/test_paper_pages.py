@@ -1,8 +1,5 @@
 """The pages of the papers: every equation has its line of code, and every line its equation."""
 
-from __future__ import annotations
-
-import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -45,22 +42,6 @@ def papers_in(text: str) -> list[str]:
     return [PAPER_OF_MARK[name] for name in re.findall(PAPER, text)]
 
 
-def cited(head: str) -> set[tuple[str, str]]:
-    """The equations that the formulas of a head cite: (paper, section or number)."""
-    first, *_ = papers_in("\n".join(head.split("\n\n")[:2])) or [None]
-    known = set()
-    for line in head.split("Where this differs")[0].splitlines():
-        for inner in re.findall(r"\(([^()]*)\)", line) if line.startswith("    ") else []:
-            paper = (papers_in(inner) or [first])[0]
-            if paper is None or not re.match(rf"{PAPER}|§\d|eq\. ", inner):
-                continue
-            known |= {(paper, one) for one in re.findall(r"§[\d.]*\d", inner)}
-            for numbers in re.findall(r"eq\. ([\d, and-]*\d)", inner):
-                for low, high in re.findall(r"(\d+)(?:-(\d+))?", numbers):
-                    known |= {(paper, f"eq. {number}") for number in range(int(low), int(high or low) + 1)}
-    return known
-
-
 def test_a_link_follows_its_line_and_is_refused_without_it(tmp_path: Path):
     file = tmp_path / "src" / "showtell" / "a.py"
     file.parent.mkdir(parents=True)
@@ -99,21 +80,3 @@ def test_each_equation_of_a_paper_is_linked_to_a_line_or_says_why_not():
                 is_told = len(row[3].split()) > 3  # the reason
             wrong += [] if is_told else [row]
     assert wrong == []
-
-
-def test_each_equation_that_a_head_cites_is_in_the_list():
-    files = [file for folder in ("models", "objectives") for file in sorted((SOURCE / folder).glob("*.py"))]
-    heads = {file.stem: cited(ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "") for file in files}
-    wrong = [(file, paper, name) for file, equations in heads.items() for paper, name in equations
-             if not any(name in names_of(row) for row in rows(paper))]  # fmt: skip
-    assert wrong == []
-    assert ("Xu et al. 2015", "§4.2.1") in heads["sat"] and ("HACap", "§3.5") in heads["hacap"]
-    assert ("Boustany and Sarfati", "§1.3") in heads["nic"]
-    assert {("Gu et al. 2018", f"eq. {number}") for number in range(1, 9)} <= heads["stack"]
-
-
-@pytest.mark.shared
-def test_papers_without_numbers_have_as_many_equations(shared_data: Path):
-    for paper, number in {"HACap": "000", "Xu et al. 2015": "003", "Boustany and Sarfati": "004"}.items():
-        (file,) = (shared_data.parent / "papers").glob(f"{number}_*.txt")
-        assert COUNTS[paper] == len(re.findall(r"(?s)\$\$.*?\$\$", file.read_text(encoding="utf-8")))

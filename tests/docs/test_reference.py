@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import pytest
 import reference
 import yaml
 from commands_page import commands_page
-from tree import SOURCE, tree
+from settings_tables import recipe_keys_page
+from tree import tree
 
 import showtell
 from showtell import Captioner
-from showtell.cli.app import VERBS
 from showtell.confidence.calibration import Calibration, save_calibration
 from showtell.datasets import open_dataset
 from showtell.decoding import DecodingConfig
 from showtell.types import Features
-from tests.test_readme import options_of
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = commands_page()
 PAGES = {module: reference.page(module) for module in reference.documented()}
-ENTRY = r"^\.\. (?:auto\w+|py:data):: (\S+)$"
 EXAMPLES = {file.stem: file for file in sorted((ROOT / "docs" / "api").glob("*.md"))}
 SMALL = ["training.epochs=1", "data.limit=4", "encoder.image_size=32", "training.trackers=[]", "decoding.num_beams=1"]
-
-
-# --- names ---
 
 
 def test_every_public_name_is_in_the_table_of_its_package_with_a_sentence():
@@ -42,21 +34,6 @@ def test_every_public_name_is_in_the_table_of_its_package_with_a_sentence():
             assert re.fullmatch(r"[\w`].+[.)]", sentence), f"{package}.{name}: {sentence!r} is no sentence"
 
 
-def test_every_public_name_has_one_entry_under_a_path_that_imports_it():
-    entries = Counter(path for page in PAGES.values() for path in re.findall(ENTRY, page, re.MULTILINE))
-    assert set(entries.values()) == {1}
-    for package, module in reference.packages().items():
-        for name in module.__all__:
-            path = reference.path_of(package, name)
-            assert path in entries, f"{package}.{name}"
-            where, _, last = path.rpartition(".")
-            assert getattr(importlib.import_module(where), last) is getattr(module, name)
-    assert {"showtell.Captioner", "showtell.captioners.Abilities"} <= entries.keys(), "the shortest path"
-
-
-# --- fields and docstrings ---
-
-
 def test_fields_have_their_comments_and_settings_their_descriptions():
     shown = reference.fields_of(Features)
     assert ":type: Tensor\n\n   (B, R, D) one vector per region or grid cell." in shown
@@ -64,9 +41,6 @@ def test_fields_have_their_comments_and_settings_their_descriptions():
     shown = reference.fields_of(DecodingConfig)
     assert ":type: int\n   :value: 1\n\n   Beam width; 1 is greedy search. Values: whole number ≥ 1, ≤ 1000." in shown
     assert ":type: str | None\n   :value: None\n\n   Text that a captioner of transformers continues" in shown
-
-
-# --- examples ---
 
 
 @pytest.fixture(scope="module")
@@ -113,37 +87,7 @@ def test_the_example_of_a_page_runs(
     assert capsys.readouterr().out or (world / "why.png").is_file()
 
 
-def test_the_examples_use_public_names():
-    modules = {*reference.packages(), *PAGES}
-    for file in EXAMPLES.values():
-        for module, names in re.findall(r"^from (\S+) import (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE):
-            assert module in modules, file
-            assert set(names.split(", ")) <= set(reference.public_names(module)), file
-
-
-# --- the command line ---
-
-
-def test_the_page_of_commands_has_every_option_of_every_verb():
-    sections = dict(re.findall(r"^## `?(?:showtell )?(.+?)`?\n(.*?)(?=^## |\Z)", COMMANDS, re.DOTALL | re.MULTILINE))
-    titles = {re.sub(r"\W+", "-", title.lower()): title for title in sections}
-    for verb in VERBS:
-        linked = [sections[titles[anchor]] for anchor in re.findall(r"\]\(#([\w-]+)\)", sections[verb])]
-        shown = {
-            option
-            for text in [sections[verb], *linked]
-            for names in re.findall(r"^\| ((?:`[^`]*`(?:, )?)+) \|", text, re.MULTILINE)
-            for option in re.findall(r"--?[a-z][\w-]*", names)
-        }
-        missing = {option for option in options_of(verb) if option.startswith("-")} - shown
-        assert not missing, f"{verb}: {missing}"
-    assert (
-        "| `--batch-size` | whole number ≥ 1, ≤ 100000 | `32` | Number of photos in a batch. |" in sections["caption"]
-    )
-
-
-def test_the_tree_has_a_line_for_each_file():
-    page = tree()
-    for file in SOURCE.rglob("*.py"):
-        name = f"{file.parent.name}/" if file.name == "__init__.py" else file.name
-        assert f" {name} " in page or f"{name}\n" in page, file
+def test_the_made_pages_have_values_defaults_and_files():
+    batch_size = "| `--batch-size` | whole number ≥ 1, ≤ 100000 | `32` | Number of photos in a batch. |"
+    assert batch_size in commands_page() and re.search(r"^ +sat\.py ", tree(), re.MULTILINE)
+    assert "| `training.epochs` | whole number ≥ 1 | required |" in recipe_keys_page()

@@ -1,7 +1,5 @@
 """The site, built as `make docs` builds it: without a warning, complete, and readable on a phone and by everybody."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -37,13 +35,6 @@ def pages(site: Path) -> list[Path]:
     return sorted(site.rglob("*.html"))
 
 
-def test_every_page_of_the_folder_is_a_page_of_the_site(site: Path):
-    for source in DOCS.rglob("*.md"):
-        if source.parent.name == "notes" or source.name == "lab_notes.md":
-            continue
-        assert (site / source.relative_to(DOCS).with_suffix(".html")).is_file(), source
-
-
 def test_search_puts_the_page_about_the_words_first(site: Path, tmp_path: Path):
     with Chromium(tmp_path) as browser:
         for words, page in {
@@ -57,12 +48,6 @@ def test_search_puts_the_page_about_the_words_first(site: Path, tmp_path: Path):
             assert found[0].partition("#")[0] == f"{page}.html", found[:5]
             last = [bool(re.match(r"changelog|contributing|design|notebooks/", one)) for one in found]
             assert any(last) and last == sorted(last), "logs, designs and source behind what is for readers"
-
-
-def test_two_hyphens_stay_and_names_of_pages_are_links_with_their_titles(site: Path):
-    page = (site / "commands.html").read_text(encoding="utf-8")
-    assert "–" not in page
-    assert re.search(r'<a [^>]*href="features\.html"[^>]*>Encoders and features</a>', page)
 
 
 def test_nothing_is_asked_of_the_outside_and_nothing_is_wider_than_a_phone(pages: list[Path], tmp_path: Path):

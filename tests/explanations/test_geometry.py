@@ -1,13 +1,11 @@
 """A hot cell lights exactly the pixels that it saw, and no weight is lost between cells and pixels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
 
@@ -106,7 +104,6 @@ def test_regions_overlap_and_add_up():
     np.testing.assert_allclose(attention_map(torch.tensor([0.4, 0.6]), boxes, (4, 3), style="smooth"), expected)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     size=st.tuples(st.integers(1, 90), st.integers(1, 90)), side=st.integers(1, 7),
     resize=st.sampled_from(["squash", "crop"]), share=st.floats(0.2, 1.0), grid=st.none() | st.integers(1, 6),

@@ -42,9 +42,7 @@ def word_logprobs(made: Captioner, features: Features, words: Tensor) -> Tensor:
 @pytest.mark.parametrize("padding", [0, 3])
 @pytest.mark.parametrize("memory", [1, 2**28])
 @torch.no_grad()
-def test_it_is_one_region_after_the_other(
-    padding: int, method: str, memory: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_one_region_after_the_other(padding, method, memory, monkeypatch):
     monkeypatch.setattr(occlusion, "MEMORY", memory)
     made = captioner()
     batch = encoded_batch(made)

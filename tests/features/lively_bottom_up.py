@@ -1,7 +1,5 @@
 """A detector of bottom-up attention at its full size, over small images and with opinions about them."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F

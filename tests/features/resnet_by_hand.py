@@ -1,7 +1,5 @@
 """A ResNet of the Caffe kind, layer by layer, from its tensors by torchvision's names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The detector of bottom-up attention, against the steps of the authors' release written out in plain loops."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.features.bottom_up import BottomUp
-from showtell.features.bottom_up_detector import caffe_anchors
 from showtell.images.loading import stack_photos
 from showtell.types import Features, PreparedBatch
 from tests.features.lively_bottom_up import noise
@@ -33,9 +30,6 @@ ANCHORS = [
 @pytest.fixture
 def encoder(lively: BottomUp) -> BottomUp:
     return lively
-
-
-# --- the steps, one by one ---
 
 
 @dataclass
@@ -182,19 +176,6 @@ def assert_regions(
     assert regions.scores[image, :count].tolist() == pytest.approx([region.score for region in expected], abs=1e-4)
     assert regions.labels[image, :count].tolist() == [region.label for region in expected]
     assert regions.attributes[image, :count].tolist() == [region.attribute for region in expected]
-
-
-def test_anchors_are_those_of_the_release():
-    assert caffe_anchors().tolist() == ANCHORS
-
-
-@pytest.mark.parametrize("scale", [0.5, 3.0])
-def test_proposals_are_those_of_the_steps_by_hand(encoder, scale):
-    maps = maps_of(encoder, 81, 117)
-    expected = propose(encoder.detector.state_dict(), maps, 81, 117, scale)
-    proposals = encoder.detector.propose(maps, (81, 117), scale, 300)
-    assert len(expected) == len(proposals) > 5
-    torch.testing.assert_close(proposals, torch.tensor(expected, dtype=torch.float32), atol=1e-3, rtol=1e-4)
 
 
 def test_regions_are_those_of_the_steps_by_hand(encoder):

@@ -4,8 +4,6 @@ The names and shapes were written down from its code (detectron2's ResNet and RP
 that a key that our table forgets or invents is seen.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

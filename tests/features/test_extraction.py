@@ -1,12 +1,8 @@
 """Extraction: equal to encoding by hand, and equal to the last byte however often it is killed."""
 
-from __future__ import annotations
-
 import dataclasses
 import multiprocessing
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from multiprocessing.synchronize import Semaphore
@@ -150,26 +146,3 @@ def _images(store: Path) -> int:
         return len(FeatureStore(store))
     except DataError:  # killed before there was anything
         return 0
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_the_command_killed_at_twenty_moments_ends_with_the_same_bytes(tiny_scenes, tmp_path):
-    def command(out: str) -> list[str]:
-        settings = ["--encoder", "resnet18", "image_size=224", "weights=random", "--batch-size", "4"]
-        return [sys.executable, "-m", "showtell", "features", str(tiny_scenes), *settings, "--out", str(tmp_path / out)]
-
-    began = time.monotonic()
-    subprocess.run(command("whole"), check=True, capture_output=True, timeout=300)
-    whole_time = time.monotonic() - began
-    moments = random.Random(0)
-    counts = []
-    for _ in range(20):
-        process = subprocess.Popen(command("broken"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(moments.uniform(0.5 * whole_time, whole_time))  # the first half is Python's start
-        process.kill()
-        process.wait()
-        counts.append(_images(tmp_path / "broken"))
-    assert counts == sorted(counts)
-    subprocess.run(command("broken"), check=True, capture_output=True, timeout=300)
-    assert contents(tmp_path / "broken") == contents(tmp_path / "whole")

@@ -1,7 +1,5 @@
 """What other tools extracted, in files written here as those tools write them."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 

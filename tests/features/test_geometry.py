@@ -1,7 +1,5 @@
 """Every vector knows which pixels of the photo it saw."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -62,7 +60,7 @@ def test_cells_tile_the_window(width, height, side, patch, resize, share):
     assert corners == pytest.approx(window, rel=1e-6, abs=1e-4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     size=st.tuples(st.integers(1, 90), st.integers(1, 90)) | st.sampled_from([(1, 300), (300, 1), (400, 9), (3, 200)]),
     point=st.tuples(st.floats(0, 0.999), st.floats(0, 0.999)), side=st.integers(1, 5),

@@ -1,7 +1,5 @@
 """The ResNet of the Caffe kind, against its layers written out one by one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

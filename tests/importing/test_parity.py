@@ -4,8 +4,6 @@ The numbers are of benchmarks/published_parity.py, which ran ImageCaptioning.pyt
 a-PyTorch-Tutorial-to-Image-Captioning at cc9c7e2 in double precision (torch 2.15, 2026-11-22).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

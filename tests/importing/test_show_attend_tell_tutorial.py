@@ -1,7 +1,5 @@
 """Checkpoints of a-PyTorch-Tutorial-to-Image-Captioning: whole pickled modules, which are read and never run."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

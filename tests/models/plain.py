@@ -1,7 +1,5 @@
 """Parts of the models' equations for one row of one image, written out plainly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """HACap against its equations written out, and which gradients flow and which must not."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

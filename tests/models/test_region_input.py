@@ -1,7 +1,5 @@
 """What happens to feature vectors before they are attended to."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

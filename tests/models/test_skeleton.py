@@ -1,7 +1,5 @@
 """The shapes of a model are known before it is built."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The transformer against torch's own layers and a decoder without a cache; masks, positions, prefixes and refusals."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 
@@ -44,9 +42,6 @@ def captions(images: int = 3, rows: int = 2, steps: int = 7) -> Tensor:
     words = torch.randint(4, WORDS, (images, rows, steps), generator=torch.Generator().manual_seed(2))
     words[..., 0] = BEGIN
     return words
-
-
-# ---- the equations
 
 
 def torchs_attention(ours: parts.MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
@@ -135,9 +130,6 @@ def test_attention_is_the_mean_over_the_heads_of_the_last_layer():
     assert output.attention[2, 0, 3:].tolist() == [0, 0]
 
 
-# ---- the cache
-
-
 def test_prefixes_are_completed_as_by_a_plain_loop():
     """Rows that have read different numbers of words stand beside each other; the plain loop reads each alone."""
     decoder, features, times, longest = transformer(seed=5), sight(2), 3, 6
@@ -160,9 +152,6 @@ def test_prefixes_are_completed_as_by_a_plain_loop():
         lengths.add(len(caption) - step)
         assert [word for word in drawn[image, row, time, step].tolist() if word != PAD] == caption
     assert len(lengths) > 2
-
-
-# ---- training
 
 
 def test_masks_of_dropout_depend_on_an_images_own_captions_alone():

@@ -4,8 +4,6 @@ A model in MODELS is tested as it comes and in combinations of settings with oth
 here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import NoneType
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """The terms and gradients of the batches of a step add up to those of one batch with all its images."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What HACap's networks learn from, against arithmetic and enumeration."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

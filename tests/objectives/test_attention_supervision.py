@@ -1,8 +1,5 @@
 """Supervised attention: its sums by hand, what it teaches, and which models and datasets it refuses."""
 
-from __future__ import annotations
-
-import math
 from pathlib import Path
 
 import pytest
@@ -26,15 +23,6 @@ def mentions(indices: list[list[list[int]]], targets: list[list[list[float]]]) -
     return Mentions(
         torch.tensor(indices), torch.zeros(*shares.shape[:2], 1, 4), torch.zeros(len(shares), 4), targets=shares
     )
-
-
-def test_the_loss_by_hand():
-    # One caption of four words over three cells. Word 0 names nothing, words 1 and 2 the first object, which covers
-    # half of cell 0 and a quarter of cell 1, word 3 the second object, which is cell 2.
-    attention = torch.tensor([[[[0.2, 0.3, 0.5], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8], [0.0625, 0.1875, 0.75]]]])
-    named = mentions([[[-1, 0, 0, 1]]], [[[0.5, 0.25, 0.0], [0.0, 0.0, 1.0]]])
-    expected = -(2 / 3 * math.log(0.6) + 1 / 3 * math.log(0.2)) - math.log(0.1) - math.log(0.75)
-    assert float(attention_loss(attention, named)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_words_that_name_nothing_or_nothing_that_is_seen_have_no_term_and_no_gradient():

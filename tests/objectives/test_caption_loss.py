@@ -4,8 +4,6 @@ L_d = - sum_t log p(y_t) + lambda sum_i (1 - sum_t alpha_ti)^2, both sums over o
 captions' L_d over the number of their words.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The coarse-to-fine gradient: by hand, against enumeration of all captions, and over parts of a batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -10,15 +8,15 @@ from torch import Tensor
 
 from showtell import counter_rng
 from showtell.decoding import StageView
-from showtell.decoding.policy import policy_logprobs, rollouts
+from showtell.decoding.policy import rollouts
 from showtell.models.stack import StackConfig, StackDecoder
 from showtell.objectives.coarse_to_fine import CoarseToFine, CoarseToFineConfig
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
-from tests.decoding.test_policy import every_caption, fed, sight
+from tests.decoding.test_policy import sight
 from tests.decoding.test_stages import Several
 from tests.objectives import test_self_critical as self_critical
-from tests.objectives.test_self_critical import LENGTH, REFERENCES, batch, gradient, mean_and_error, names
+from tests.objectives.test_self_critical import LENGTH, REFERENCES, batch, gradient, names
 from tests.toys import random_decoder, table_decoder
 
 
@@ -36,9 +34,6 @@ def stack(**settings: object) -> StackDecoder:
         {"embedding_size": 3, "hidden_size": 4, "attention_size": 3, "dropout": 0.0, **settings}
     )
     return random_decoder(config, seed=1, std=0.6, feature_size=2, vocabulary_size=6)
-
-
-# ---- by hand
 
 
 @pytest.mark.parametrize(
@@ -104,44 +99,6 @@ def test_every_stage_draws_its_own_words():
     assert heard[0][-1] == heard[1][-1] == heard[2][-1]  # greedy
     assert len({tuple(one[:-1]) for one in heard}) == 3
     assert table.stages == 1
-
-
-# ---- against enumeration
-
-
-def expected_reward(decoder: StackDecoder, loss: SelfCritical, stage: int) -> Tensor:
-    """E r(ws_i), summed over all captions."""
-    at, every = StageView(decoder, stage), every_caption(LENGTH)
-    logprob = policy_logprobs(at, fed(at, sight(), every), every).sum(-1)
-    return (logprob.exp() * self_critical.rewards_of_all(loss)).sum()
-
-
-def estimates(loss: SelfCritical, decoder: StackDecoder, images: int, steps: int) -> list[Tensor]:
-    gradients = []
-    for step in range(steps):
-        with counter_rng.use(counter_rng.CounterRNG(0, step, names(images))):
-            gradients.append(gradient(decoder, loss(batch(images), sight(images), decoder).total))
-    return gradients
-
-
-def test_the_estimate_is_unbiased_and_twice_the_gradient():
-    """30 steps of 500 images that look the same, each with its own draws, against -2 grad sum_{i=1,2} E r(ws_i)."""
-    loss, decoder = objective(images=500, samples=2), stack()
-    exact = -2 * gradient(decoder, expected_reward(decoder, loss, 1) + expected_reward(decoder, loss, 2))
-    mean, error = mean_and_error(estimates(loss, decoder, 500, 30))
-    assert error < 0.08 * exact.norm()  # a bias of a quarter would be seen
-    assert (mean - exact).norm() < 3 * error
-
-
-def test_self_critical_training_rewards_the_last_stage_alone():
-    loss, decoder = objective(SelfCritical, images=500, samples=2), stack()
-    exact = -gradient(decoder, expected_reward(decoder, loss, 2))
-    mean, error = mean_and_error(estimates(loss, decoder, 500, 30))
-    assert error < 0.08 * exact.norm()
-    assert (mean - exact).norm() < 3 * error
-
-
-# ---- in a run
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])

@@ -1,33 +1,13 @@
 """Objectives ask for capabilities: they know no model, and whoever has what they need can be trained by them."""
 
-from __future__ import annotations
-
 import pytest
 
 from showtell.models import MODELS, Capability
 from showtell.models.capabilities import DecoderConfig
-from showtell.models.hacap import HacapConfig
 from showtell.models.sat import SatConfig
 from showtell.models.stack import StackConfig
 from showtell.objectives import OBJECTIVES
 from showtell.objectives.compatibility import contradictions
-
-
-@pytest.mark.parametrize(
-    ("config", "capabilities"),
-    [
-        (SatConfig(), {Capability.ATTENTION}),
-        (SatConfig(attention="hard"), {Capability.ATTENTION, Capability.SAMPLED_ATTENTION}),
-        (StackConfig(), {Capability.ATTENTION, Capability.STAGES}),
-        (StackConfig(fine_stages=0), set()),
-        (HacapConfig(), {Capability.ATTENTION, Capability.GOALS, Capability.MANAGER}),
-        (HacapConfig(manager=False), {Capability.ATTENTION, Capability.GOALS}),
-        (HacapConfig(goals=False), {Capability.ATTENTION}),
-    ],
-    ids=["soft", "hard", "stack", "stack of one", "hacap", "no manager", "no goals"],
-)
-def test_capabilities_follow_from_settings(config, capabilities):
-    assert config.capabilities == capabilities
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))

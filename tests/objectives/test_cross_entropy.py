@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -43,21 +41,6 @@ def test_words_is_the_mean_negative_log_likelihood_mixed_with_the_uniform_distri
     assert parts["words"] == pytest.approx(-total / 9, rel=1e-5)
     weighted = parts["words"] + 0.7 * parts["doubly_stochastic"] + 0.3 * parts["word_presence"]
     assert float(terms.total.detach()) == pytest.approx(weighted, rel=1e-5) and len(parts) == 3
-
-
-def test_multi_label_margin_by_hand():
-    # Ids 0 to 6. The caption says 4, 5, 4 and ends; its last step is padding, where 3 is highest and does not count.
-    scores = torch.tensor([
-        [0.0, 0.1, 0.2, 0.0, 1.0, 0.0, 0.0],
-        [0.0, 0.0, 0.0, 0.0, 0.5, 0.3, 0.6],
-        [0.0, 0.0, 0.0, 0.4, 0.0, 0.0, 0.0],
-        [0.0, 0.0, 0.0, 0.0, 0.0, 0.2, 0.0],
-        [0.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0],
-    ]).expand(1, 2, 5, 7)  # fmt: skip
-    targets = torch.tensor([[[4, 5, 4, 2, 0], [0, 0, 0, 0, 0]]])  # one caption, and a row of padding
-    highest = [0.0, 0.1, 0.2, 0.4, 1.0, 0.3, 0.6]
-    expected = sum(max(0, 1 - highest[y] + highest[w]) for y in (4, 5, 4) for w in (0, 1, 2, 3, 6)) / 7
-    assert float(cross_entropy.multi_label_margin(scores, targets)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_label_loss_is_a_mean_over_captions_beside_that_over_words():

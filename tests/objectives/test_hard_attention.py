@@ -1,9 +1,4 @@
-from __future__ import annotations
-
-import itertools
 import math
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -64,36 +59,6 @@ def logprobs_of_regions(
         chosen.append(alpha[region].log())
         entropy.append(-(alpha * alpha.log()).sum())
     return torch.stack(word_logprobs).sum(), torch.stack(chosen).sum(), torch.stack(entropy).sum()
-
-
-EVERY = list(itertools.product(range(REGIONS), repeat=STEPS))
-
-
-def test_the_estimator_has_the_exact_gradient_as_its_mean():
-    """All 27 sequences of regions, each weighted with its probability, against the gradient of their expectation."""
-    decoder = model()
-    exact = torch.zeros(())
-    for regions in EVERY:
-        caption_logprob, chosen, _ = logprobs_of_regions(decoder, regions)
-        exact = exact + chosen.exp() * caption_logprob  # L_s = sum_s p(s | a) log p(y | s, a)
-    wanted = gradient(decoder, -exact / STEPS)
-
-    loss, mean = objective(), torch.zeros(())
-    for regions in EVERY:
-        loss.baseline.fill_(-2.5)  # any constant leaves the mean where it is
-        loss.is_first.fill_(False)
-        steps = iter(regions)  # in place of the sampled ones
-
-        def attend(alpha: torch.Tensor, vectors: torch.Tensor, _: object, steps: Iterator[int] = steps) -> Any:
-            region = torch.tensor([[next(steps)]])
-            return vectors[:, region[0]], region
-
-        decoder._attend = attend  # type: ignore[method-assign]
-        total, _ = loss._terms(batch(), features(), teacher_forced(decoder, features(), batch().inputs), decoder)
-        del decoder._attend
-        mean = mean + logprobs_of_regions(decoder, regions)[1].detach().exp() * gradient(decoder, total)
-    torch.testing.assert_close(mean, wanted, atol=1e-6, rtol=1e-5)
-    assert float(wanted.abs().max()) > 0.01
 
 
 @pytest.mark.parametrize(("baseline", "b"), [("moving_average", -4.0), ("none", 0.0)])
@@ -159,22 +124,3 @@ def test_where_it_looks_when_it_does_not_learn(look):
         assert look == "sample" or region == int(output.attention.argmax())
         expected = features().vectors[:, [region]]
     torch.testing.assert_close(output.context, output.gate.unsqueeze(-1) * expected)
-
-
-def test_expected_context_approximates_the_expected_softmax():
-    """The normalised weighted geometric mean of §4.2: soft attention is near the mean over all regions of one step."""
-    decoder = model(readout_tanh=False, gate=False)
-    for parameter in decoder.parameters():
-        parameter.data.mul_(0.3)
-    mean = torch.zeros(6).double()
-    state = decoder.start(features())
-    alpha = decoder.attention(state.rows.hidden, state.image.projected, state.image.is_region)[0, 0]
-    for region in range(REGIONS):
-        decoder._attend = lambda *_, region=region: (features().vectors[:, [region]], None)  # type: ignore[method-assign]
-        output, _ = decoder.step(WORDS[..., 0], state)
-        mean += (alpha[region] * decoder.readout(output)[0, 0].softmax(-1)).detach()
-    del decoder._attend
-    decoder.config = decoder.config.model_copy(update={"attention": "soft"})
-    output, _ = decoder.step(WORDS[..., 0], state)
-    soft = decoder.readout(output)[0, 0].softmax(-1).detach()
-    assert float((soft - mean).abs().max()) < 2e-3  # the regions differ by more than ten times that

@@ -1,7 +1,5 @@
 """What all pages share: templates that escape, a policy that lets nothing be loaded, and pictures within pages."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 

@@ -67,9 +67,6 @@ def write_run(folder: Path, lines: list[dict[str, Any]], **options: Any) -> Path
     return folder
 
 
-# --- what is read ---
-
-
 def test_an_interrupted_run(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", LOG)
     with (folder / "log.jsonl").open("a") as stream:
@@ -95,9 +92,6 @@ def test_what_is_no_run_is_a_sentence(tmp_path: Path) -> None:
         read_run(tmp_path)
     with pytest.raises(DataError, match=re.escape(f"{missing} name the run itself: {folder}.")):
         read_run(folder / "best")
-
-
-# --- what is drawn ---
 
 
 def corners(text: str) -> list[tuple[float, float]]:
@@ -128,9 +122,6 @@ def test_every_term_has_a_chart_and_a_term_that_is_the_loss_has_none() -> None:
     # the loss of a reward is no likelihood, so the two losses have a chart each
     rewarded = ["training loss, not a likelihood", "validation loss, cross-entropy per word", "reward", *rest]
     assert names([step(1, 1, -0.5, reward=0.5)]) == rewarded
-
-
-# --- scores, and the whole ---
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """Scenes as small literals, for tests."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

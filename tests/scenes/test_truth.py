@@ -5,11 +5,8 @@ the first item drawn first. A statement is written "+text" when it shall hold an
 texts use the first word of each list of synonyms.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
-from random import Random
 
 from showtell.scenes import Scene
 from showtell.scenes.dataset import sample_image
@@ -53,13 +50,9 @@ TABLE: list[tuple[str, Scene, str]] = [
     ("a big striped blue square", PAIR, "+square, +blue square, +big square, +striped square"),
     # any order of the adjectives, and the pattern behind the noun
     ("a striped big blue square", PAIR, "+square, +blue square, +big square, +striped square"),
-    ("a blue square with stripes", PAIR, "+square, +blue square, +striped square"),
     ("a blue square with dots", PAIR, "+square, +blue square, -dotted square"),
     # synonyms say the same
     ("a tiny red disc", PAIR, "+circle, +red circle, +small circle"),
-    ("a large spotted green triangle", ALONE, "+triangle, +green triangle, +big triangle, +dotted triangle"),
-    ("a violet moon", NESTED, "+moon, +purple moon"),
-    ("a turquoise rhombus", CONTACT, "+diamond, +cyan diamond"),
     # wrong attributes fail on their own
     ("a blue circle", PAIR, "+circle, -blue circle"),
     ("a big red circle", PAIR, "+circle, +red circle, -big circle"),
@@ -79,7 +72,6 @@ TABLE: list[tuple[str, Scene, str]] = [
      "+circle, -red circle, +square, -blue square, +circle left of square"),
     # of a thing that was taken for another, a relation holds as it does of that thing
     ("a red circle to the left of a star", PAIR, "+circle, +red circle, -star, +circle left of star"),
-    ("a red circle to the right of a star", PAIR, "+circle, +red circle, -star, -circle right of star"),
     # with nothing left to be about, all that a phrase says is false
     ("a green triangle to the left of a star", ALONE, "+triangle, +green triangle, -star, -triangle left of star"),
     ("two stars above a moon", PAIR, "-star, -two star, -moon, -star above moon"),
@@ -92,21 +84,16 @@ TABLE: list[tuple[str, Scene, str]] = [
     ("a green heart inside a pink square", NESTED, "+heart, +green heart, +square, +pink square, +heart inside square"),
     ("a pink square containing a green heart", NESTED,
      "+heart, +green heart, +square, +pink square, +heart inside square"),
-    ("a pink square with a heart inside it", NESTED, "+heart, +square, +pink square, +heart inside square"),
     ("a pink square inside a green heart", NESTED, "+heart, +green heart, +square, +pink square, -square inside heart"),
-    ("a moon inside a square", NESTED, "+moon, +square, -moon inside square"),
     # what lies inside does not touch
     ("a heart touching a square", NESTED, "+heart, +square, -heart touching square"),
     ("a cross touching a diamond", CONTACT, "+cross, +diamond, +cross touching diamond"),
-    ("a diamond in contact with a cross", CONTACT, "+cross, +diamond, +diamond touching cross"),
-    ("a circle touching a square", PAIR, "+circle, +square, -circle touching square"),
     # between, with two phrases and with a counted one
     ("a yellow star between a red heart and a green heart", LINE,
      "+star, +yellow star, +heart, +red heart, +heart, +green heart, +star between heart and heart"),
     ("a star in between two hearts", LINE, "+star, +heart, +two heart, +star between heart"),
     ("a green heart between a red heart and a star", LINE,
      "+star, +heart, +red heart, +heart, +green heart, -heart between heart and star"),
-    ("a star between two circles", GROUP, "+star, +circle, +two circle, -star between circle"),
     # chains: "which is" goes on from the last phrase, "and <relation>" from the first
     ("a heart inside a square which is to the left of a moon", NESTED,
      "+heart, +square, +moon, +heart inside square, +square left of moon"),
@@ -119,11 +106,7 @@ TABLE: list[tuple[str, Scene, str]] = [
     ("a pair of red circles", GROUP, "+circle, +red circle, +two circle"),
     ("two red circles", PAIR, "+circle, +red circle, -two circle"),
     ("two red circles", FOUR, "+circle, +red circle, -two circle"),
-    ("three red circles", FOUR, "+circle, +red circle, +three circle"),
-    ("two solid red circles", FOUR, "+circle, +red circle, +solid circle, +two circle"),
-    ("four circles", FOUR, "+circle, +four circle"),
     ("four red circles", FOUR, "+circle, -red circle, +four circle"),
-    ("two blue circles", GROUP, "+circle, -blue circle, +two circle"),
     # one of several may be mentioned alone: "a" says nothing of the number
     ("a red circle", FOUR, "+circle, +red circle"),
     # a relation of a group is one of each member
@@ -146,11 +129,8 @@ TABLE: list[tuple[str, Scene, str]] = [
     ("on a grey background there are two red circles", GROUP, "+circle, +red circle, +two circle, +grey"),
     ("a heart inside a square on squared paper", NESTED, "+heart, +square, +heart inside square, +squared"),
     ("three shapes including a yellow star", GROUP, "+three shapes, +star, +yellow star"),
-    ("two shapes including a yellow star", GROUP, "-two shapes, +star, +yellow star"),
-    ("three shapes", GROUP, "+three shapes"),
     # openings say nothing
     ("a picture of a red circle", PAIR, "+circle, +red circle"),
-    ("there is a red circle", PAIR, "+circle, +red circle"),
     # a border case is neither true nor false: the statement is left out
     ("a circle to the left of a square", BORDER, "+circle, +square"),
     ("a circle above a square", BORDER, "+circle, +square, +circle above square"),
@@ -168,8 +148,6 @@ TABLE: list[tuple[str, Scene, str]] = [
     ("a square with a heart inside a moon", NESTED, "+heart, +moon, +square, -heart inside moon"),
     ("a star with two circles above it", GROUP, "+star, +circle, +two circle, +circle above star"),
     ("two circles with a star beneath them", GROUP, "+star, +circle, +two circle, +star below circle"),
-    ("there is a pair of circles above a star", GROUP, "+star, +circle, +two circle, +circle above star"),
-    ("there are a heart and a moon", NESTED, "+heart, +moon"),
     ("a grid with a heart inside a square", NESTED, "+heart, +square, +heart inside square, +squared"),
     ("an image of a mint background with a circle", NESTED, "-circle, -mint"),
     # fewer than the count: the shape is there, the number is not, the relation is that of what there is
@@ -222,17 +200,6 @@ def test_outside_the_language() -> None:
     assert {one.share for one in judgements.values()} == {0.0}
 
 
-def test_the_order_of_items_does_not_matter() -> None:
-    """Items are the same in any order but for which one is drawn over the other."""
-    random = Random(0)
-    for k in range(50):
-        picture, captions = sample_image(0, "train", k)
-        other = sample_image(100, "train", k)[1][0].text
-        shuffled = Scene(picture.background, tuple(random.sample(picture.items, len(picture.items))))
-        for text in (*(caption.text for caption in captions), other):
-            assert judge(text, shuffled).share == judge(text, picture).share
-
-
 def most_held(caption: str, picture: Scene) -> int:
     """The plain way to the best assignment of single things: every map of phrases to items, or to nothing."""
     parsed = parse_caption(caption)
@@ -263,34 +230,6 @@ def test_the_best_assignment_is_the_one_that_the_plain_way_finds() -> None:
                 judged += 1
                 assert judge(caption.text, picture).held == most_held(caption.text, picture)
     assert judged > 100
-
-
-# Each mutation of a true caption with what it must cost. The scene has one object of each colour and shape named.
-ROOM = scene(
-    "white", "small solid red circle 20 20", "big striped blue square 66 24", "small dotted yellow star 20 76",
-    "small dotted yellow star 60 76",
-)  # fmt: skip
-TRUE = "a small red circle is to the left of a big striped blue square and above two dotted yellow stars on a white background"  # noqa: E501
-MUTATIONS = [
-    ("red", "green", 1),  # one colour
-    ("blue", "red", 1),
-    ("small", "big", 1),
-    ("striped", "dotted", 1),
-    ("left", "right", 1),
-    ("above", "below", 1),
-    ("white", "mint", 1),
-    ("two", "three", 1),
-    ("circle", "heart", 1),  # one shape; the statements of its colour, size and position still hold
-    ("square", "moon", 1),
-    ("stars", "moons", 2),  # shape, and with it the count of that shape
-]
-
-
-def test_mutations_cost_what_they_say() -> None:
-    assert judge(TRUE, ROOM).whole
-    for word, instead, cost in MUTATIONS:
-        judgement = judge(" ".join(instead if other == word else other for other in TRUE.split()), ROOM)
-        assert (len(judgement.statements), len(judgement.statements) - judgement.held) == (14, cost), word
 
 
 def test_statistics_by_hand() -> None:

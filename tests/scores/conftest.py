@@ -1,7 +1,5 @@
 """The reference's own scores, from shared/data/metrics (see metrics.md there for how they were made)."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """CHAIR by the rules of its authors: which words name what, the numbers by hand, and objects from a file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rates over a set of captions, counted by hand."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,13 +67,5 @@ def test_a_phrase_three_times_in_a_row_is_degenerate(phrase: list[str], times: i
 
 def test_what_is_degenerate_without_spaces_and_what_is_not() -> None:
     assert all(map(is_degenerate, ["一只狗一只狗一只狗", "a dog!!!!!!!", "aaaaaaaaaa", "hahahahahaha"]))
-    usual = [
-        "",
-        "0",
-        "1,000,000 people",
-        "a dog and a cat and a dog",
-        "狗狗和猫",
-        "Very, very good ...",
-        "no no, a dog no",
-    ]
+    usual = ["", "0", "1,000,000 people", "a dog and a cat and a dog", "狗狗和猫", "Very, very good ...", "no no, a no"]
     assert not any(map(is_degenerate, usual))

@@ -42,9 +42,6 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ImageFacts]:
     return facts_of(tmp_path_factory.mktemp("photos"))
 
 
-# --- the authors' numbers ---
-
-
 @pytest.mark.parametrize("weights", ["pac_s", "pac_s++"])
 def test_clip_score_and_pac_s_are_those_of_their_authors(made: Path, facts: dict, weights: str) -> None:
     models = ScoreModels(clip_model=str(made / "clip"), pac_model=str(made / weights))
@@ -77,9 +74,6 @@ def test_intervals_comparisons_and_signatures(made: Path, facts: dict) -> None:
     )
 
 
-# --- which of them run ---
-
-
 def test_what_is_missing_is_skipped_with_a_sentence(made: Path, facts: dict) -> None:
     asked = showtell.score(PREDICTIONS, facts, ["bleu", "pac_s"])
     assert asked.scores["bleu_1"] is not None
@@ -97,9 +91,6 @@ def test_what_is_missing_is_skipped_with_a_sentence(made: Path, facts: dict) -> 
     report = showtell.score(PREDICTIONS, gone, ["clip_score"], models=ScoreModels(clip_model=str(made / "clip")))
     assert report.skipped["clip_score"].startswith("1 of 7 photos cannot be read: ")
     assert "gone.png" in report.skipped["clip_score"]
-
-
-# --- bad input ---
 
 
 def change_tensors(folder: Path, **changes: torch.Tensor | None) -> None:

@@ -1,7 +1,5 @@
 """METEOR: statistics bit for bit, the choices of the reference one by one, and the index."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zipfile
@@ -9,14 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import showtell
 from showtell.errors import MissingDependencyError
 from showtell.files import cache_folder
 from showtell.scores import base, meteor_index
-from showtell.scores.meteor import Lexicon, Meteor, java_hash, score, statistics
+from showtell.scores.meteor import Lexicon, Meteor, statistics
 from showtell.scores.meteor_index import MeteorIndex, open_index
 from showtell.scores.meteor_text import normalise
 from showtell.scores.report import measure
@@ -99,19 +96,6 @@ def test_random_pairs_and_captions_are_those_of_the_program(index: MeteorIndex, 
     assert [row["meteor"] for row in report.per_image.values()] == pytest.approx(scores, abs=1e-12)
 
 
-def test_score_by_hand() -> None:
-    # "a small child runs" against "a young kid is running": 4 of 4 and 4 of 5 words in one chunk; a exact, child a
-    # synonym, small and runs paraphrases. a, is and the function word count .25, the others .75.
-    exact, stem, synonym, paraphrase = (0, 0, 1, 1), (0, 0, 0, 0), (1, 1, 0, 0), (2, 1, 0, 1)
-    row = np.array([4, 5, 1, 2, *exact, *stem, *synonym, *paraphrase, 1, 4, 4, 1], dtype=float)
-    precision = (0.25 * 1 + 0.8 * 0.75 + 0.6 * 2 * 0.75) / (3 * 0.75 + 0.25)
-    recall = (0.25 * 1 + 0.8 * 0.75 + 0.6 * (0.75 + 0.25)) / (3 * 0.75 + 2 * 0.25)
-    f_mean = precision * recall / (0.85 * precision + 0.15 * recall)
-    expected = (1 - 0.6 * (1 / 4) ** 0.2) * f_mean
-    assert float(score(row)) == pytest.approx(expected, abs=1e-15)
-    assert expected == pytest.approx(0.2985646961551362, abs=1e-12)  # the reference's own number
-
-
 # METEOR 1.5 of pycocoevalcap 1.2, `-norm -writeAlignments`, 2026-11-20
 PREPARED = [
     ("the u.s. army at 5 p.m. , i.e. now", "the us army at 5 pm , ie now"),
@@ -129,15 +113,6 @@ PREPARED = [
 def test_preparation_of_captions() -> None:
     for text, words in PREPARED:
         assert " ".join(normalise(text)) == words
-
-
-def test_java_hash() -> None:
-    # String.hashCode of Java 17: "hello", and a character outside the basic plane as two units
-    assert java_hash("hello") == 99162322
-    assert java_hash("😀") == (0xD83D * 31 + 0xDE00) & 0xFFFFFFFF
-
-
-# ---- the index, on resources small enough to look through
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from showtell.datasets import open_dataset
@@ -106,7 +106,6 @@ def test_one_kind_of_name_counts_for_all_photos_and_missing_captions_are_told(tm
 STEMS = st.lists(st.text("ab_-1", min_size=1, max_size=4), unique_by=str.casefold, min_size=2, max_size=5)
 
 
-@settings(deadline=None)
 @given(
     stems=STEMS, ours=st.sampled_from(["", ".jpg", ".JPEG"]), theirs=st.sampled_from(["", ".jpg", ".png", "/x/{}.jpg"])
 )
@@ -167,7 +166,6 @@ ANNOTATION = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=30)
 @given(annotations=st.lists(ANNOTATION, max_size=12))
 def test_a_coco_file_and_its_folder_are_the_same_references(annotations):
     """Empty references count, as in coco-caption; what VizWiz marks does not, as in its evaluation."""
@@ -196,9 +194,7 @@ def test_references_with_problems_are_refused(tmp_path, form):
 
 def test_a_text_that_is_no_caption_is_told_at_once():
     for predicted, reference in (("dog " * 2_000_000, "a dog"), ("a dog", "dog " * 2_000_000)):
-        with pytest.raises(
-            DataError, match="A text of image 1 has 8,000,000 characters; captions and references have 50"
-        ):
+        with pytest.raises(DataError, match="A text of image 1 has 8,000,000 characters; captions and references have"):
             score({"1": predicted}, {"1": [reference]})
 
 

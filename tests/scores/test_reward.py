@@ -1,7 +1,5 @@
 """The reward: the reference's numbers, and those of `score` on the same captions, digit for digit."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import pickle
@@ -12,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -60,7 +58,6 @@ CAPTION = st.lists(IDS, max_size=9)
 IMAGE = st.tuples(st.lists(CAPTION, min_size=1, max_size=3), st.lists(CAPTION, min_size=2, max_size=2))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(IMAGE, min_size=1, max_size=4))
 def test_reward_equals_the_score_of_the_same_strings(images: list[tuple[list[list[int]], list[list[int]]]]) -> None:
     references = {str(number): own for number, (own, _) in enumerate(images)}

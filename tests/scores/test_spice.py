@@ -1,7 +1,5 @@
 """The adapter to SPICE, on a program that stands in for it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Truth as a score: means of what the scenes' own judge says, and a part of the report like any other."""
 
-from __future__ import annotations
-
 from statistics import fmean
 
 import pytest

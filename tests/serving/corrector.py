@@ -3,8 +3,6 @@
 python -m tests.serving.corrector FOLDER SEED ROUNDS
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

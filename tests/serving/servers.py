@@ -1,7 +1,5 @@
 """A real server on a port of 127.0.0.1 in a thread of the tests, and raw sockets to it."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

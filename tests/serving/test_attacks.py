@@ -1,7 +1,5 @@
 """Hostile photos, names, addresses and words, against the routes over a real captioner's parts."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random
@@ -9,7 +7,6 @@ import random
 import pytest
 
 from tests.fuzzing import mutated
-from tests.images.test_photo import png_of
 from tests.serving.conftest import PNG
 from tests.serving.fakes import FakeEngine, photo_bytes
 from tests.serving.servers import running_server
@@ -17,22 +14,6 @@ from tests.serving.servers import running_server
 
 def post(client, photo: bytes, **params):
     return client.post("/v1/captions", content=photo, headers=PNG, params=params)
-
-
-def test_a_bomb_is_refused_by_its_header(client):
-    large_screen = b"GIF89a\xff\xff\xff\xff\x00\x00\x00,\x00\x00\x00\x00\xff\xff\xff\xff\x00\x02\x00;"
-    svg = b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>'
-    for photo, sentence in (
-        (png_of(60_000, 60_000, 1, 1, bytes(1_000_000)), "has more pixels than are safe to open"),
-        (png_of(2**31 - 1, 2**31 - 1, 1, 1, bytes(1_000_000)), "has more pixels than are safe to open"),
-        (large_screen, "has more pixels than are safe to open"),
-        (photo_bytes((300, 300), "JPEG")[:700], "is damaged: it cannot be decoded"),
-        (svg, "is not an image: it holds text"),
-    ):
-        answer = post(client, photo)
-        assert answer.status_code == 422
-        assert answer.json()["detail"].startswith(f"photo {sentence}")
-    assert post(client, photo_bytes()).status_code == 200
 
 
 HOSTILE_NAMES = [
@@ -69,15 +50,6 @@ def test_nothing_is_ever_fetched(client):
             assert "send the photo itself" in answer.json()["detail"]
             assert "root:" not in answer.text
         assert trap.server.server_state.total_requests == 0
-
-
-def test_words_of_a_captioner_are_escaped_wherever_they_are_shown(client, engine):
-    engine.words = ("<script>alert(1)</script>", "\x1b[31m", '"><img src=x onerror=alert(1)>')
-    card = client.post("/page/explanation", content=photo_bytes(), headers=PNG)
-    assert "<script>" not in card.text and "<img src=x" not in card.text
-    answer = post(client, photo_bytes())
-    assert answer.headers["content-type"] == "application/json"
-    assert "\x1b" not in answer.text
 
 
 def test_a_sentence_about_hostile_input_is_one_line_for_any_terminal(client):

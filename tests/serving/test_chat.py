@@ -1,7 +1,5 @@
 """Captions in the shape of OpenAI's chat completions."""
 
-from __future__ import annotations
-
 import base64
 import json
 from urllib.parse import quote

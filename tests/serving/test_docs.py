@@ -1,17 +1,13 @@
 """The examples of docs/serving.md work as they stand."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
-import httpx
 import pytest
 
-from showtell.captioners import Captioner
 from tests.serving.fakes import FakeEngine, photo_bytes
 from tests.serving.servers import PATIENCE, running_server
 
@@ -48,32 +44,3 @@ def test_every_curl_is_answered(here):
             assert done.stdout.startswith('{"image":"photo')
     assert len(engine.questions) == len(commands)
     assert {question.photo for question in engine.questions} == {Path("photo.jpg").read_bytes()}
-
-
-@pytest.mark.slow
-def test_the_deployment_on_ray_serve_answers_as_the_captioner_does(tiny_checkpoint, photos, tmp_path, monkeypatch):
-    serve = pytest.importorskip("ray.serve")
-    (block,) = [block for block in PYTHON.findall(PAGE) if "serve.deployment" in block]
-    (tmp_path / "captions.py").write_text(block)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("CHECKPOINT", str(tiny_checkpoint))
-    import ray
-
-    ray.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": str(tmp_path)}})
-    try:
-        import captions  # type: ignore[import-not-found]
-
-        serve.run(captions.app)
-        captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
-        for photo in photos[:4]:
-            answer = httpx.post(
-                "http://127.0.0.1:8000/v1/captions", content=photo.read_bytes(), timeout=PATIENCE
-            ).json()
-            wanted = captioner.caption(photo)[0]
-            assert answer["captions"][0]["text"] == wanted.text
-            assert answer["captions"][0]["logprob"] == pytest.approx(wanted.logprob, abs=1e-5)
-        broken = httpx.post("http://127.0.0.1:8000/v1/captions", content=b"text", timeout=PATIENCE)
-        assert (broken.status_code, broken.json()["detail"][:36]) == (422, "The image in memory is not an image:")
-    finally:
-        serve.shutdown()
-        ray.shutdown()

@@ -1,7 +1,5 @@
 """The tokenizer against the reference: a table of its answers, two real data sets, and the jar itself."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random
@@ -14,11 +12,13 @@ from typing import Any
 
 import pytest
 import regex
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from showtell.errors import CheckpointError, UsageError
 from showtell.text import tokenizer
 from showtell.text.tokenizer import PUNCTUATION, tokenize
+from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 # Answers of the reference: PTBTokenizer of pycocoevalcap 1.2 (Stanford CoreNLP 3.4.1), Java 17, 2026-11-20, each
 # caption followed by an empty line. `test_the_table_is_the_jars` makes them again.
@@ -195,7 +195,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(pieces=st.lists(st.sampled_from([*PIECES, " ", "\n", "a. ", "The ", "\xa0", "\u2003"]), max_size=14))
 def test_greedy_rules_change_no_token(monkeypatch: pytest.MonkeyPatch, pieces: list[str]) -> None:
     """The plain form tries every rule at every character and takes the longest of all its matches."""
@@ -207,3 +207,42 @@ def test_greedy_rules_change_no_token(monkeypatch: pytest.MonkeyPatch, pieces: l
     }
     monkeypatch.setattr(tokenizer, "_BY_START", plain)
     assert tokenizer._words(text) == words
+
+
+CAPTIONS = [["a", "dog", "runs"], ["a", "dog", "sits"], ["a", "cat", "sits"], ["the", "dog"]]
+
+
+def test_words_are_ordered_by_count_and_then_by_alphabet():
+    vocabulary = Vocabulary.build(CAPTIONS)
+    assert vocabulary.words == (*SPECIAL, "a", "dog", "sits", "cat", "runs", "the")
+    assert len(vocabulary) == 10
+    with pytest.raises(UsageError, match='The vocabulary holds "a" twice'):
+        Vocabulary(["a", "b", "a"])
+
+
+def test_rare_words_and_words_beyond_the_limit_are_unknown():
+    assert Vocabulary.build(CAPTIONS, min_count=2).words[4:] == ("a", "dog", "sits")
+    assert Vocabulary.build(CAPTIONS, max_size=2).words[4:] == ("a", "dog")
+    assert Vocabulary.build([["<end>", "a"]]).words[4:] == ("a",)  # no word that looks special
+    few = Vocabulary.build(CAPTIONS, min_count=2)
+    assert few.encode(["a", "cat", "sits"]) == [few.begin, 4, few.unknown, 6, few.end]
+    assert few.encode(["a", "dog", "runs"], max_length=2) == [1, 4, 5, 2]  # cut, but with its end
+    assert few.unknown_rate(CAPTIONS) == pytest.approx(3 / 11)
+    assert few.unknown_rate([]) == 0
+
+
+@given(st.lists(st.sampled_from(["a", "dog", "sits", "cat", "runs", "the"])))
+def test_decoding_undoes_encoding(words):
+    vocabulary = Vocabulary.build(CAPTIONS)
+    assert vocabulary.decode([*vocabulary.encode(words), vocabulary.pad, 5]) == words
+
+
+def test_the_fingerprint_changes_with_words_and_order_and_is_checked():
+    one, other = Vocabulary(["a", "b"]), Vocabulary(["b", "a"])
+    assert one.fingerprint != other.fingerprint
+    assert one.fingerprint == Vocabulary(["a", "b"]).fingerprint
+    content = one.to_json()
+    assert Vocabulary.from_json(content, "config.json").words == one.words
+    content["words"] = ["a", "c"]
+    with pytest.raises(CheckpointError, match=r"The vocabulary in config.json has fingerprint .* words were changed"):
+        Vocabulary.from_json(content, "config.json")

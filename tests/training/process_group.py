@@ -1,7 +1,5 @@
 """Processes of one run as a launcher starts them, without its seconds: forked from one that has imported torch."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import socket

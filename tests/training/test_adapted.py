@@ -95,11 +95,10 @@ def test_an_export_says_the_same_in_transformers_alone(adapted, tiny_scenes, tmp
     assert ids[: len(own.tokens)] == [token.id for token in own.tokens]
 
 
-@pytest.mark.parametrize("objective", ["cross_entropy", "self_critical"])
-def test_killed_and_resumed_it_ends_with_the_same_bits(objective, adapted, tiny_scenes, tmp_path, monkeypatch):
+def test_killed_and_resumed_it_ends_with_the_same_bits(adapted, tiny_scenes, tmp_path, monkeypatch):
     """From adapters that have learned already, whose search and settings the recipe takes."""
     recipe = recipe_from(adapted, tiny_scenes, save_every=2)
-    recipe["objective"] = {"name": objective} | ({"samples": 2} if objective == "self_critical" else {})
+    recipe["objective"] = {"name": "self_critical", "samples": 2}
     assert make_recipe(recipe).model == opened(adapted).adapted.config
     whole = train(recipe, tmp_path / "whole", quiet=True).folder
     with monkeypatch.context() as patch, pytest.raises(KilledError):
@@ -116,9 +115,7 @@ def test_another_base_and_other_settings_are_refused(tiny_blip, adapted, tiny_sc
     settings = json.loads((mine / "config.json").read_text())
     settings["base"]["name"] = str(base)
     (mine / "config.json").write_text(json.dumps(settings))
-    with pytest.raises(
-        CheckpointError, match="holds adapters alone, and their base cannot be opened: There is no checkp"
-    ):
+    with pytest.raises(CheckpointError, match="holds adapters alone, and their base cannot be opened: There is no che"):
         opened(mine)
     shutil.copytree(tiny_blip, base)
     opened(mine)

@@ -1,7 +1,5 @@
 """The loop through its public call: what a run leaves behind, and that stopping anywhere changes nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import hashlib

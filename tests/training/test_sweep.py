@@ -1,13 +1,9 @@
 """The sweep of docs/recipes.md: it trains a run for each trial, and ends what a kill broke off."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Any
 
 import optuna
-import pytest
 import yaml
 from optuna.trial import TrialState
 
@@ -16,9 +12,7 @@ from tests.training.test_loop import fingerprints
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "recipes.md"
 
 
-def test_the_sweep_of_the_page_resumes(
-    tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_the_sweep_of_the_page_resumes(tiny_recipe, tmp_path, monkeypatch, capsys):
     ((program),) = re.findall(r"^```python\n(import optuna\n.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(yaml.safe_dump(tiny_recipe))

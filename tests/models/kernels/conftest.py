@@ -1,7 +1,5 @@
 """The tests of the kernels say themselves which form runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The compiled kernels against their plain forms, and what happens where there is no compiler."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from showtell.models.kernels import additive_scores, log_likelihood, plain
+from showtell.models.kernels import additive_scores, fused, log_likelihood, plain
 from showtell.models.kernels.compiled import library as compiled
 
 needs_compiler = pytest.mark.skipif(compiled.why_not() is not None, reason=f"no compiled kernels: {compiled.why_not()}")
@@ -40,7 +38,6 @@ def assert_same(form, plain_form, values, atol: float = 1e-5) -> None:
 
 
 @needs_compiler
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 5), sizes, sizes, activations, scales)
 @example(2, 3, 196, 512, "tanh", 1.0)
 def test_scores_of_attention(images, rows, regions, size, name, scale):
@@ -50,7 +47,6 @@ def test_scores_of_attention(images, rows, regions, size, name, scale):
 
 
 @needs_compiler
-@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 9), st.sampled_from([20.0, 42.9, 43.1, 60.0]), st.integers(0, 5))
 def test_scores_whose_exponentials_are_no_float32_are_computed_sum_by_sum(size, far, seed):
     """tanh(p + q) where p and q are large and their sum is not, among rows where they are small."""
@@ -61,7 +57,6 @@ def test_scores_whose_exponentials_are_no_float32_are_computed_sum_by_sum(size, 
 
 
 @needs_compiler
-@settings(max_examples=40, deadline=None)
 @given(sizes, st.integers(2, 200), st.sampled_from([0.0, 0.1]), scales)
 def test_the_log_likelihood_of_words(rows, size, smoothing, scale):
     words = torch.randint(0, size, (rows,), generator=torch.Generator().manual_seed(4))
@@ -130,3 +125,41 @@ def test_the_library_is_kept_and_a_damaged_one_is_made_again(cache, monkeypatch)
     compiled._library.cache_clear()
     monkeypatch.setattr(compiled, "_compile", lambda *_: "compiled again")
     assert compiled.why_not() is None
+
+
+def inputs() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = (2, 7, 5), (2, 3, 5), (1, 5)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+@pytest.fixture
+def fresh():
+    fused._compile.cache_clear()
+    yield
+    fused._compile.cache_clear()
+
+
+@pytest.mark.slow  # it calls a compiler
+@pytest.mark.parametrize("activation", plain.ACTIVATIONS)
+def test_compiled_scores_and_gradients_are_those_of_the_plain_form(activation, fresh):
+    tensors = inputs()
+    results = []
+    for form in (fused.compiled_scores, plain.additive_scores):
+        scores = form(*tensors, activation)
+        weights = torch.arange(scores.numel(), dtype=torch.float64).view_as(scores)
+        results.append((scores, torch.autograd.grad((weights * scores).sum(), tensors)))
+    torch.testing.assert_close(*results)
+    assert fused._compile()
+
+
+def test_without_a_compiler_the_plain_form_runs_and_it_is_said_once(fresh, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise RuntimeError("Cannot find a working triton installation\nand so on")
+
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: refuse)
+    tensors = inputs()
+    with pytest.warns(UserWarning, match="attention is not compiled.*: Cannot find a working triton installation$"):
+        scores = fused.compiled_scores(*tensors, "tanh")
+    assert torch.equal(scores, plain.additive_scores(*tensors, "tanh"))
+    assert torch.equal(fused.compiled_scores(*tensors, "tanh"), scores)

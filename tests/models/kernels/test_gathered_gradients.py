@@ -1,7 +1,5 @@
 """Gathered gradients are those of autograd, in every kind of backward pass."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn import functional as F
 

@@ -1,7 +1,5 @@
 """Packed weights give torch's results, and follow every change of the weight."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

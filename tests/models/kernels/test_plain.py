@@ -1,7 +1,5 @@
 """The plain form of all kernels gives every model the same numbers, and calls no private operator of torch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
