@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, str] = {
     # data, models, captions, scores
     "images": "config cores errors files types",
     "text": "errors",
-    "datasets": "cores errors files images processes progress registry text",
+    "datasets": "config cores errors files images processes progress registry text",
     "scenes": "cores datasets errors files processes",
     "features": "config datasets errors files hub images processes registry torch_weights types",
     "hub": "errors files",

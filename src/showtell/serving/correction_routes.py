@@ -80,8 +80,9 @@ def correction_router(store: CorrectionStore) -> APIRouter:
     ) -> Response:
         """Keep a photo and the caption that is proposed for it; a photo that is stored already keeps its row."""
         photo = await read_photo(request)
-        about = {"name": name, "captioner": captioner, "caption": caption, "confidence": confidence, "doubt": doubt}
-        add = partial(store.add, photo, **about)
+        add = partial(
+            store.add, photo, name=name, captioner=captioner, caption=caption, confidence=confidence, doubt=doubt
+        )
         row, is_new = await asyncio.to_thread(add)
         return JSONResponse(row.model_dump(), 201 if is_new else 200)
 
