@@ -41,7 +41,7 @@ class Correction(Config):
     confidence: float | None = Field(None, ge=0, le=1, description="Of the caption that was proposed.")
     doubt: str | None = Field(None, description="Why the captioner would not rely on it.")
     caption: str = Field(description="The caption as it is now.")
-    status: Status = Field(UNCHECKED, description="Verdict of a person.")
+    status: Status = Field("unchecked", description="Verdict of a person.")
     revision: int = Field(1, ge=1, description="One more after each change; the next change has to name it.")
     created: str = Field(description="ISO 8601, UTC.")
     changed: str = Field(description="ISO 8601, UTC.")
