@@ -34,7 +34,7 @@ def photos_table() -> str:
             cells = [" ± ".join(f"{100 * float(part):.1f}" for part in one[name].split(" ± ")) for name in scores]
             held = [f"{100 * float(first[one['row']][name]):+.1f}" for name in NUMBERS] if one["row"] in first else []
             reads = [f"{100 * float(one[share].partition(' ')[0]):.0f}\u00a0%" for share in shares]
-            words = one["different words"].partition(".")[0]
+            words = f"{float(one['different words'].partition(' ')[0]):.0f}"
             lines.append(row(one["row"], one["seeds"], *cells, interval(held), words, *reads))
     return table(["row", "seeds", *scores.values(), "difference", "words", *shares.values()], lines)
 
