@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -95,6 +96,8 @@ class FaultyServer:
                     return
                 self.send_response(status)
                 self.send_header("Content-Type", JSON)
+                if kind in ("gzip", "zstd"):
+                    self.send_header("Content-Encoding", kind)
                 if status == 307:
                     self.send_header("Location", "/v1/elsewhere")
                 self.send_header("Content-Length", str(len(body) + 100 * (kind == "half")))
@@ -145,6 +148,9 @@ FAULTS: dict[str, Answer] = {
     "depth": (200, JSON, b"[" * 100_000),
     "choices that are none": (200, JSON, b'{"choices": [1]}'),
     "a redirection": (307, JSON, b""),
+    "gzip": (200, "gzip", gzip.compress(GOOD + b" " * 50_000_000)),
+    "size": (200, JSON, GOOD + b" " * 10_000_000),
+    "another compression": (200, "zstd", GOOD),
     "drops": (200, "drops", GOOD),
     "drops of headers": (1, "drops", b""),
 }
@@ -220,8 +226,20 @@ def test_a_server_that_has_gone_ends_the_run_and_a_photo_that_it_refuses_does_no
 # --- what is said beside a caption ---
 
 THOUGHTS = [  # how models mark them: the thoughts, then the caption
-    *("<think>{}</think>\n\n{}", "{}\n</think>\n{}", "<thinking>{}</thinking>{}", "[THINK]{}[/THINK]{}"),
-    *("<think>{}</think><answer>{}</answer>", "<think>{}</think><|begin_of_box|>{}<|end_of_box|>"),
+    *("<think>{}</think>\n\n{}", "{}\n</think>\n{}", "<thinking>{}</thinking>{}", "<Thought>{}</Thought>{}"),
+    *(
+        "<seed:think>{}</seed:think>{}",
+        "◁think▷{}◁/think▷{}",
+        "[THINK]{}[/THINK]{}",
+        "<think>{}</think><answer>{}</answer>",
+    ),
+    "<think>{}</think><|begin_of_box|>{}<|end_of_box|>",
+    "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>{}<|return|>",
+    "<|start|>assistant<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>{}",
+    "{}<|end|><|start|>assistant<|channel|>final<|message|>{}<|return|>",
+    *("analysis{}assistantfinal{}", "<|channel>thought\n{}<channel|>{}", "<unused94>thought\n{}<unused95>{}"),
+    "<|begin_of_thought|>{}<|end_of_thought|><|begin_of_solution|>{}<|end_of_solution|>",
+    "<|START_THINKING|>{}<|END_THINKING|><|START_RESPONSE|>{}<|END_RESPONSE|>",
 ]
 LETTERS = st.characters(categories=("L", "N", "P", "Zs"), exclude_characters="<>[]◁▷|｜")
 

@@ -16,6 +16,7 @@ import functools
 import os
 import re
 import threading
+import zlib
 from collections.abc import Coroutine, Sequence
 from io import BytesIO
 from itertools import accumulate
@@ -50,17 +51,27 @@ _CUT_OFF = ("content_filter", "error")  # why an answer ended where what there i
 RETRIES = 4  # of a request, after 0.5 to 8 seconds or as long as the server says
 SECONDS = 300.0  # that the answer about a photo may take, retries included
 SECONDS_TO_OPEN = 20.0  # that the list of models may take
+MAX_ANSWER = 10_000_000  # bytes of an answer, decompressed
 MAX_UNANSWERED = 16  # photos in a row after which no more are sent
 _SENT_AS_IS = ("image/jpeg", "image/png", "image/webp")  # what all servers read
 _MAX_BYTES = 10_000_000  # of a photo that is sent as it is
 _LONGEST_SIDE = 2048  # pixels of a photo that is not
 
-# Thoughts in the text of an answer, where the server leaves them there: up to the last end of them, or from a beginning
-# without one; and the marks around answers.
-_THOUGHTS = re.compile(
-    r"\A.*(?:</think(?:ing)?>|\[/THINK\])|(?:<think(?:ing)?>|\[THINK\]).*", re.DOTALL | re.IGNORECASE
+# Where thoughts begin and end in the text of an answer: tags of most models, [THINK] of Mistral, channels of gpt-oss
+# and Gemma, whose special tokens some servers leave out (analysis...assistantfinal...).
+_THOUGHT = r"(?:[a-z0-9]+[:_])*(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|analysis|tool_call)(?:_[a-z0-9]+)*"
+_ANSWER = r"(?:begin_of_|start_)?(?:final_)?(?:answer|response|output|caption|solution)"
+_MARK = re.compile(
+    rf"""(?P<end>
+        [<◁]\|?(?:/|end_of_|end_){_THOUGHT}\|?[>▷] | \[/THINK\] | <unused95> | <channel\|> | assistantfinal
+        | <\|?{_ANSWER}\|?> | (?:<\|channel\|?>|\A)\s*final(?:.{{0,60}}?<\|message\|>) | <\|channel\|?>\s*final\b
+    ) | (?P<start>
+        [<◁]\|?{_THOUGHT}(?:\s[^<>]*)?\|?[>▷] | \[THINK\] | <unused94> | <\|?(?:/|end_of_|end_){_ANSWER}\|?>
+        | <\|channel\|?>\s*\w+(?:.{{0,60}}?<\|message\|>)? | \A\s*analysis(?:<\|message\|>|(?=[A-Z\n]))
+    )""",
+    re.VERBOSE | re.IGNORECASE,
 )
-_MARKS = re.compile(r"</?answer>|<\|[^<>|]{1,40}\|>")
+_SPECIAL = re.compile(r"<\|start\|>\w*|<[|｜][^<>]{1,40}[|｜]>|</?s>|<[be]os>|<(?:start|end)_of_turn>")  # tokens
 _REFUSAL = re.compile(
     r"(?:(?:unfortunately|sorry|as an AI\b.{0,40}?),? (?:but )?)?I(?:(?:['’]m| am) (?:sorry|unable to)\b"
     r"| apologi[sz]e\b| (?:can ?not|can['’]t|won['’]t|am not able to) (?:do|assist|help|comply|provide|fulfil|describe"
@@ -123,6 +134,30 @@ class _Models(BaseModel):
     data: list[dict[str, Any]] | None = None
 
 
+class _Client(openai.DefaultAsyncHttpxClient):
+    """A client that reads an answer whole, of at most `MAX_ANSWER` bytes."""
+
+    async def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
+        """Send a request; a ValueError if the answer is too large or cannot be decompressed."""
+        response = await super().send(request, stream=True, **options)
+        coding, content = response.headers.pop("content-encoding", "identity").lower(), b""
+        inflater = zlib.decompressobj(47) if coding in ("gzip", "x-gzip", "deflate") else None
+        try:
+            if inflater is None and coding != "identity":
+                raise ValueError(f"its answer is compressed as {coding}, which was not asked for")
+            async for part in response.aiter_raw():
+                content += part if inflater is None else inflater.decompress(part, MAX_ANSWER + 1)
+                if len(content) > MAX_ANSWER:
+                    raise ValueError(f"its answer has more than {MAX_ANSWER:,} bytes")
+        except zlib.error as error:
+            raise ValueError("its answer is compressed and damaged") from error
+        finally:
+            await response.aclose()
+        response.headers.pop("transfer-encoding", None)
+        response.headers.pop("content-length", None)
+        return type(response)(response.status_code, headers=response.headers, content=content, request=request)
+
+
 @functools.cache
 def _event_loop() -> asyncio.AbstractEventLoop:
     """A loop in a thread of its own, for all such captioners: what runs there can be ended at any time."""
@@ -157,6 +192,7 @@ class OpenAICaptioner(Captioner):
         self._key = os.environ.get(KEY, "").strip() or "no-key"  # local servers want none, and the client wants a text
         if not re.fullmatch("[!-~]+", self._key):
             raise UsageError(f"{KEY} holds a space, a line end or a letter that no key has; set it to the key alone.")
+        headers = {"Accept-Encoding": "identity", "Connection": "close"}
         try:
             parts = urlsplit(given)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
@@ -167,8 +203,8 @@ class OpenAICaptioner(Captioner):
                 base_url=self.url,
                 max_retries=RETRIES,
                 timeout=SECONDS,
-                default_headers={"Connection": "close"},
-                http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+                default_headers=headers,
+                http_client=_Client(follow_redirects=False),
             )
         except Exception as error:  # whatever the client raises at a host of letters that no name has
             sentence = f'"{given}" is no URL; name a server as openai:http://127.0.0.1:8000/v1#MODEL.'
@@ -359,7 +395,13 @@ def caption_text(answer: str) -> str:
     >>> caption_text("<think>They want a caption.</think>\\n\\nA man sits in a train.")
     'A man sits in a train.'
     """
-    caption = _MARKS.sub(" ", _THOUGHTS.sub("", answer))
+    caption, is_thought, position = "", False, 0
+    for mark in _MARK.finditer(answer):
+        caption += "" if is_thought else _SPECIAL.sub(" ", answer[position : mark.start()])
+        if mark["end"] and not is_thought:  # the thoughts were begun by the prompt of the model
+            caption = ""
+        is_thought, position = mark["end"] is None, mark.end()
+    caption += "" if is_thought else _SPECIAL.sub(" ", answer[position:])
     has_words = any(char.isalnum() or ord(char) > 0xFFFF for char in caption)  # or pictures
     return " ".join(caption.split()) if has_words else ""
 
@@ -369,7 +411,7 @@ def _why_none(choice: _Choice) -> str:
     message, text = choice.message, caption_text(choice.message.text)
     if refusal := next(filter(None, (part.refusal for part in message.parts)), text):
         return f'it refuses, "{errors.shorten(errors.first_line(refusal), 100)}"'
-    has_thoughts = _THOUGHTS.search(message.text) or message.reasoning_content or message.reasoning
+    has_thoughts = _MARK.search(message.text) or message.reasoning_content or message.reasoning
     what = "thoughts alone" if has_thoughts else "no text"
     if choice.finish_reason == "length":
         return f"{what} up to its last token; raise max_length"
