@@ -22,21 +22,11 @@ from showtell.features import build_encoder, encoder_config
 from showtell.models import MODELS, Decoder
 from showtell.objectives import OBJECTIVES, build_objective
 from showtell.objectives.contract import counts_of
+from showtell.testing import FEATURES, VOCABULARY, captions, features, objective_config, objectives_of
 from showtell.training.model import TrainingModel
 from showtell.training.step import TrainingStep
 from showtell.types import Batch, Features, Mentions, map_tensors
-from tests.models.test_zoo import (
-    FEATURES,
-    VOCABULARY,
-    ZOO,
-    build,
-    captions,
-    config_of,
-    features,
-    make,
-    objective_config,
-    objectives_of,
-)
+from tests.models.test_zoo import ZOO, build, config_of, make
 from tests.recorded_graphs import RecordedGraphs
 from tests.toys import table_decoder
 

@@ -17,7 +17,7 @@ from showtell.captions import Caption
 from showtell.confidence.calibration import Calibration
 from showtell.datasets import CaptionDataset, CaptionRecord, open_dataset
 from showtell.decoding import DecodingConfig
-from showtell.errors import DataError, NoCaptionError, UsageError, or_raise, summarise
+from showtell.errors import DataError, UsageError, or_raise, summarise
 from showtell.features.store import FeatureStore
 from showtell.features.stored_images import photo_or_stored
 from showtell.images.loading import prepare_batches
@@ -59,7 +59,7 @@ def caption_records(
     batch_size: int = BATCH_SIZE,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Caption]:
-    """The most likely caption of each image, gibberish too, which scores should count.
+    """The most likely caption of each image.
 
     Args:
         captioner: the model.
@@ -78,7 +78,7 @@ def caption_records(
     results = captioner.caption_photos(photos, settings, batch_size, first_alone=False, image_ids=ids)
     captions: dict[str, Caption] = {}
     for image, (_, ranked) in zip(ids, results, strict=True):
-        captions[image] = (ranked.captions if isinstance(ranked, NoCaptionError) else or_raise(ranked))[0]
+        captions[image] = or_raise(ranked)[0]
         if progress:
             progress(1)
     return captions

@@ -44,12 +44,12 @@ def shrink(config: type[DecoderConfig], **settings: Any) -> DecoderConfig:
     return config.model_validate({**small, **settings})
 
 
-def _build(config: DecoderConfig, decoder: BuildDecoder) -> Decoder:
+def build(config: DecoderConfig, decoder: BuildDecoder) -> Decoder:
     torch.manual_seed(0)
     return decoder(config, feature_size=FEATURES, vocabulary_size=VOCABULARY)
 
 
-def _features(images: int = 3, regions: int = 5) -> Features:
+def features(images: int = 3, regions: int = 5) -> Features:
     generator = torch.Generator().manual_seed(2)
     vectors = torch.randn(images, regions, FEATURES, generator=generator)
     corners = 50 * torch.rand(images, regions, 4, generator=generator)
@@ -58,7 +58,7 @@ def _features(images: int = 3, regions: int = 5) -> Features:
     return Features(vectors, torch.ones(images, regions, dtype=torch.bool), Regions(corners, windows=windows))
 
 
-def _captions(images: int = 3, rows: int = 2, words: int = 6) -> Tensor:
+def captions(images: int = 3, rows: int = 2, words: int = 6) -> Tensor:
     generator = torch.Generator().manual_seed(3)
     made = torch.randint(4, VOCABULARY, (images, rows, words), generator=generator)
     made[..., 0], made[..., -1] = 1, 2
@@ -67,15 +67,15 @@ def _captions(images: int = 3, rows: int = 2, words: int = 6) -> Tensor:
 
 def check_shapes(config: DecoderConfig, decoder: BuildDecoder) -> None:
     """Logits and both halves of the state have their shapes, and weights that were saved and loaded give the same."""
-    model, other = _build(config, decoder).eval(), _build(config, decoder).eval()
-    forced = teacher_forced(model, _features(), _captions())
+    model, other = build(config, decoder).eval(), build(config, decoder).eval()
+    forced = teacher_forced(model, features(), captions())
     assert forced.logits.shape == (3, 2, 6, VOCABULARY), f"logits are {tuple(forced.logits.shape)}"
     assert bool(torch.isfinite(forced.logits).all()), "a logit is no number"
     for parameter in other.parameters():
         torch.nn.init.constant_(parameter, 0.3)
     other.load_state_dict(load(save(model.state_dict())))
-    assert torch.equal(teacher_forced(other, _features(), _captions()).logits, forced.logits), "weights were lost"
-    state = model.start(_features())
+    assert torch.equal(teacher_forced(other, features(), captions()).logits, forced.logits), "weights were lost"
+    state = model.start(features())
     for shape in shapes_of(state.rows):
         assert shape[:2] == (3, 1), f"rows of the state have a tensor {tuple(shape)}; it should be (B, 1, ...)"
     for shape in shapes_of(state.image):
@@ -92,9 +92,9 @@ def shapes_of(record: Any) -> list[torch.Size]:
 @torch.no_grad()
 def check_attention(config: DecoderConfig, decoder: BuildDecoder) -> None:
     """Attention is over the regions, none of it over padding; a sentinel may have the rest. Diagnostics are (.., K)."""
-    model, features = _build(config, decoder).eval(), _features()
-    features.is_region[1, 3:] = False
-    outputs = forced_outputs(model, features, _captions())
+    model, given = build(config, decoder).eval(), features()
+    given.is_region[1, 3:] = False
+    outputs = forced_outputs(model, given, captions())
     has = Capability.ATTENTION in model.capabilities
     assert (outputs.attention is not None) == has, f"the settings {'' if has else 'do not '}say that it attends"
     if outputs.attention is not None:
@@ -105,7 +105,7 @@ def check_attention(config: DecoderConfig, decoder: BuildDecoder) -> None:
         assert values.dim() == 4 and values.shape[:3] == (3, 2, 6), f"{name} is {tuple(values.shape)}, not (B, N, T, K)"
 
 
-def _objective_config(name: str, model: DecoderConfig) -> ObjectiveConfig:
+def objective_config(name: str, model: DecoderConfig) -> ObjectiveConfig:
     """An objective as it comes, with the terms on that train layers of the model."""
     config, objective = OBJECTIVES[name]
     trained = objective.setting_trains.items()
@@ -114,7 +114,7 @@ def _objective_config(name: str, model: DecoderConfig) -> ObjectiveConfig:
 
 def objectives_of(model: DecoderConfig) -> list[str]:
     """The objectives that can train a model: it has what they need, and nothing that they refuse."""
-    return [name for name in sorted(OBJECTIVES) if not contradictions(_objective_config(name, model), model)]
+    return [name for name in sorted(OBJECTIVES) if not contradictions(objective_config(name, model), model)]
 
 
 def _without_gradient(decoder: Decoder, objective: str) -> tuple[str, ...]:
@@ -133,17 +133,17 @@ def _without_gradient(decoder: Decoder, objective: str) -> tuple[str, ...]:
     return (*silent, *(prefix for capability, prefix in by_capability.items() if capability in able))
 
 
-def _wrong_gradients(model: DecoderConfig, build: BuildDecoder, objective: str) -> set[str]:
+def _wrong_gradients(model: DecoderConfig, kind: BuildDecoder, objective: str) -> set[str]:
     """The names of the weights whose gradient is absent though an objective should have one, or the other way round."""
-    decoder = _build(model, build)
-    config = _objective_config(objective, model)
+    decoder = build(model, kind)
+    config = objective_config(objective, model)
     loss = build_objective(config, feature_size=FEATURES, vocabulary_size=VOCABULARY)
     batch = Batch(
-        ("a", "b", "c"), torch.zeros(3, 3, 2, 2, dtype=torch.uint8), _captions(), torch.ones(3, 2, dtype=torch.bool)
+        ("a", "b", "c"), torch.zeros(3, 3, 2, 2, dtype=torch.uint8), captions(), torch.ones(3, 2, dtype=torch.bool)
     )
     loss.prepare(dict(zip(batch.image_ids, batch.words.tolist(), strict=True)), 6)
     with counter_rng.use(counter_rng.CounterRNG(0, 0, batch.image_ids)):
-        torch.autograd.backward(loss(batch, _features(), decoder).total)
+        torch.autograd.backward(loss(batch, features(), decoder).total)
     silent = _without_gradient(decoder, objective)
     return {
         name
@@ -163,7 +163,7 @@ def check_gradients(config: DecoderConfig, decoder: BuildDecoder, objectives: Co
 
 def check_independence(config: DecoderConfig, decoder: BuildDecoder) -> None:
     """Neither other rows nor other images nor padded regions change a row."""
-    model, seen, words = _build(config, decoder).eval(), _features(), _captions(rows=3)
+    model, seen, words = build(config, decoder).eval(), features(), captions(rows=3)
     assert seen.regions is not None
     batched = teacher_forced(model, seen, words).logits
     padded = Features(
@@ -181,7 +181,7 @@ def check_independence(config: DecoderConfig, decoder: BuildDecoder) -> None:
 
 def check_steps(config: DecoderConfig, decoder: BuildDecoder) -> None:
     """Teacher forcing reads words in advance, reads out all steps at once and gathers gradients; a loop does not."""
-    model, image_features, words = _build(config, decoder).eval().double(), _features(), _captions()
+    model, image_features, words = build(config, decoder).eval().double(), features(), captions()
     vectors = image_features.vectors.double().requires_grad_()
     values = [vectors, *model.parameters()]
     image_features = replace(image_features, vectors=vectors)
@@ -201,8 +201,8 @@ def check_steps(config: DecoderConfig, decoder: BuildDecoder) -> None:
 
 def check_rows(config: DecoderConfig, decoder: BuildDecoder) -> None:
     """Rows can be taken in any order, as a beam search does."""
-    model, words = _build(config, decoder).eval(), _captions(rows=3)
-    _, state = model.step(words[..., 0], spread(model.start(_features()), 3))
+    model, words = build(config, decoder).eval(), captions(rows=3)
+    _, state = model.step(words[..., 0], spread(model.start(features()), 3))
     _, state = model.step(words[..., 1], state)
     parents = torch.tensor([[2, 0, 0], [1, 1, 2], [0, 2, 1]])
     following = torch.full((3, 3), 5)
@@ -214,7 +214,7 @@ def check_rows(config: DecoderConfig, decoder: BuildDecoder) -> None:
 
 def check_samples(config: DecoderConfig, decoder: BuildDecoder) -> None:
     """The gradients that a walk of samples kept are those of feeding the samples again."""
-    model, image_features = _build(config, decoder).eval().double(), _features()
+    model, image_features = build(config, decoder).eval().double(), features()
     image_features = replace(image_features, vectors=image_features.vectors.double())
     rollout = rollouts(model, image_features, 4, 3)
     begin = torch.ones_like(rollout.samples.words[..., :1])

@@ -66,7 +66,6 @@ ROWS: list[Row] = [
     # --- train
     ("recipe missing", "train none.yaml", "There is no recipe none.yaml: it is not the path of a file, and no", None),
     ("no data of flickr8k", "train flickr8k/nic_lstm", "fetch it with `showtell data get flickr8k`, or set d", None),
-    ("override that grows", f"{TRAIN} 'training.epochs=&a [*a]'", "it has an alias", None),
     ("recipe, key twice", TRAIN, 'the key "training" is there twice, at line', recipe_with("training: {epochs: 9}\n")),
     ("recipe is a folder", "train scenes --out new", "Cannot read scenes: Is a directory.", None),
     ("no vocabulary", f"{TRAIN} vocabulary.min_count=9999", "No word of the captions occurs 9999 times", None),

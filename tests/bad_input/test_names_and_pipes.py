@@ -39,7 +39,8 @@ def test_bytes_that_are_no_utf_8_are_escaped_in_one_line(world: Path, capsys: py
 
 
 WORKS = [
-    "caption run/best photo --format json --out new.json", "caption run/best photo --out %.txt",
+    "caption run/best photo --no-repeat-ngram-size 2 --format json --out new.json",
+    "caption run/best photo --no-repeat-ngram-size 2 --out %.txt",
     "explain run/best photo --out new.html", "evaluate run/best data --metrics bleu --out %.json",
     "data check data --json", "features data --encoder small_cnn --out new",
     "score pred.json --references data.json --metrics bleu --per-image %.json", "data scenes %x --images 20",

@@ -116,7 +116,7 @@ def test_what_does_not_fit_is_refused(
     for texts in (["a"] * 2, ["a"] * 4):
         with pytest.raises(UsageError, match="not as many entries of texts as photos; give an entry for each photo"):
             captioner.logprobs(photos[:3], texts)
-    with pytest.raises(UsageError, match="3 entries of texts for the features of 2 images"):
+    with pytest.raises(UsageError, match="There are 3 entries of texts for 2 images"):
         tiny().logprobs_features(features, ["a", "b", "c"])
     for vectors, is_region, sentence in (
         (features.vectors[..., :5], features.is_region, "have 5 numbers to a vector, and sat was trained on 8"),

@@ -44,7 +44,7 @@ def captioner_of(records: tuple[CaptionRecord, ...]) -> EncoderDecoderCaptioner:
     vocabulary = Vocabulary.build(tokenize(text) for record in records for text in record.captions)
     encoder = {"name": "precomputed", "feature_size": SIZE, "source": "tsv"}
     model = {"name": "updown", "embedding_size": 8, "hidden_size": 8, "attention_size": 8}
-    return random_captioner(encoder, model, vocabulary, num_beams=2, max_length=6)
+    return random_captioner(encoder, model, vocabulary, num_beams=2, max_length=6, no_repeat_ngram_size=2)
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,8 @@ def test_a_run_over_features_from_training_to_its_report(made: Path, tmp_path: P
     assert status == 0
     command = out.splitlines()[-1].partition(": showtell ")[2]
     assert command == f"caption {tmp_path / 'run' / 'best'} --features '{store}' 1"
-    assert run(capsys, "caption", tmp_path / "run" / "best", "--features", store, "1")[0] == 0
+    best = tmp_path / "run" / "best"
+    assert run(capsys, "caption", best, "--features", store, "1", "--no-repeat-ngram-size", 2)[0] == 0
     page = tmp_path / "report.html"
     assert run(capsys, "report", tmp_path / "run", "--out", page, "--split", "train", "--photos", 3)[0] == 0
     assert page.read_text().count("<article") == 3 and "<h2>Scores</h2>" in page.read_text()

@@ -56,8 +56,8 @@ def test_a_file_for_each_split(tmp_path: Path) -> None:
     assert sentences(tmp_path)[0] == []
     write(tmp_path, {"image": "a.jpg", "caption": "A."}, name="more.jsonl", photos="")
     assert sentences(tmp_path)[0] == [
-        "… holds 3 files of captions, and more.jsonl says nothing about splits; join them to one, or name them train, "
-        "val and test; a table may have a column split."
+        "… holds 3 files of captions, and more.jsonl says nothing about splits; join them to one, name them train, val "
+        "and test, or name datasets of their own as a list, [A,B]; a table may have a column split."
     ]
 
 

@@ -214,9 +214,9 @@ def test_several_datasets_are_one(tmp_path: Path) -> None:
     both = [tmp_path / "birds", tmp_path / "dogs"]
     dataset = open_dataset(both)
     assert dataset == open_dataset(f"[{both[0]}, {both[1]}]") and dataset.splits == {"train": 2, "val": 1, "test": 2}
-    assert [record.image_id for record in dataset.split("train")] == ["birds/train.jpg", "dogs/train.jpg"]
+    assert [record.image_id for record in dataset["train"]] == ["birds/train.jpg", "dogs/train.jpg"]
     assert list(image_facts(dataset)) == [record.image_id for record in dataset.records]
-    assert [len(dataset.limited(1).split(name)) for name in ("train", "val", "test")] == [1, 1, 1]
+    assert [len(dataset.limited(1)[name]) for name in ("train", "val", "test")] == [1, 1, 1]
     assert check_dataset(dataset).problems == ()
     shutil.copy(both[0] / "train.jpg", both[1] / "test.jpg")
     assert "the same, byte for byte, in train and test" in check_dataset(open_dataset(both)).problems[0]

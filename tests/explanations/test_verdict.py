@@ -67,7 +67,7 @@ def test_train_doctor_and_report_say_the_same_of_the_same_weights(
     dataset = read_dataset(tiny_scenes)
     causes = dataset_causes(captioner, dataset, "train")[1]
     assert all(any(part in cause for cause in causes) for part in told)
-    assert told[0] in page(captioner.explain([record.path for record in dataset.split("train")[:12]]))
+    assert told[0] in page(captioner.explain([record.path for record in dataset["train"][:12]]))
 
     settings = EncoderDecoderCaptioner.from_pretrained(tmp_path / "blind").decoder.config.model_dump(mode="json")
     recipe = {

@@ -10,7 +10,8 @@ from typing import Any, get_args
 
 import pytest
 
-from showtell.models import MODELS
+from showtell import testing
+from showtell.models import MODELS, Decoder, DecoderConfig
 from showtell.testing import DECODER_CHECKS, check_gradients, check_steps, shrink
 
 # Combinations of settings whose equations differ from those of a model as it comes.
@@ -45,6 +46,18 @@ def single_changes(name: str) -> Iterator[dict[str, Any]]:
         for value in values if key != "name" and NoneType not in values else ():
             if value != field.default:
                 yield {"name": name, key: value}
+
+
+def config_of(settings: dict[str, Any]) -> DecoderConfig:
+    return shrink(MODELS[settings["name"]][0], **settings)
+
+
+def build(config: DecoderConfig) -> Decoder:
+    return testing.build(config, MODELS[config.name][1])
+
+
+def make(kind: str) -> Decoder:
+    return build(config_of(ZOO[kind]))
 
 
 @pytest.mark.parametrize("check", DECODER_CHECKS, ids=lambda check: check.__name__)

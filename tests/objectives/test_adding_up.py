@@ -11,8 +11,9 @@ from showtell import counter_rng
 from showtell.models import Decoder
 from showtell.objectives import OBJECTIVES, Objective, build_objective
 from showtell.objectives.contract import counts_of
+from showtell.testing import VOCABULARY, captions, features
 from showtell.types import Batch, Features, Mentions, map_tensors
-from tests.models.test_zoo import VOCABULARY, build, captions, config_of, features
+from tests.models.test_zoo import build, config_of
 from tests.objectives.test_self_critical import gradient
 
 BATCH_MEANS = {"goal_norm", "goal_spread", "intrinsic", "entropy", "manager"}  # ranks and means of one batch

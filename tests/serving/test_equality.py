@@ -33,7 +33,8 @@ def toy(model: str) -> EncoderDecoderCaptioner:
     """A captioner with random weights that says something else of each photo."""
     sizes = {"embedding_size": SIZE, "hidden_size": SIZE, "attention_size": SIZE}
     config = {"name": model, **{name: size for name, size in sizes.items() if name in MODELS[model][0].model_fields}}
-    return random_captioner(ENCODER, config, Vocabulary.build(map(tokenize, TEXTS)), num_beams=2, max_length=8)
+    vocabulary = Vocabulary.build(map(tokenize, TEXTS))
+    return random_captioner(ENCODER, config, vocabulary, num_beams=2, max_length=8, no_repeat_ngram_size=2)
 
 
 TEXTS = ["a red circle above a blue square", "two green stars and a small yellow cross", "an orange heart"] * 6

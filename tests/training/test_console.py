@@ -4,12 +4,8 @@ import re
 
 import torch
 
-from showtell.captions import Caption
-from showtell.features.small_cnn import SmallCnnConfig
-from showtell.features.timm_grid import TimmConfig
 from showtell.training import train
 from showtell.training.console import TrainingConsole
-from showtell.training.health import few_photos, runs_in_circles, warnings
 
 
 def test_a_log_has_threads_steps_and_validations(capsys, monkeypatch, tiny_recipe, tmp_path):
@@ -45,44 +41,3 @@ def test_the_bar_says_what_is_left_and_fits(capsys, monkeypatch):
     bar = next(frame for frame in reversed(frames) if "3/320" in frame)
     assert "loss 2.500" in bar and re.search(r" (--|\d?\d):(--|\d\d) ", bar)
     assert "81 captions/s" not in bar
-
-
-def caption(text: str, finished: bool = True) -> Caption:
-    return Caption(text, 0.0, finished, ())
-
-
-def test_captions_that_are_the_same_or_without_end_are_named():
-    same = {str(number): caption("a dog" if number < 6 else f"caption {number}") for number in range(10)}
-    circling = {str(number): caption(f"{number} and and and and", finished=False) for number in range(10)}
-    good = {str(number): caption(f"a dog with {number} bones") for number in range(10)}
-    for captions, begins in (
-        (same, '6 of 10 images have the same caption ("a dog"): the model does not look at the picture'),
-        (circling, '10 of 10 captions repeat themselves without end (such as "0 and and and and")'),
-    ):
-        (plain,), (rewarded,) = warnings(captions), warnings(captions, rewarded=True)
-        assert plain.startswith(begins) and "train longer" in plain
-        assert "train longer" not in rewarded and "lower the learning rate, or begin from" in rewarded
-    assert warnings(good) == warnings({}) == []
-    for text, finished, expected in (
-        ("a dog and a dog and a dog and a dog and", False, True),
-        ("a red red red", False, True),
-        ("a red red red", True, False),  # it ended by itself
-        ("a dog runs on the green grass", False, False),
-        ("", False, False),
-    ):
-        assert runs_in_circles(caption(text, finished)) is expected, text
-
-
-def test_few_photos_are_told_with_what_to_do_instead():
-    pretrained = TimmConfig(name="resnet50", trained=False)
-    for images, encoder, begins in (
-        (999, SmallCnnConfig(), "too few to learn from scratch (100 drawn shapes taught half of what 1,000 did"),
-        (1000, SmallCnnConfig(), ""),
-        (999, TimmConfig(name="resnet50", weights="random"), "too few to learn from scratch"),
-        (299, pretrained, "few, even for a pretrained encoder: expect frequent captions"),
-        (300, pretrained, ""),
-    ):
-        sentence = few_photos(images, encoder) or ""
-        assert sentence.startswith(begins) and bool(sentence) == bool(begins)
-        assert ("start from a checkpoint (training.start_from)" in sentence) == bool(begins)
-        assert ("folder/sat_soft_pretrained" in sentence) == begins.startswith("too few")

@@ -21,14 +21,14 @@ from typing import Any, Self, TypeVar, overload
 import torch
 from typing_extensions import TypeIs
 
-from showtell.captions import Caption, Explanation, ModelExplanation, TextLogprobs, without_gibberish
+from showtell.captions import Caption, Explanation, ModelExplanation, TextLogprobs
 from showtell.confidence.calibration import CALIBRATION, Calibration, load_calibration
 from showtell.confidence.familiarity import Floats
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, ImageError, UsageError, nearest, or_raise, shorten
 from showtell.features.store import FeatureStore, StoredImage
 from showtell.images.loading import prepare_batches
-from showtell.images.photo import IN_MEMORY, PhotoSource
+from showtell.images.photo import PhotoSource
 from showtell.images.prefetch import prefetch
 
 PhotoToCaption = PhotoSource | StoredImage  # a photo, or an image whose features are in a store
@@ -251,8 +251,7 @@ class Captioner(abc.ABC):
             decoding: fields of `DecodingConfig` in place of the default settings, such as num_beams=5.
 
         Raises:
-            ImageError: a photo is not an image, or (`NoCaptionError`) all captions of it are gibberish;
-                `caption_photos` continues without it.
+            ImageError: a photo is not an image; `caption_photos` continues without it.
             UsageError: an unknown decoding setting, a value out of range or that this captioner cannot honour, or no
                 attention where it is asked for.
         """
@@ -272,8 +271,7 @@ class Captioner(abc.ABC):
         attention: bool = False,
         image_ids: Iterable[str] | None = None,
     ) -> Iterator[tuple[SourceT, list[Caption] | ImageError]]:
-        """Captions of many photos, read a batch ahead, in their order. What is not an image gives its error, and a
-        photo of which the captioner says nothing but gibberish a `NoCaptionError`.
+        """Captions of many photos, read a batch ahead, in their order; what is not an image gives its error.
 
         Photos, `batch_size` and `attention` are as in `caption`, and `settings` are the default ones unless given.
         With `first_alone` the first photo is a batch of its own, so that the first result comes soon. `image_ids` are
@@ -287,9 +285,7 @@ class Captioner(abc.ABC):
             return self.calibrated(captions, settings, encoded)
 
         pairs = zip(photos, repeat("") if image_ids is None else image_ids, strict=image_ids is not None)
-        for source, captions in self._answers(pairs, answer, batch_size, first_alone=first_alone):
-            name = str(source) if isinstance(source, str | Path | StoredImage) else IN_MEMORY
-            yield source, without_gibberish(captions, name)
+        yield from self._answers(pairs, answer, batch_size, first_alone=first_alone)
 
     def _answers(
         self,

@@ -15,8 +15,9 @@ from showtell.errors import NoAnswerError, UsageError, nearest, notify
 from showtell.images.photo_files import SidecarName
 
 if TYPE_CHECKING:
-    from showtell.captions import CaptionResult
+    from showtell.captions import Caption, CaptionResult
     from showtell.cli.caption_formats import CaptionPhotos
+    from showtell.errors import ImageError
     from showtell.features.store import StoredImage
 
     Writer = Callable[[Iterable[CaptionResult]], Iterator[str]]
@@ -94,8 +95,7 @@ def caption(
     With --features images are named by their ids in the store, or by photos whose names are these; without any name all
     are captioned.
     """
-    from functools import partial
-
+    from showtell.captions import without_gibberish
     from showtell.cli.caption_formats import WRITERS, FormatOptions
     from showtell.cli.caption_journal import made_with_of
     from showtell.cores import describe_threads
@@ -123,7 +123,11 @@ def caption(
         notify("confidences are not calibrated: the calibration beside the weights is for another search.")
     if len(images) >= common.MANY:
         notify(f"captioning {len(images):,} photos on {captioner.device}, {describe_threads()}.")
-    caption_photos = partial(captioner.caption_photos, settings=settings, batch_size=batch_size, attention=attention)
+
+    def caption_photos(photos: Iterable[Any], **how: Any) -> Iterator[tuple[Any, list[Caption] | ImageError]]:
+        results = captioner.caption_photos(photos, settings, batch_size, attention=attention, **how)
+        return ((photo, without_gibberish(captions, str(photo))) for photo, captions in results)
+
     options = FormatOptions(out, accept_above)
 
     def write(results: Iterable[CaptionResult]) -> Iterator[str]:

@@ -73,8 +73,9 @@ def _alt_texts(results: Iterable[CaptionResult], options: FormatOptions) -> Iter
 
     is_html, blank = options.out is not None and options.out.suffix.lower() in (".html", ".htm"), []
     yield "" if is_html else csv_line("image", "alt_text")
-    for result in map(_without_controls, results):
-        if "captions" in result:
+    for result in results:
+        if "captions" in result:  # not that of a file that is no photo
+            result = _without_controls(result)
             best, image = [Caption.from_json(content) for content in result["captions"][:1]], result["image"]
             by_doubt = options.accept_above is None
             shown = [one for one in best if (one.doubt is None if by_doubt else is_sure(one, options))]

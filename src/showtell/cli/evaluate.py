@@ -59,7 +59,7 @@ def evaluate(
     from showtell.scores import image_facts, metric_names
     from showtell.scores.bootstrap import SAMPLES
     from showtell.scores.files import training_captions, with_objects
-    from showtell.scores.table import as_text
+    from showtell.scores.report import as_text
 
     if len(checkpoints) > 1 and out:
         raise UsageError("--out is for one captioner, and several are named; evaluate that one alone.")

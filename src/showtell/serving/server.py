@@ -11,16 +11,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 from urllib.parse import quote
 
 import uvicorn
 from fastapi import FastAPI
 
-from showtell.errors import UsageError
+from showtell.errors import UsageError, first_line, notify
 from showtell.serving.settings import ServeSettings
 
 GRACE = 5  # seconds in which what was asked is still answered after a signal
 END = 8  # seconds after which a signal ends the process, whatever its threads are busy with
+MUTE = 60.0  # seconds in which connections that could not be taken are told once
 
 
 class Server(uvicorn.Server):
@@ -45,9 +47,11 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=GRACE + 1,  # `shutdown` ends it earlier
             )
         )
+        self._muted_until = 0.0
 
     async def run_on(self, listener: socket.socket, announce: Callable[[], None]) -> None:
         """Start the application, announce that, answer until a signal or `should_exit`, and close the application."""
+        asyncio.get_running_loop().set_exception_handler(self._handle_exception)
         async with self.app.router.lifespan_context(self.app):
             running = asyncio.create_task(self.serve(sockets=[listener]))
             while not self.started and not running.done():
@@ -81,6 +85,18 @@ class Server(uvicorn.Server):
         signal.signal(signal.SIGALRM, lambda *_: os._exit(130 if self.interrupted else 0))
         signal.alarm(END)
         atexit.register(signal.alarm, 0)  # all threads have ended then
+
+    def _handle_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log what fails outside of requests; asyncio tells thousands of times of connections that it cannot take."""
+        if not isinstance(context.get("exception"), OSError) or "socket" not in context:
+            if not (self.should_exit and isinstance(context.get("exception"), ValueError)):  # it tries them once more
+                loop.default_exception_handler(context)
+        elif loop.time() > self._muted_until:
+            self._muted_until = loop.time() + MUTE
+            notify(
+                f"a connection cannot be taken: {first_line(context['exception'])}; others wait until there is room. "
+                "Allow more open files (ulimit -n), or put a reverse proxy in front."
+            )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Shut down after the running requests; a second SIGINT does not wait for them."""

@@ -9,7 +9,8 @@ from torch import Tensor
 from showtell.decoding import greedy, teacher_forced
 from showtell.models.contract import Decoder
 from showtell.models.kernels import onednn, plain_kernels
-from tests.models.test_zoo import captions, features, make
+from showtell.testing import captions, features
+from tests.models.test_zoo import make
 
 # Each uses kernels in its own way: LSTM gates, scores by tanh and by ReLU, columns of one weight, all steps at once.
 REPRESENTATIVE = ["nic lstm input", "sat", "sat tutorial", "updown luo", "hacap", "transformer luo"]
