@@ -63,9 +63,6 @@ STEPS = (
         *ENCODER_LEARNS, "encoder.trained=[blocks.3, blocks.4, blocks.5, blocks.6]", "encoder.learning_rate=0.00015",
         "training.learning_rate=0.001", "training.epochs=1", "training.validate_every=1", "vocabulary.extend=true",
     )),
-    Step("rewards", f"{SAT}_self_critical", (2, 3), 1, (
-        "encoder.frozen_batch_norm=true", "training.epochs=1", "training.learning_rate=0.00005",
-    )),
 )  # fmt: skip
 DECODING = {
     "num_beams": 5, "length_normalisation": "average", "min_length": 3, "no_repeat_ngram_size": 3, "no_unknown": True,
@@ -95,7 +92,8 @@ one command away: `showtell caption Salesforce/blip-image-captioning-large photo
 
 - **Model:** soft attention (Xu et al. 2015) over the 9 x 9 cells of EfficientNet-Lite2, {weights:.1f} million
   weights in 16 bits, {megabytes:.0f} MB; {words:,} words.
-- **Learned from** the {photos} (Hodosh et al. 2013; Lin et al. 2014), each in several views, with five captions.
+- **Learned from** the {photos}, each in several
+  views, with five captions (Hodosh et al. 2013; Lin et al. 2014).
 - **Licence:** Flickr8k is for non-commercial research and education, and so are these weights. Photos of COCO have each
   their own Creative Commons licence, many of them non-commercial; its captions are CC BY 4.0. The three photos here are
   in the public domain: astronaut (NASA), cat and coffee (CC0), from scikit-image.
@@ -105,8 +103,9 @@ one command away: `showtell caption Salesforce/blip-image-captioning-large photo
 
 A photo is of a kind if most of its references name something of it. A caption is good if its CIDEr-D is {good:g} or
 more; the chance of that was calibrated on the validation photos of both. Expected calibration error on validation
-photos that the map was not fitted to: {errors}. Marked are captions with a chance below a third, and photos whose
-features lie outside of what those of 99 % of the validation photos span. Scores are times 100.
+photos that the map was not fitted to: {errors}.
+Marked are captions with a chance below a third, and photos whose features lie outside of what those of 99 % of the
+validation photos span. Scores are times 100.
 """
 
 

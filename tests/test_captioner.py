@@ -107,7 +107,7 @@ def test_a_report_is_a_table():
     lines = str(report()).splitlines()
     assert lines[0] == "2 images"
     assert [line.split()[0] for line in lines[4:9]] == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L"]
-    assert lines[4].split() == ["BLEU-1", f"{report().scores['bleu_1']:.4f}"]
+    assert lines[4].split()[:2] == ["BLEU-1", f"{report().scores['bleu_1']:.4f}"]
     assert any(line.startswith("signature") for line in lines)
     numbers = ", ".join(f"{name} {value:.4f}" for name, value in report().scores.items())
     assert repr(report()) == f"<ScoreReport of 2 images: {numbers}>"

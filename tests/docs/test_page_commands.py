@@ -96,7 +96,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path) -> Path:
         shutil.copytree(tiny_scenes, folder / name)
     photos, run = folder / "my-photos", folder / "runs" / "mine"
     training = ["train", "folder/sat_soft", f"data.path={photos}", "--out", str(run)]
-    assert status_of([*training, *SMALL, *NARROW]) == 0
+    assert status_of([*training, *SMALL, *NARROW, "decoding.no_repeat_ngram_size=2"]) == 0
     for name in ("soft", "hard", "hacap", "yours", "large", "one"):
         shutil.copytree(folder / "runs" / "mine", folder / "runs" / name)
     shutil.copytree(folder / "runs" / "mine" / "best", folder / "CHECKPOINT")
