@@ -1,4 +1,4 @@
-"""Make `small`, the captioner that comes with showtell, from Flickr8k and photos of COCO (docs/datasets.md).
+"""Make `small`, the captioner that comes with showtell, from Flickr8k and photos of COCO (docs/lab_notes.md).
 
    python benchmarks/small_captioner.py [--photos data/flickr8k data/coco-photos] [--others data/coco-held]
        [--runs runs/small] [--out src/showtell/small]
@@ -96,7 +96,7 @@ one command away: `showtell caption Salesforce/blip-image-captioning-large photo
   views, with five captions (Hodosh et al. 2013; Lin et al. 2014).
 - **Licence:** Flickr8k is for non-commercial research and education, and so are these weights. Photos of COCO have each
   their own Creative Commons licence, many of them non-commercial; its captions are CC BY 4.0. The three photos here are
-  in the public domain: astronaut (NASA), cat and coffee (CC0), from scikit-image.
+  in the public domain (CC0), from scikit-image.
 - **Made by** `python benchmarks/small_captioner.py`.
 
 {scores}

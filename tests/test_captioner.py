@@ -1,17 +1,12 @@
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from showtell import ScoreReport, TrainingResult, open_dataset, score
-from showtell.captions import Attention, Caption, Word
-from showtell.datasets import CaptionDataset
+from showtell.captions import Caption, Word
 from showtell.errors import ImageError
-from showtell.evaluation import Evaluation
 
 
 def test_photos_in_any_form_have_the_same_captions_in_batches_and_one_by_one(captioner, photos):
@@ -84,42 +79,3 @@ def test_captioning_leaves_train_mode_as_it_was(captioner, photos):
     assert captioner.decoder.training
     captioner.decoder.eval()
     assert captioner.caption(photos[0]) == first  # no dropout either way
-
-
-CAPTION = Caption("a red dog", -1.25, True, (Word("a", -0.051), Word("red", -1.0), Word("dog", -0.1)))
-
-
-def test_a_caption_is_its_text_and_a_run_its_result():
-    result = TrainingResult(Path("runs/a"), 10, 1.4123, 8)
-    assert repr(result) == "<TrainingResult runs/a: 10 epochs, best cider 1.412 at epoch 8>"
-    assert str(CAPTION) == f"{CAPTION}" == "a red dog"
-    assert repr([CAPTION]) == "[Caption(text='a red dog', logprob=-1.25, confidence=0.73)]"
-    assert repr(replace(CAPTION, finished=False)).endswith("confidence=0.66, finished=False)")
-    assert repr(Attention(torch.rand(3, 36), None)) == "Attention(3 words over 36 regions)"
-
-
-def report() -> ScoreReport:
-    references = {"1": ["a red dog", "the dog is red"], "2": ["a cat sleeps"]}
-    return score({"1": "a red dog", "2": "a dog"}, references, metrics=["bleu", "rouge_l"])
-
-
-def test_a_report_is_a_table():
-    lines = str(report()).splitlines()
-    assert lines[0] == "2 images"
-    assert [line.split()[0] for line in lines[4:9]] == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L"]
-    assert lines[4].split()[:2] == ["BLEU-1", f"{report().scores['bleu_1']:.4f}"]
-    assert any(line.startswith("signature") for line in lines)
-    numbers = ", ".join(f"{name} {value:.4f}" for name, value in report().scores.items())
-    assert repr(report()) == f"<ScoreReport of 2 images: {numbers}>"
-    nothing = score({"1": "a dog"}, {"1": ["a dog"]}, metrics=["truth"])
-    assert repr(nothing) == "<ScoreReport of 1 images: no scores; skipped " + ", ".join(nothing.scores) + ">"
-    assert repr(Evaluation({"1": CAPTION}, report())) == f"<Evaluation of 1 images: {report()!r}>"
-
-
-def test_a_dataset_counts_what_it_has(tiny_scenes: Path):
-    dataset = open_dataset(tiny_scenes)
-    splits = ", ".join(f"{name} {count}" for name, count in dataset.splits.items())
-    captions = sum(len(record.captions) for record in dataset.records)
-    assert repr(dataset) == f"<CaptionDataset {tiny_scenes} (coco): 60 images, {captions} captions; {splits}>"
-    empty = CaptionDataset(Path("x"), "table", (), problems=("Something is wrong.",))
-    assert repr(empty) == "<CaptionDataset x (table): 0 images, 0 captions; no splits, 1 problems>"

@@ -24,7 +24,7 @@ TOKENIZERS = (
 # How transformers opens what is in a folder: without code of the repository, and without asking the hub.
 LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 IN_THE_BOX = {"small": Path(__file__).with_name("small")}  # checkpoints that come with showtell, by name
-# Three photos that come with showtell, in the public domain: an astronaut, a cat, a cup of coffee.
+# Three photos that come with showtell, in the public domain: a man with a camera, a cat, a cup of coffee.
 PHOTOS = tuple(sorted((IN_THE_BOX["small"] / "photos").glob("*.jpg")))
 MAX_LAYERS = 1000  # of a model of transformers
 TIMEOUT = 10  # seconds that the hub has to answer

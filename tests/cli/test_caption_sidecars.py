@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from showtell.datasets import open_dataset
-from showtell.errors import NoCaptionError
 from showtell.text.endings import is_degenerate
 from tests.cli.test_caption import copied, run
 
@@ -185,8 +184,7 @@ def test_what_a_kill_leaves_behind_goes_and_what_others_write_stays(capsys, tiny
 def test_a_caption_that_repeats_itself_is_listed_and_not_written(capsys, tiny_checkpoint, album, style, captioner):
     settings = {"no_repeat_ngram_size": 0, "no_unknown": True}
     texts = dict(captioner.caption_photos(sorted(album.rglob("*.png")), captioner.settings(**settings)))
-    bad = [photo for photo, captions in texts.items() if isinstance(captions, NoCaptionError)]
-    assert all(is_degenerate(texts[photo].captions[0].text) for photo in bad)
+    bad = [photo for photo, captions in texts.items() if is_degenerate(captions[0].text)]
     assert 0 < len(bad) < 12
     more = ("--no-repeat-ngram-size", 0)
     status, _, err = run(capsys, "caption", tiny_checkpoint, album, *STYLES[style], *more)

@@ -134,9 +134,7 @@ def deletion_test(
             costs[name][image, time] = whole[image, time] - without.gather(1, time.unsqueeze(1)).squeeze(1)
         every = torch.arange(len(words), device=words.device).repeat(DRAWS)
         draws = [torch.rand(is_region.shape[1], generator=torch.Generator().manual_seed(seed)) for seed in range(DRAWS)]
-        drawn = torch.stack(draws).repeat_interleave(
-            len(words), 0
-        )  # the same for each photo
+        drawn = torch.stack(draws).repeat_interleave(len(words), 0)  # the same for each photo
         hidden = most(drawn.to(captioner.device), every)
         without = _hidden_logprobs(captioner, decoder, batch, words, every, hidden, "mean")[:, 0]
         costs["random"] = whole - without.view(DRAWS, *whole.shape).mean(0)
