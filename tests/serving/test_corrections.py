@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from io import BytesIO
 from pathlib import Path
@@ -23,6 +24,7 @@ from showtell.datasets import corrections as layout
 from showtell.datasets import open_dataset, read_dataset
 from showtell.datasets.corrections import DATABASE
 from showtell.errors import DataError, ImageError, StorageError, UsageError
+from showtell.files import locked
 from showtell.serving.corrections import Correction, CorrectionStore, thumbnail_of
 from tests.cli.test_caption import run
 from tests.serving.corrector import make_photo
@@ -119,6 +121,17 @@ def test_filters_and_pages(store):
 
 
 # --- nobody overwrites another ---
+
+
+def test_a_new_database_is_made_by_one_process_at_a_time(tmp_path):
+    """SQLite does not wait where WAL mode is switched on: without the lock 6 of 240 that began at once failed."""
+    with ThreadPoolExecutor(1) as pool:
+        with locked(tmp_path / ".corrections.lock"):
+            other = pool.submit(CorrectionStore, tmp_path)
+            with pytest.raises(TimeoutError):
+                other.result(timeout=0.3)
+            assert not (tmp_path / DATABASE).exists() or not (tmp_path / DATABASE).stat().st_size
+        assert other.result(timeout=60).page().total == 0
 
 
 def correct(folder: Path, seed: int, rounds: int) -> subprocess.Popen[str]:
