@@ -20,6 +20,7 @@ from showtell.images import xmp
 from showtell.images.descriptions import Description, description_of
 from showtell.text.alt_text import alt_text
 from tests.cli.test_caption import copied, run
+from tests.toys import room_for
 
 OURS = (xmp.CAPTION, xmp.CAPTIONER, xmp.CONFIDENCE, xmp.IS_CALIBRATED, xmp.WRITER, xmp.DESCRIPTION, xmp.ALT_TEXT)
 HEAD = '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
@@ -328,3 +329,11 @@ def test_an_alternative_text_of_a_person_stays(tmp_path):
     sidecar.write()
     kind.write(file, Caption("a dog", None, True, ()))
     assert [xmp.Sidecar(file)[name] for name in (xmp.ALT_TEXT, xmp.DESCRIPTION)] == ["Our cat Mimi.", "a dog"]
+
+
+def test_a_sidecar_is_written_whole_or_not_at_all(tmp_path):
+    file = tmp_path / "dog.jpg.xmp"
+    file.write_text(SIDECARS["darktable"])
+    with room_for(400), pytest.raises(DataError, match=r"Cannot write .*File too large"):
+        XmpSidecars("mine", "dog.jpg.xmp").write(file, Caption("a dog", -1.0, True, ()))
+    assert file.read_text() == SIDECARS["darktable"] and list(tmp_path.iterdir()) == [file]
