@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -50,13 +51,16 @@ def test_a_dataset_has_splits_and_records(tiny_scenes: Path):
 
 
 def test_evaluate_takes_a_path_a_dataset_or_records_on_top_of_the_captioners_settings(
-    tiny_checkpoint: Path, tiny_scenes: Path
+    tiny_checkpoint: Path, tiny_scenes: Path, tmp_path: Path
 ):
     captioner, dataset = Captioner.from_pretrained(tiny_checkpoint), open_dataset(tiny_scenes)
     scored = partial(evaluate, captioner, metrics="bleu", num_beams=3)
     of_split = scored(dataset, "val")
     for same in (scored(tiny_scenes, split="val"), scored(dataset["val"]), scored(list(dataset["val"]))):
         assert (same.scores, same.captions) == (of_split.scores, of_split.captions)
+    shutil.copytree(tiny_scenes, tmp_path / "other")
+    parts = scored([tiny_scenes, tmp_path / "other"], "val").parts
+    assert [part.scores for part in parts.values()] == [of_split.scores] * 2
     photos = [record.path for record in dataset["val"]]
     expected = [captions[0] for captions in captioner.caption(photos, num_beams=3)]
     assert list(of_split.captions.values()) == expected  # no_unknown and all else are the checkpoint's

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -86,7 +86,7 @@ def caption_records(
 
 def evaluate(
     captioner: Captioner,
-    data: CaptionDataset | Sequence[CaptionRecord] | Path | str,
+    data: CaptionDataset | Sequence[CaptionRecord] | Path | str | Sequence[Path | str],
     split: str | None = None,
     *,
     metrics: str | Iterable[str] | None = None,
@@ -102,7 +102,7 @@ def evaluate(
 
     Args:
         captioner: the model.
-        data: the path of a dataset, a dataset, or records.
+        data: the path of a dataset or those of several, a dataset, or records.
         split: of a dataset; None is "test", or the only one that there is.
         metrics: names of `list_metrics`; None for all whose needs are met.
         facts: what is known of the images (default: what their dataset knows; of bare records their captions).
@@ -120,7 +120,8 @@ def evaluate(
     if isinstance(split, DecodingConfig):  # as other toolkits take them
         raise UsageError("Settings of the search are given by their names: evaluate(captioner, data, num_beams=5).")
     names, settings = metric_names(metrics), captioner.settings(**{"num_return_sequences": 1} | decoding)
-    records = open_dataset(data, with_photos=store is None) if isinstance(data, Path | str) else data
+    is_path = isinstance(data, Path | str) or (len(data) > 0 and isinstance(data[0], Path | str))
+    records: Any = open_dataset(cast("Any", data), with_photos=store is None) if is_path else data
     if isinstance(records, CaptionDataset):
         if split or len(records.splits) != 1:
             records = records[split or "test"]
