@@ -76,8 +76,8 @@ def validate(
             loss = float(terms.parts.get("words", terms.total)) * len(indices)
             results = captioner.caption_features(features, settings)
             captions = {image: best for image, (best, *_) in zip(batch.image_ids, results, strict=True)}
-            found = [] if first else verdict_on_features(captioner, features, batch.words)
-            own.append((first, loss, captions, found))
+            sentences = [] if first else verdict_on_features(captioner, features, batch.words)
+            own.append((first, loss, captions, sentences))
             progress(min(stride, len(data) - first))
     _, losses, batches, verdicts = zip(*sorted(gather_object(own), key=lambda result: result[0]), strict=True)
     captions = {image: caption for of_batch in batches for image, caption in of_batch.items()}
