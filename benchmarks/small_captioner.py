@@ -38,6 +38,7 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
 
 SAT = "flickr8k/small/sat_soft"
+BATCH = 32
 SIDE = 288  # pixels that the encoder sees
 ENCODER_LEARNS = ("encoder.frozen_batch_norm=true", "data.features=null", "data.memory_megabytes=1")
 
@@ -187,12 +188,16 @@ def _errors(
     with counting("captioning", len(records)) as progress:
         result = evaluate(captioner, records, metrics="cider", progress=progress)
     captions = [result.captions[record.image_id] for record in records]
+    batches = [records[start : start + BATCH] for start in range(0, len(records), BATCH)]
+    photos = [captioner.encode_prepared([captioner.prepare(record.path) for record in batch]) for batch in batches]
+    vectors = np.concatenate([captioner.mean_features(photo) for photo in photos])
     good = np.array([_cider(result, record.image_id) >= GOOD_CIDER for record in records])
     fold, chances = np.arange(len(good)) % FOLDS, np.empty(len(good))
     for number in range(FOLDS):
         kept, asked = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        fitted = Calibration.fit([captions[index] for index in kept], good[kept].tolist(), "", captioner.decoding)
-        chances[asked] = fitted.confidences([captions[index] for index in asked])
+        of_kept = [captions[index] for index in kept]
+        fitted = Calibration.fit(of_kept, good[kept].tolist(), "", captioner.decoding, vectors[kept])
+        chances[asked] = fitted.confidences([captions[index] for index in asked], vectors[asked])
     parts, start, rng = [], 0, np.random.default_rng(0)
     for name, size in sizes:
         own = slice(start, start := start + size)

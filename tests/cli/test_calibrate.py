@@ -66,7 +66,9 @@ def test_it_is_fitted_kept_shown_and_used(capsys, checkpoint, dataset):
     content = [row["captions"][0] for row in json.loads(out)]
     captioner = Captioner.from_pretrained(checkpoint)
     plain = [best for (best,) in captioner.caption(photos, search="sample", min_length=5)]
-    assert [caption["confidence"] for caption in content] == pytest.approx(fitted.confidences(plain), abs=1e-5)
+    assert [caption["confidence"] for caption in content] == pytest.approx(
+        [one.calibrated_confidence for one in plain], abs=1e-5
+    )
     status, out, _ = run(capsys, "caption", checkpoint, *photos, *SEARCH)
     expected = [f"{one['confidence']:.0%}" + (f", {one['doubt']}" if one["doubt"] else "") for one in content]
     assert [line.split("\t")[2] for line in out.splitlines()] == expected

@@ -185,13 +185,29 @@ def test_a_photo_is_unfamiliar_where_it_leaves_the_span_of_the_others():
     assert not any(fitted.is_familiar(inside[200:] + basis[10]))
 
 
+def test_a_kind_of_photo_that_is_captioned_worse_has_lower_chances():
+    made, _, _ = captions(2000)
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(2000, 9))
+    is_other = generator.random(2000) < 0.5
+    vectors[is_other, 4] += 6.0  # the other kind lies elsewhere
+    good = (generator.random(2000) < np.where(is_other, 0.3, 0.7)).tolist()
+    fitted = Calibration.fit(made, good, "drawn", GREEDY, vectors)
+    chances = np.array(fitted.confidences(made, vectors))
+    assert chances[is_other].mean() == pytest.approx(0.3, abs=0.04)
+    assert chances[~is_other].mean() == pytest.approx(0.7, abs=0.04)
+    far = vectors[:1] + 1000 * np.eye(9)[4]  # no photo is surer than those that the map was fitted to
+    assert 0.1 < fitted.confidences(made[:1], far)[0] < 0.9
+    assert fitted.confidences(made[:1])[0] == pytest.approx(0.5, abs=0.1)  # nothing known of the photo
+
+
 def test_doubts_come_from_the_chance_and_from_the_photo():
     made, good, _ = captions(100)
     vectors = np.random.default_rng(0).normal(size=(100, 9))
     fitted = Calibration.fit(made, good, "drawn", GREEDY, vectors)
     assert Calibration.from_json(json.loads(json.dumps(fitted.to_json())), "calibration.json") == fitted
     judged = [best for (best,) in fitted.calibrated([[one] for one in made], vectors)]
-    expected = [None if chance >= 1 / 3 else "probably wrong" for chance in fitted.confidences(made)]
+    expected = [None if chance >= 1 / 3 else "probably wrong" for chance in fitted.confidences(made, vectors)]
     familiar = fitted.familiarity.is_familiar(vectors)
     assert [one.doubt for one, is_familiar in zip(judged, familiar, strict=True) if is_familiar] == [
         doubt for doubt, is_familiar in zip(expected, familiar, strict=True) if is_familiar

@@ -1,10 +1,11 @@
 """The chance that a caption is good, from how sure the model was of it: a logistic map fitted on a validation split.
 
-A model's probabilities rank captions but do not say how often it is right. The map is Platt's (1999) over four
-features of a caption: with m the mean log-probability of its words, l the lowest, n their number and f whether it
-reached the end token,
+A model's probabilities rank captions but do not say how often it is right. The map is Platt's (1999) over features of
+a caption and of its photo: with m the mean log-probability of the words, l the lowest, n their number, f whether the
+caption reached the end token, and v the photo's mean feature vector on the first principal components of validation
+photos (a captioner is righter on some kinds of photo than on others),
 
-    p(good) = sigmoid(w . standardised(m, l, log(1 + n), f) + b)
+    p(good) = sigmoid(w . standardised(m, l, log(1 + n), f, v) + b)
 
 fitted by Newton's method to penalised log-likelihood. The caller defines "good"; the definition is kept with the
 map. Its figures, measured on captions that were not fitted on (each fold by a map of the other folds), are the Brier
@@ -34,7 +35,10 @@ FEWEST = 20  # captions that a map can be fitted to
 _IRRELEVANT = {"num_return_sequences", "seed"}  # settings that do not change how sure the model is
 
 
-_Features = tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]
+OF_CAPTION, OF_PHOTO = 4, 8  # features; those of a photo at most, one for each so many captions
+CAPTIONS_PER_FEATURE = 50
+FARTHEST = 3.0  # deviations that a photo's own features may count for: farther out nothing was fitted
+_Features = tuple[FiniteFloat, ...]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -79,7 +83,7 @@ class Calibration:
     weights: _Features  # w
     bias: FiniteFloat  # b
     means: _Features  # of the features in the captions that it was fitted to
-    deviations: tuple[_Positive, _Positive, _Positive, _Positive]
+    deviations: tuple[_Positive, ...]
     captions: int  # how many those were
     reliability: Reliability  # on captions that were not fitted on
     before: Reliability  # of the geometric mean probability of a caption's words, on the same captions
@@ -107,7 +111,7 @@ class Calibration:
         Raises:
             DataError: there are too few captions, or they are all good or all bad.
         """
-        features, good = _features(captions), np.asarray(is_good, np.float64)
+        good = np.asarray(is_good, np.float64)
         kinds = int(good.sum())
         if len(good) < FEWEST or kinds in (0, len(good)):
             raise DataError(
@@ -116,6 +120,11 @@ class Calibration:
                 "good, or use the confidence that captions have without it, which ranks them but does not say how "
                 "often they are good."
             )
+        familiarity = None if vectors is None else Familiarity.fit(vectors)
+        features = _features(captions)
+        if familiarity is not None and vectors is not None:
+            number = min(OF_PHOTO, len(captions) // CAPTIONS_PER_FEATURE)
+            features = np.column_stack([features, familiarity.coordinates(vectors)[:, :number]])
         weights, bias, means, deviations = _fit(features, good)
         fold = np.arange(len(good)) % FOLDS
         chances = np.empty(len(good))
@@ -133,28 +142,37 @@ class Calibration:
             reliability=Reliability.of(chances.tolist(), is_good),
             before=Reliability.of(np.exp(features[:, 0]).tolist(), is_good),
             search=_search(settings),
-            familiarity=None if vectors is None else Familiarity.fit(vectors),
+            familiarity=familiarity,
         )
 
     def fits(self, settings: DecodingConfig) -> bool:
         """Whether it is for the captions of a search with these settings."""
         return self.search == _search(settings)
 
-    def confidences(self, captions: Sequence[Caption]) -> list[float]:
-        """The chance that each caption is good, between 0 and 1."""
+    def confidences(self, captions: Sequence[Caption], vectors: Floats | None = None) -> list[float]:
+        """The chance that each caption is good, between 0 and 1.
+
+        Args:
+            captions: one for each photo.
+            vectors: those of `fit`, of these photos; without them each photo counts as an average one.
+        """
         weights, means, deviations = map(np.asarray, (self.weights, self.means, self.deviations))
-        return list(map(float, _chances(_features(captions), weights, self.bias, means, deviations)))
+        features = np.tile(means, (len(captions), 1))
+        features[:, :OF_CAPTION] = _features(captions)
+        if self.familiarity is not None and vectors is not None:
+            features[:, OF_CAPTION:] = self.familiarity.coordinates(vectors)[:, : len(means) - OF_CAPTION]
+        return list(map(float, _chances(features, weights, self.bias, means, deviations)))
 
     def calibrated(self, captions: Sequence[list[Caption]], vectors: Floats | None) -> list[list[Caption]]:
         """The captions of each photo with their chances of being good; vectors are those of `fit`, for these photos."""
         familiar = [True] * len(captions)
         if self.familiarity is not None and vectors is not None:
             familiar = self.familiarity.is_familiar(vectors)
+        of_photos = np.arange(len(captions)).repeat([len(of_photo) for of_photo in captions])
+        flat = [caption for of_photo in captions for caption in of_photo]
+        confidences = iter(self.confidences(flat, None if vectors is None else vectors[of_photos]))
         return [
-            [
-                replace(caption, calibrated_confidence=confidence, is_familiar=is_familiar)
-                for caption, confidence in zip(of_photo, self.confidences(of_photo), strict=True)
-            ]
+            [replace(caption, calibrated_confidence=next(confidences), is_familiar=is_familiar) for caption in of_photo]
             for of_photo, is_familiar in zip(captions, familiar, strict=True)
         ]
 
@@ -230,7 +248,7 @@ def _features(captions: Sequence[Caption]) -> Floats:
         end = caption.logprob - sum(word.logprob for word in caption.words)
         lowest = min([*(word.logprob for word in caption.words), end if caption.finished else 0.0])
         rows.append((caption.logprob / max(steps, 1), lowest, np.log1p(len(caption.words)), float(caption.finished)))
-    return np.asarray(rows, np.float64).reshape(-1, 4)
+    return np.asarray(rows, np.float64).reshape(-1, OF_CAPTION)
 
 
 def _fit(features: Floats, good: Floats) -> tuple[Floats, float, Floats, Floats]:
@@ -260,7 +278,9 @@ def _fit(features: Floats, good: Floats) -> tuple[Floats, float, Floats, Floats]
 
 
 def _chances(features: Floats, weights: Floats, bias: float, means: Floats, deviations: Floats) -> Floats:
-    return _sigmoid((features - means) / deviations @ weights + bias)
+    standardised = (features - means) / deviations
+    standardised[:, OF_CAPTION:] = standardised[:, OF_CAPTION:].clip(-FARTHEST, FARTHEST)
+    return _sigmoid(standardised @ weights + bias)
 
 
 def _sigmoid(x: Floats) -> Floats:

@@ -41,15 +41,24 @@ class Familiarity:
         rounded = [tuple(float(f"{value:.4g}") for value in row) for row in (mean, *components)]  # half the file
         return cls(rounded[0], tuple(rounded[1:]), float(np.quantile(distances, QUANTILE)))
 
+    def coordinates(self, vectors: Floats) -> Floats:
+        """Mean feature vectors (N, D) on the components: (N, K); a DataError if they are of another D."""
+        self._check(vectors)
+        coordinates: Floats = (vectors - np.asarray(self.mean)) @ np.asarray(self.components).T
+        return coordinates
+
     def is_familiar(self, vectors: Floats) -> list[bool]:
         """Whether photos with these mean feature vectors (N, D) are familiar; a DataError if they are of another D."""
+        self._check(vectors)
+        distances = _distances(vectors, np.asarray(self.mean), np.asarray(self.components))
+        return [bool(distance <= self.limit) for distance in distances]
+
+    def _check(self, vectors: Floats) -> None:
         if {len(self.mean), *map(len, self.components)} != {vectors.shape[1]}:
             raise DataError(
                 f"The calibration is not of this checkpoint, whose features have {vectors.shape[1]} numbers; calibrate "
                 "the checkpoint again."
             )
-        distances = _distances(vectors, np.asarray(self.mean), np.asarray(self.components))
-        return [bool(distance <= self.limit) for distance in distances]
 
 
 def _components(vectors: Floats) -> tuple[Floats, Floats]:
