@@ -1,7 +1,5 @@
 """What someone who knows torch, timm, transformers and datasets types first; and what is said where it cannot be."""
 
-from __future__ import annotations
-
 import copy
 import shutil
 from functools import partial

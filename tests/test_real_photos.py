@@ -1,7 +1,5 @@
 """Real photos: the recipe for coco-mini learns its training photos by heart, even when it is killed in the middle."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """What people hold in their hands prints as a line that says what it is; tables where a table says more."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Mistakes at every verb, as people make them: one line that says what to do, status 2, and nothing touched."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

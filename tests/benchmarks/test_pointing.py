@@ -1,7 +1,5 @@
 """Does attention lie on the object: by hand, by counting pixels, and by another way round for a whole model."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Captions from a server that speaks OpenAI's chat completions: our own, and one that fails in every way."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Every verb with a captioner of transformers: the same command lines as for a checkpoint of ours."""
 
-from __future__ import annotations
-
 from tests.cli.test_caption import as_json, loaded, run
 
 

@@ -1,7 +1,5 @@
 """Every decode setting through the command line: it changes what it should, and a wrong one is a sentence."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`--features STORE` of every verb, over features that another tool extracted."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

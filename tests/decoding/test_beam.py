@@ -1,7 +1,5 @@
 """Beam search against all captions, and against itself written plainly, on random decoders."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

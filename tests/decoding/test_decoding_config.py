@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from showtell.decoding import DecodingConfig, LengthPenalty, Rules

@@ -1,7 +1,5 @@
 """Explanations say what the model said: exact probabilities, runners-up and attention, for every kind of captioner."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

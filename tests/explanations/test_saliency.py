@@ -1,7 +1,5 @@
 """What a word loses when a region is hidden, one region at a time, by hand; gradients; and the test of both."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

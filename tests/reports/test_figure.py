@@ -1,7 +1,5 @@
 """The figure of an explanation shows every word, lit where the word looked."""
 
-from __future__ import annotations
-
 import matplotlib
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Bootstrap: intervals and p-values against closed forms; every pair of systems, Holm's correction by hand."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A score is declared once: what it needs, where its numbers are used, and what the documentation says of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a dataset knows of its images."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from showtell.datasets import open_dataset

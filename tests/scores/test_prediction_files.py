@@ -1,7 +1,5 @@
 """Files of predictions in the forms that people have, matched to images by id or by the names of their photos."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """An answer of the engine is that of the captioner to the photo alone, whatever shares its batch."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`train --estimate`: the numbers of a run, from a few of its steps."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Recipes: every mistake has its sentence, and all of them come together."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Training from a store: what it changes, what it refuses, and that stopping anywhere still changes nothing."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any
