@@ -12,8 +12,6 @@ from showtell.datasets import open_dataset
 from showtell.evaluation import caption_records
 from showtell.text.tokenizer import tokenize
 
-ROOT = Path(__file__).resolve().parents[1]
-
 
 @pytest.mark.slow
 @pytest.mark.shared

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import torch
 
-from showtell import ScoreReport, TrainingResult, open_dataset, score
+from showtell import ScoreReport, TrainingResult, score
 from showtell.captions import Attention, Caption, Word
-from showtell.datasets import CaptionDataset
 from showtell.evaluation import Evaluation
 
 CAPTION = Caption("a red dog", -1.25, True, (Word("a", -0.051), Word("red", -1.0), Word("dog", -0.1)))
@@ -39,12 +38,3 @@ def test_a_report_is_a_table():
     nothing = score({"1": "a dog"}, {"1": ["a dog"]}, metrics=["truth"])
     assert repr(nothing) == "<ScoreReport of 1 images: no scores; skipped " + ", ".join(nothing.scores) + ">"
     assert repr(Evaluation(**vars(report()), captions={})) == f"<Evaluation of 2 images: {numbers}>"
-
-
-def test_a_dataset_counts_what_it_has(tiny_scenes: Path):
-    dataset = open_dataset(tiny_scenes)
-    splits = ", ".join(f"{name} {count}" for name, count in dataset.splits.items())
-    captions = sum(len(record.captions) for record in dataset.records)
-    assert repr(dataset) == f"<CaptionDataset {tiny_scenes} (coco): 60 images, {captions} captions; {splits}>"
-    empty = CaptionDataset(Path("x"), "table", (), problems=("Something is wrong.",))
-    assert repr(empty) == "<CaptionDataset x (table): 0 images, 0 captions; no splits, 1 problems>"

@@ -33,7 +33,6 @@ START = "training.start_from={blip} data.path={data} --out {out}"
 ADAPT = f"train adapt/corrections {START}"
 WRONG = [
     ("caption {blip} {photo} --stage 0", "cannot honour stage=0; it knows "),
-    ("caption {blip} {photo} --stage 0", "cannot honour stage=0; it knows "),
     (f"train scenes/sat_soft {START}", "and the recipe has the model sat; leave the sections encoder and model out"),
     (f"{ADAPT} model.adapter.rank=0", "model.adapter.rank: input should be greater than or equal to 1, got 0"),
     (f"{ADAPT} objective.label_smoothing=0.1", "objective.label_smoothing=0.1 is for models of showtell; leave it out"),

@@ -131,11 +131,3 @@ def test_a_model_without_attention_says_so_and_leaves_nothing(capsys, photo, tmp
     assert (status, printed) == (2, "")
     assert "\nshowtell: This captioner has no attention to show" in err
     assert not list(tmp_path.glob("out.json*"))
-
-
-def test_a_beam_for_a_checkpoint_that_draws_samples(tiny_checkpoint):
-    captioner = Captioner.from_pretrained(tiny_checkpoint)
-    captioner.decoding = DecodingConfig(search="sample", temperature=0.5, num_return_sequences=7, max_length=9)
-    assert captioner.settings(num_beams=5) == DecodingConfig(search="beam", num_beams=5, max_length=9)
-    assert captioner.settings(top_k=3).kind == "sample"
-    assert captioner.settings() == captioner.decoding

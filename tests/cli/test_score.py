@@ -43,20 +43,6 @@ def test_json_is_what_programs_rely_on(capsys):
     assert set(content["signatures"]) == set(content["intervals"]) == set(content["scores"])
 
 
-def test_coco_predictions_and_references_give_the_same(capsys):
-    captions = json.loads(Path("predictions.json").read_text())
-    Path("results.json").write_text(json.dumps([{"image_id": int(n), "caption": text} for n, text in captions.items()]))
-    pairs = [(image, text) for image, texts in REFERENCES.items() for text in texts]
-    coco = {
-        "images": [{"id": int(image), "file_name": f"{image}.jpg"} for image in REFERENCES],
-        "annotations": [{"id": n, "image_id": int(image), "caption": text} for n, (image, text) in enumerate(pairs)],
-    }
-    Path("captions_test.json").write_text(json.dumps(coco))
-    given = ("--references", "captions_test.json", "--metrics", "bleu")
-    expected = as_json(capsys, "score", "predictions.json", *GIVEN, "bleu")
-    assert as_json(capsys, "score", "results.json", *given)["scores"] == expected["scores"]
-
-
 def test_the_table_of_one_system(capsys):
     arguments = ("score", "predictions.json", *GIVEN, "rouge_l,cider")
     status, out, err = run(capsys, *arguments)

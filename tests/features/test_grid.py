@@ -25,16 +25,6 @@ def resnet(**settings):
     )
 
 
-def test_small_cnn_has_a_vector_for_each_cell():
-    for norm in ("batch", "none"):
-        settings = {"name": "small_cnn", "image_size": 50, "widths": [8, 16, 24], "norm": norm}
-        encoder = build_encoder(encoder_config(settings))
-        features = encoder(PreparedBatch.of(IMAGES[..., :50, :50]))
-        assert features.vectors.shape == (2, 49, 24) and bool(features.is_region.all())  # 50 -> 25 -> 13 -> 7
-        features.vectors.sum().backward()
-        assert all(parameter.grad is not None for parameter in encoder.parameters())
-
-
 def test_the_position_embedding_can_begin_as_a_ramp():
     """Of equal steps from row to row and column to column, as steep as was asked for; centred; no part of settings."""
     settings = {"name": "small_cnn", "image_size": 48, "widths": [8, 16, 2000], "seed": 3}
