@@ -30,6 +30,7 @@ def stored_recipe(tiny_recipe: dict[str, Any], tmp_path: Path) -> dict[str, Any]
 
 
 def test_features_are_extracted_first_and_training_learns_from_them(stored_recipe, tmp_path, tiny_scenes):
+    stored_recipe["training"]["epochs"] = 1
     run = train(stored_recipe, tmp_path / "run", quiet=True).folder
     store = FeatureStore(tmp_path / "store")
     dataset = open_dataset(tiny_scenes)
