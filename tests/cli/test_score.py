@@ -82,19 +82,6 @@ def test_the_table_of_several_systems_says_who_is_the_best_at_what(capsys, syste
     assert pairs[1][-1] == "<0.0030"  # no draw of 1,000 was as far, times 3 pairs
 
 
-def test_json_of_several_systems_has_every_pair(capsys, systems):
-    content = as_json(capsys, "score", *NAMES, *GIVEN, "rouge_l")
-    scores = {one["system"]: one["scores"]["rouge_l"] for one in content["systems"]}
-    assert tuple(scores) == NAMES
-    for one in content["systems"]:
-        assert one["intervals"]["rouge_l"]["low"] < one["scores"]["rouge_l"] < one["intervals"]["rouge_l"]["high"]
-    first = content["comparisons"][0]
-    assert (first["first"], first["second"], first["number"]) == (*NAMES[:2], "rouge_l")
-    assert first["value"] == pytest.approx(scores[NAMES[0]] - scores[NAMES[1]])
-    assert first["low"] <= first["value"] <= first["high"] and 0 < first["p"] <= first["p_holm"] <= 1
-    assert as_json(capsys, "score", NAMES[0], *GIVEN, "rouge_l")["scores"]["rouge_l"] == scores[NAMES[0]]
-
-
 def test_a_warning_names_the_systems_that_it_concerns(capsys):
     def warning(**words: int) -> str:
         for name, number in words.items():

@@ -5,12 +5,14 @@ import json
 import pytest
 import yaml
 
+from showtell.training import estimate as estimate_module
 from showtell.training import train
 from tests.cli.test_caption import run as run_command
 
 
 def test_an_estimate_counts_what_a_run_does_and_leaves_nothing(tiny_recipe, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(estimate_module, "STEPS", 3)
     tiny_recipe["training"] |= {"epochs": 2, "batch_size": 8, "gradient_accumulation": 2}
     tiny_recipe["encoder"]["trained"] = False
     tiny_recipe["data"]["features"] = "store"
