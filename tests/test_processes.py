@@ -137,19 +137,6 @@ def test_a_line_comes_every_20_seconds_and_none_from_what_is_quiet(monkeypatch, 
     assert [line.partition(" of")[0] for line in lines] == ["showtell: validating: 30", "showtell: validating: 60"]
 
 
-linux = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="affinity is Linux's")
-# What torch makes of what it reads as it is loaded.
-LOADED = """
-import os
-import platform
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-from showtell.cores import set_thread_defaults
-set_thread_defaults()
-import torch
-print(torch.get_num_threads(), os.environ["OMP_WAIT_POLICY"])
-"""
-
-
 def test_the_quota_of_a_container(tmp_path):
     for contents, quota in (
         ({}, math.inf),
@@ -165,9 +152,10 @@ def test_the_quota_of_a_container(tmp_path):
         assert cores.cpu_quota(group) == quota, contents
 
 
-@linux
-def test_a_process_on_one_core_computes_with_one_thread_that_does_not_spin(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
-    command = [sys.executable, "-c", LOADED]
-    done = subprocess.run(command, env=environment, cwd=Path(tmp_path), capture_output=True, text=True, check=True)
-    assert done.stdout == "1 PASSIVE\n"
+def test_threads_are_as_many_as_the_quota_allows_and_do_not_spin(monkeypatch):
+    for quota, threads in ((math.inf, None), (0.5, "1")):
+        environment: dict[str, str] = {}
+        monkeypatch.setattr(os, "environ", environment)
+        monkeypatch.setattr(cores, "cpu_quota", lambda quota=quota: quota)
+        cores.set_thread_defaults()
+        assert (environment.get("OMP_NUM_THREADS"), environment["OMP_WAIT_POLICY"]) == (threads, "PASSIVE")
