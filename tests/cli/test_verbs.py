@@ -73,11 +73,9 @@ def test_a_name_that_cannot_be_written_is_refused_before_any_work(capsys, tmp_pa
     for path in sorted(FILES | FOLDERS):
         needed = "folder" if path in FOLDERS else "file"
         takes_both = path == "explain"
-        names = {
-            "": "Invalid value for '--out': the name is empty; is a variable of the shell not set?",
-            "pipe": "pipe is a named pipe",
-            "/": "is the root of all files",
-        }
+        names = {"pipe": "pipe is a named pipe"}
+        if path in ("caption", "train"):  # one of each kind: all verbs share the option
+            names |= {"": "'--out': the name is empty; is a variable of the shell not set?", "/": "is the root of all"}
         if not takes_both:
             names["file" if path in FOLDERS else "folder"] = f"; --out needs the name of a {needed}."
         for out, sentence in names.items():
