@@ -122,9 +122,13 @@ def tiny_boxes(tiny_scenes: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tiny_recipe(tiny_scenes: Path) -> dict[str, Any]:
+    return tiny_recipe_for(tiny_scenes)
+
+
+def tiny_recipe_for(data: Path) -> dict[str, Any]:
     """A recipe for it that takes a second an epoch, with everything on that has a state or is random."""
     return {
-        "data": {"path": str(tiny_scenes), "captions_per_image": 3},
+        "data": {"path": str(data), "captions_per_image": 3},
         "vocabulary": {"min_count": 1},
         "encoder": {"name": "small_cnn", "image_size": 48, "widths": [8, 16, 16], "learning_rate": 0.002},
         "model": {"name": "sat", "embedding_size": 16, "hidden_size": 24, "attention_size": 16, "dropout": 0.3},

@@ -20,15 +20,6 @@ def test_photos_in_any_form_have_the_same_captions_in_batches_and_one_by_one(cap
         assert alone.logprob == pytest.approx(one.logprob, abs=1e-4)
 
 
-def test_a_file_that_is_no_image_does_not_cost_the_batch(captioner, photos, tmp_path):
-    bad = tmp_path / "bad.jpg"
-    bad.write_text("no picture")
-    captions = dict(captioner.caption_photos([photos[0], bad, photos[1]], batch_size=8))
-    assert isinstance(captions[bad], ImageError)
-    assert captions[photos[0]] == captioner.caption(photos[0])
-    assert captions[photos[1]][0].text == captioner.caption(photos[1])[0].text
-
-
 def test_what_is_no_photo_is_said(captioner, photos):
     pixels = np.zeros((4, 4, 3), np.uint8)
     for photo, sentence in (

@@ -1,8 +1,6 @@
 """Captured functions by `recorded_graphs.py`, which does on a processor what CUDA graphs do: each model's searches, and
 its step of each objective, with other inputs than those of the capture, against the form that runs without graphs."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`showtell doctor`: what is installed, and what a captioner knows beside a dataset."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A package of one's own, with the files that docs/extending.md shows: installed, found and used."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,9 +1,8 @@
 """What someone who knows torch, timm, transformers and datasets types first; and what is said where it cannot be."""
 
-from __future__ import annotations
-
 import copy
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +16,9 @@ from showtell import (
     DecodingConfig,
     Features,
     RecipeError,
+    ScoreReport,
     ShowtellError,
+    TrainingResult,
     UsageError,
     compare,
     create_model,
@@ -30,6 +31,8 @@ from showtell import (
     score,
     train,
 )
+from showtell.captions import Attention, Caption, Word
+from showtell.evaluation import Evaluation
 from showtell.models import MODELS
 
 
@@ -108,7 +111,6 @@ def test_overrides_that_are_none_are_answered_with_what_to_write():
     for arguments, sections, sentence in (
         ((), {"epochs": 1}, "epochs=1 is no section of a recipe with values; write it like training={'epochs': 3}"),
         (({"training": {"epochs": 1}},), {}, '"training" is no override; write section.key=value'),
-        ((), {"training": {"epoch": 1}}, 'training.epoch: no such key; did you mean "epochs"'),
     ):
         with pytest.raises(RecipeError) as caught:
             load_recipe("scenes/sat_soft", *arguments, **sections)
@@ -141,3 +143,34 @@ def test_precisions_and_devices_are_those_of_torch():
     for options in ({"dtype": torch.float64}, {"dtype": "bfloat16"}, {"device": "gpu"}):
         with pytest.raises(ShowtellError, match=r"There is no (precision|device) "):
             Captioner.from_pretrained("small", **options)
+
+
+CAPTION = Caption("a red dog", -1.25, True, (Word("a", -0.051), Word("red", -1.0), Word("dog", -0.1)))
+
+
+def test_a_caption_is_its_text_and_a_run_its_result():
+    result = TrainingResult(Path("runs/a"), 10, 1.4123, 8)
+    assert repr(result) == "<TrainingResult runs/a: 10 epochs, best cider 1.412 at epoch 8>"
+    assert str(CAPTION) == f"{CAPTION}" == "a red dog"
+    assert repr([CAPTION]) == "[Caption(text='a red dog', logprob=-1.25, confidence=0.73)]"
+    assert repr(replace(CAPTION, finished=False)).endswith("confidence=0.66, finished=False)")
+    assert repr(Attention(torch.rand(3, 36), None)) == "Attention(3 words over 36 regions)"
+
+
+def report() -> ScoreReport:
+    references = {"1": ["a red dog", "the dog is red"], "2": ["a cat sleeps"]}
+    return score({"1": "a red dog", "2": "a dog"}, references, metrics=["bleu", "rouge_l"])
+
+
+def test_a_report_is_a_table():
+    lines = str(report()).splitlines()
+    assert lines[0] == "2 images"
+    assert [line.split()[0] for line in lines[4:9]] == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L"]
+    low, high = vars(report().intervals()["bleu_1"]).values()
+    assert lines[4].split(maxsplit=2) == ["BLEU-1", f"{report().scores['bleu_1']:.4f}", f"[{low:.4f}, {high:.4f}]"]
+    assert any(line.startswith("signature") for line in lines)
+    numbers = ", ".join(f"{name} {value:.4f}" for name, value in report().scores.items())
+    assert repr(report()) == f"<ScoreReport of 2 images: {numbers}>"
+    nothing = score({"1": "a dog"}, {"1": ["a dog"]}, metrics=["truth"])
+    assert repr(nothing) == "<ScoreReport of 1 images: no scores; skipped " + ", ".join(nothing.scores) + ">"
+    assert repr(Evaluation(**vars(report()), captions={})) == f"<Evaluation of 2 images: {numbers}>"

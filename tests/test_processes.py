@@ -1,6 +1,8 @@
-"""Working beside other processes: locks of folders, and workers that end with their parent."""
+"""Working beside other processes: locks of folders, workers that end with their parent, and cores to be had."""
 
 import contextlib
+import math
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from showtell import cores
 from showtell.errors import DataError
 from showtell.processes import LOCK_NAME, lock_folder
 from showtell.progress import ProgressLines, counting
@@ -132,3 +135,27 @@ def test_a_line_comes_every_20_seconds_and_none_from_what_is_quiet(monkeypatch, 
             hidden(1)
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" of")[0] for line in lines] == ["showtell: validating: 30", "showtell: validating: 60"]
+
+
+def test_the_quota_of_a_container(tmp_path):
+    for contents, quota in (
+        ({}, math.inf),
+        ({"cpu.max": "max 100000\n"}, math.inf),
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0.5),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, math.inf),
+    ):
+        group = tmp_path / str(len(list(tmp_path.iterdir())))
+        (group / "cpu").mkdir(parents=True)
+        for name, content in contents.items():
+            (group / name).write_text(content)
+        assert cores.cpu_quota(group) == quota, contents
+
+
+def test_threads_are_as_many_as_the_quota_allows_and_do_not_spin(monkeypatch):
+    for quota, threads in ((math.inf, None), (0.5, "1")):
+        environment: dict[str, str] = {}
+        monkeypatch.setattr(os, "environ", environment)
+        monkeypatch.setattr(cores, "cpu_quota", lambda quota=quota: quota)
+        cores.set_thread_defaults()
+        assert (environment.get("OMP_NUM_THREADS"), environment["OMP_WAIT_POLICY"]) == (threads, "PASSIVE")

@@ -1,7 +1,5 @@
 """README, CONTRIBUTING and the pages of docs/ name commands, options, recipes, files and public names that exist."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

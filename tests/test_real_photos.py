@@ -1,7 +1,5 @@
 """Real photos: the recipe for coco-mini learns its training photos by heart, even when it is killed in the middle."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -13,8 +11,6 @@ from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
 from showtell.evaluation import caption_records
 from showtell.text.tokenizer import tokenize
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.slow

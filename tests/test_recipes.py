@@ -1,7 +1,5 @@
 """Every recipe is loaded, built and trained for a step; those of the papers are held against docs/notes."""
 
-from __future__ import annotations
-
 import json
 import re
 from fnmatch import fnmatch

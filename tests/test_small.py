@@ -1,7 +1,5 @@
 """The captioner that comes with showtell: the same captions of its three photos everywhere, on any processor."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

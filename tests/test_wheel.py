@@ -1,7 +1,5 @@
 """The wheel and the sdist: built, installed into folders of their own and used without the repository."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -65,7 +65,7 @@ def opened_or_refused(folder: Path) -> None:
 
 
 FILES = [
-    *[("calibrated", "config.json", 30), ("calibrated", "calibration.json", 30), ("adapted", "config.json", 25)],
+    *[("calibrated", "config.json", 20), ("calibrated", "calibration.json", 15), ("adapted", "config.json", 15)],
     *[("base", name, 4) for name in ("config.json", "generation_config.json", "processor_config.json")],
 ]
 

@@ -1,12 +1,10 @@
 """What the machine does to people: full disks, closed doors, missing packages, interrupts and two programs at once."""
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from showtell.features.store import FeatureStore
 from showtell.files import locked
 from tests.bad_input.conftest import Captured, everything, refused, run
 from tests.toys import room_for
@@ -34,16 +32,6 @@ def test_no_room_for_a_checkpoint(world: Path, capsys: Captured) -> None:
     assert (status, out) == (2, "")
     assert err.splitlines()[-1].startswith("showtell: Cannot write new/") and "File too large" in err
     assert {path.name for path in Path("new").iterdir()} <= {"recipe.yaml", "log.jsonl", ".writing.lock"}
-
-
-def test_what_was_extracted_is_whole_after_a_full_disk(world: Path, capsys: Captured) -> None:
-    command = f"{FEATURES} widths=[8,64] --out new"
-    with room_for(120_000):
-        assert "Cannot write new" in refused(capsys, f"{command} --batch-size 1")
-    kept = len(FeatureStore("new"))
-    assert 0 < kept < 20
-    status, out, _ = run(capsys, f"{command} --json")
-    assert status == 0 and json.loads(out)["images"] == 20
 
 
 def test_a_folder_that_is_read_only(world: Path, capsys: Captured) -> None:

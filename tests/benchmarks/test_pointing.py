@@ -1,7 +1,5 @@
 """Does attention lie on the object: by hand, by counting pixels, and by another way round for a whole model."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path
@@ -96,20 +94,6 @@ def test_groundings_name_the_noun_and_its_boxes() -> None:
     assert (
         annotated_mentions(crossing, 0, category_phrases([crossing])) == []
     )  # "2 1/2" is one word, so positions are unknown
-
-
-def test_words_name_categories() -> None:
-    given = record()
-    words = ["a", "disc", "and", "two", "stars", "and", "a", "plus"]
-    mentions, hallucinated = category_mentions(given, words, category_phrases([given]))
-    assert [(one.first, len(one.boxes)) for one in mentions] == [(1, 1), (4, 2)]
-    assert hallucinated == 0  # nothing here is a cross, so "plus" is no name
-    dog = dataclasses.replace(given, boxes=(Box(1, 0, 0, 5, 5, "dog"), Box(2, 0, 0, 5, 5, "hot dog")))
-    cat = dataclasses.replace(given, boxes=(Box(3, 0, 0, 5, 5, "cat"),))
-    names = category_phrases([dog, cat])
-    mentions, hallucinated = category_mentions(dog, ["a", "puppy", ",", "a", "kitten", "and", "a", "hot", "dog"], names)
-    assert [(one.first, one.end) for one in mentions] == [(1, 2), (7, 9)]
-    assert hallucinated == 1
 
 
 @pytest.mark.parametrize("occlusion", ["mean", None])

@@ -1,7 +1,5 @@
 """Captioners of transformers: their captions are those of `generate`, their numbers those of a plain forward pass."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -1,7 +1,5 @@
 """What cannot be opened as a captioner of transformers is refused in a sentence, and nothing of it is run."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Images of a store in place of photos: the same captions, log-probabilities and explanations."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every verb with a captioner of transformers: the same command lines as for a checkpoint of ours."""
 
-from __future__ import annotations
-
 from tests.cli.test_caption import as_json, loaded, run
 
 
@@ -34,7 +32,6 @@ def test_words_are_explained_side_by_side(capsys, tiny_blip, tiny_checkpoint, ph
 START = "training.start_from={blip} data.path={data} --out {out}"
 ADAPT = f"train adapt/corrections {START}"
 WRONG = [
-    ("caption {blip} {photo} --stage 0", "cannot honour stage=0; it knows "),
     ("caption {blip} {photo} --stage 0", "cannot honour stage=0; it knows "),
     (f"train scenes/sat_soft {START}", "and the recipe has the model sat; leave the sections encoder and model out"),
     (f"{ADAPT} model.adapter.rank=0", "model.adapter.rank: input should be greater than or equal to 1, got 0"),

@@ -1,7 +1,5 @@
 """`showtell caption` to a file: killed or out of room, it resumes and ends with the same captions."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import filecmp

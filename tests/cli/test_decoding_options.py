@@ -1,7 +1,5 @@
 """Every decode setting through the command line: it changes what it should, and a wrong one is a sentence."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable
@@ -45,18 +43,6 @@ def options_of(verb: Callable[..., None]) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(with_settings_options(verb)).parameters)
 
 
-def test_every_setting_is_an_option_and_every_choice_is_there():
-    options = options_of(decode)
-    assert set(options) == {"checkpoint", *DecodingConfig.model_fields}
-    assert all(options[name].default is None for name in DecodingConfig.model_fields)
-    kind, option = get_args(options["length_normalisation"].annotation)
-    normalisation = DecodingConfig.model_fields["length_normalisation"]
-    assert kind == normalisation.annotation
-    assert option.default == "--length-normalisation"
-    assert "if --length-penalty is given" in option.help
-    assert all(name in DecodingConfig.model_fields["search"].description for name in SEARCHES.builtin)
-
-
 class MoreSettings(DecodingConfig):
     """With a setting that nobody else knows."""
 
@@ -73,6 +59,7 @@ def test_a_new_field_is_an_option_a_key_and_a_row_with_no_other_edit(monkeypatch
     assert options["patience"][1].help == "Steps to wait, less than --max-length."
     assert (options["tags"][0], options["tags"][1].default) == (list[str] | None, "--tag")
     assert options["cache"][1].default == "--cache/--no-cache"
+    assert all(name in DecodingConfig.model_fields["search"].description for name in SEARCHES.builtin)
     assert option_name("no_unknown", DecodingConfig.model_fields["no_unknown"]) == "--no-unknown/--unknown"
     row = "whole number ≥ 0 | `3` | Steps to wait, less than `max_length`. |"
     assert f"| `decoding.patience` | {row}" in rows("decoding", MoreSettings)
@@ -133,11 +120,3 @@ def test_a_model_without_attention_says_so_and_leaves_nothing(capsys, photo, tmp
     assert (status, printed) == (2, "")
     assert "\nshowtell: This captioner has no attention to show" in err
     assert not list(tmp_path.glob("out.json*"))
-
-
-def test_a_beam_for_a_checkpoint_that_draws_samples(tiny_checkpoint):
-    captioner = Captioner.from_pretrained(tiny_checkpoint)
-    captioner.decoding = DecodingConfig(search="sample", temperature=0.5, num_return_sequences=7, max_length=9)
-    assert captioner.settings(num_beams=5) == DecodingConfig(search="beam", num_beams=5, max_length=9)
-    assert captioner.settings(top_k=3).kind == "sample"
-    assert captioner.settings() == captioner.decoding

@@ -1,7 +1,5 @@
 """`showtell explain` as a person calls it."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """`--features STORE` of every verb, over features that another tool extracted."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil
@@ -178,13 +176,11 @@ def test_a_run_over_features_from_training_to_its_report(made: Path, tmp_path: P
 
 WRONG = [
     ("caption CHECKPOINT", "Missing argument: image files, folders or patterns; with --features STORE"),
-    ("explain CHECKPOINT", "Missing argument: image files, folders or patterns; with --features STORE"),
     ("caption CHECKPOINT PHOTO", "cannot look at a photo: caption images whose features are in a store ("),
     ("caption CHECKPOINT 999 --features STORE", "and none of 999: name images by their ids, or by"),
     ("caption CHECKPOINT 7 999 --features STORE", "1 of 2 files could not be captioned:"),
     ("explain CHECKPOINT 7 999 --features STORE", "tsv has no features of 999"),
     ("caption CHECKPOINT 7 --features OTHER", "source 'npz' instead of 'tsv'; use the encoder that"),
-    ("explain CHECKPOINT 7 --features OTHER", "source 'npz' instead of 'tsv'"),
     ("caption CHECKPOINT 7 --features gone", "features of other tools: showtell features --from PATH"),
     ("caption CHECKPOINT 7 --features STORE --format sidecar", "sidecar needs photos; "),
     ("doctor CHECKPOINT --features STORE", "--split and --features go with --data DATASET."),

@@ -1,7 +1,5 @@
 """`showtell serve`: its options, where it listens, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

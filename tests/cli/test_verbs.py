@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ FILES = {"caption", "evaluate", "explain", "report"}  # whose --out is a file
 FOLDERS = {"quickstart", "features", "train", "import"}
 
 
+@cache
 def command_of(verb: str) -> Any:
     """A verb with its options."""
     command: Any = get_command(make_app(verb.split()))
@@ -62,7 +64,7 @@ def test_help_lists_the_verbs_in_their_order_with_a_line_each(capsys, monkeypatc
 
 def arguments_of(path: str) -> list[str]:
     """As many positional arguments as a verb asks for."""
-    return ["x" for other, one in parameters() if other == path and one.param_type_name == "argument" and one.required]
+    return ["x" for one in command_of(path).params if one.param_type_name == "argument" and one.required]
 
 
 def test_a_name_that_cannot_be_written_is_refused_before_any_work(capsys, tmp_path, monkeypatch):
@@ -73,11 +75,9 @@ def test_a_name_that_cannot_be_written_is_refused_before_any_work(capsys, tmp_pa
     for path in sorted(FILES | FOLDERS):
         needed = "folder" if path in FOLDERS else "file"
         takes_both = path == "explain"
-        names = {
-            "": "Invalid value for '--out': the name is empty; is a variable of the shell not set?",
-            "pipe": "pipe is a named pipe",
-            "/": "is the root of all files",
-        }
+        names = {"pipe": "pipe is a named pipe"}
+        if path in ("caption", "train"):  # one of each kind: all verbs share the option
+            names |= {"": "'--out': the name is empty; is a variable of the shell not set?", "/": "is the root of all"}
         if not takes_both:
             names["file" if path in FOLDERS else "folder"] = f"; --out needs the name of a {needed}."
         for out, sentence in names.items():

@@ -115,14 +115,6 @@ def test_mistakes(tmp_path: Path) -> None:
         assert sentences(folder) == (problems, warnings)
 
 
-def test_a_table_without_the_columns_is_not_recognised(tmp_path: Path) -> None:
-    for folder, text in in_folders(
-        tmp_path, ["", "image,label\na.jpg,dog\n", "a.jpg,A dog runs.\n", "caption\nA dog\n"]
-    ):
-        assert not table.recognises(write_table(folder, text))
-        assert not table.recognises(folder)
-
-
 CELL = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20).filter(str.strip)
 CELL = CELL.filter(lambda text: not text.startswith("'"))  # which spreadsheets take for the mark of a text
 ROWS = st.lists(st.tuples(st.sampled_from(["a.jpg", "b.jpg", "ünï côde.png"]), CELL), min_size=1, max_size=8)

@@ -1,7 +1,5 @@
 """The searches written plainly, one image and one hypothesis at a time, with nothing left out early."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from showtell.decoding import DecodingConfig, LengthPenalty, Rules
@@ -16,8 +14,6 @@ REFUSED = {
     "length_penalty=1.0 has no effect with length_normalisation=none; use average or wu": {
         "num_beams": 2, "length_penalty": 1.0, "length_normalisation": "none",
     },
-    "temperature=0.5 has no effect with search=greedy; use search=sample": {"temperature": 0.5},
-    "top_k=5 has no effect with search=beam; use search=sample": {"num_beams": 2, "top_k": 5},
     '"..." has no words in it; leave it out': {"bad_words": ["..."]},
     'captions should begin with "a dog", but the model does not know "dog"': {"prefix": "a dog"},
     'but the model does not know "<end>"': {"prefix": "a <end>"},
@@ -35,15 +31,6 @@ def test_settings_that_contradict_each_other_are_refused_in_words():
             DecodingConfig.checked(settings).rules(WORDS)
         assert sentence in str(error.value)
         assert str(error.value).count("\n") == 0
-
-
-def test_the_settings_name_the_search():
-    for settings, kind in (
-        ({}, "greedy"),
-        ({"num_beams": 3}, "beam"),
-        ({"search": "sample", "num_return_sequences": 9}, "sample"),
-    ):
-        assert DecodingConfig.checked(settings).kind == kind
 
 
 def test_length_penalties():

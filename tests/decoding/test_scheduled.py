@@ -42,13 +42,6 @@ def sight(images: int) -> Features:
 WORDS = torch.tensor([[[1, 4, 5, 6, 7], [1, 8, 4, 2, 0]], [[1, 3, 3, 4, 2], [0, 0, 0, 0, 0]]])
 
 
-def test_with_probability_0_it_is_teacher_forcing():
-    decoder = sat()
-    plain, ours = teacher_forced(decoder, sight(2), WORDS), scheduled(decoder, sight(2), WORDS, 0.0)
-    torch.testing.assert_close(ours.logits, plain.logits)
-    assert torch.equal(ours.outputs.attention, plain.outputs.attention)
-
-
 def test_coins_and_draws_have_their_probabilities():
     """Of 20,000 rows about 0.3 replace the second word, and those are spread as the model says; coins are their own."""
     decoder, features = table_decoder(images=1, steps=3, size=8, seed=3)

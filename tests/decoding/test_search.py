@@ -1,7 +1,5 @@
 """What all searches have in common, on random decoders."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """The commands of the pages do what they say: they are run, page by page, or `NOT_RUN` says why not."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

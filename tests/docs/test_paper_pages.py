@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from equation_lines import LINK, PAPER, PAPERS, ROOT, marked_lines, with_lines
 
-DOCS, SOURCE = ROOT / "docs", ROOT / "src" / "showtell"
+DOCS = ROOT / "docs"
 PAGES = {file.name: file.read_text(encoding="utf-8") for file in sorted(DOCS.glob("*.md"))}
 COUNTS = {  # equations that a paper displays, or numbers
     "HACap": 7, "Anderson et al. 2018": 11, "Gu et al. 2018": 15, "Xu et al. 2015": 22, "Boustany and Sarfati": 10

@@ -1,7 +1,5 @@
 """The reference: every public name of the API with a sentence, every option of the command line, examples that run."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Numbers of the pages are those that benchmarks wrote."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Explanations say what the model said: exact probabilities, runners-up and attention, for every kind of captioner."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -15,8 +13,6 @@ from showtell import Captioner
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.captions import ExplainedCaption
 from showtell.decoding import StageView, teacher_forced
-from showtell.errors import ImageError
-from showtell.explanations import explain_photos
 from showtell.images.loading import prepare_photo
 from showtell.models.hacap import HacapConfig, HacapDecoder
 from showtell.models.sat import SatConfig, SatDecoder
@@ -106,18 +102,6 @@ def test_hard_attention_tells_the_region_that_it_looked_at(captioner, photos):
     assert regions != best
     expected = hard(captioner, "expectation").explain(photos[0]).models[0].caption
     assert {word.sampled_region for word in expected.words} == {None}
-
-
-def test_what_is_no_image_costs_only_itself(captioner, photos, tmp_path):
-    bad = tmp_path / "bad.jpg"
-    bad.write_text("no picture")
-    given = [photos[0], bad, photos[1]]
-    explanations = dict(explain_photos({"a": captioner, "b": captioner}, given, batch_size=2))
-    assert list(explanations) == given
-    assert isinstance(explanations[bad], ImageError)
-    assert explanations[photos[1]].models[0].caption == captioner.explain(photos[1]).models[0].caption
-    with pytest.raises(ImageError, match=r"bad.jpg is not an image: it holds text"):
-        captioner.explain(given)
 
 
 def test_the_drop_without_a_cell_is_that_of_a_teacher_forced_pass_without_it(captioner, photos):

@@ -7,11 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import ExifTags, Image
+from PIL import Image
 
 from showtell.explanations.geometry import DEVIATION, SAMPLES, attention_map
 from showtell.features.grid import GridEncoder
-from showtell.images.loading import prepare_photo
 from showtell.types import PreparedBatch
 from tests.features.test_geometry import Patches, preprocessing
 
@@ -62,38 +61,6 @@ def test_a_hot_cell_lights_exactly_the_pixels_that_it_saw(case):
         lit = attention_map(hot(cell, len(dark)), boxes, size)
         assert np.array_equal(lit > 1e-6, noticed[cell])
         assert lit[noticed[cell]] == pytest.approx(1 / noticed[cell].sum())  # evenly
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("case", [EXACT[3]], ids=["crop"])
-def test_a_photo_that_was_turned_is_lit_where_it_stands_upright(tmp_path, orientation, case):
-    """What a cell's map lights fills that cell and touches no other; the rest of the photo does not touch it."""
-    size, resize, share, side, patch, grid = case
-    encoder = Patches(preprocessing(side, resize, share), patch, grid)
-    back = {
-        1: None, 2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
-        5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_90, 7: Image.Transpose.TRANSVERSE,
-        8: Image.Transpose.ROTATE_270,
-    }[orientation]  # fmt: skip
-    exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = orientation
-
-    def encode(upright: np.ndarray) -> np.ndarray:
-        stored = Image.fromarray(upright.astype(np.uint8) * 255).convert("RGB")
-        stored = stored if back is None else stored.transpose(back)
-        stored.save(tmp_path / "photo.png", exif=exif)
-        photo = prepare_photo(tmp_path / "photo.png", encoder.preprocessing)
-        assert photo.size == size
-        assert photo.window == encoder.preprocessing.window(size)
-        return encoder(PreparedBatch.of(photo.pixels.unsqueeze(0))).vectors[0, :, 0].detach().numpy()
-
-    nothing, everything = encode(np.zeros(size[::-1], bool)), encode(np.ones(size[::-1], bool))
-    boxes = boxes_of(encoder, size)
-    for cell in (0, len(boxes) // 2 + 1, len(boxes) - 1):
-        lit = attention_map(hot(cell, len(boxes)), boxes, size) > 0
-        expected = np.where(np.arange(len(boxes)) == cell, everything, nothing)
-        assert encode(lit) == pytest.approx(expected, abs=1e-3)
-        assert encode(~lit) == pytest.approx(everything + nothing - expected, abs=1e-3)
 
 
 def test_regions_overlap_and_add_up():

@@ -1,7 +1,5 @@
 """The photos to explain, and explanations judged by what is known of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """What a word loses when a region is hidden, one region at a time, by hand; gradients; and the test of both."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -11,7 +9,7 @@ from torch import Tensor
 from showtell.captioners import Captioner, occlusion
 from showtell.captioners.gradients import attribute
 from showtell.captioners.occlusion import OCCLUSION_METHODS, deletion_test, fill_rectangles, occlude
-from showtell.decoding import StageView, teacher_forced
+from showtell.decoding import teacher_forced
 from showtell.types import EncodedBatch, Features, PreparedBatch, map_tensors
 from tests.toys import random_captioner
 
@@ -75,18 +73,6 @@ def test_it_is_one_region_after_the_other(padding, method, memory, monkeypatch):
                 torch.testing.assert_close(drops[image, number, :length, region], expected, atol=1e-5, rtol=1e-4)
                 assert (drops[image, number, length:, region] == 0).all()
     assert drops.abs().max() > 0.01
-
-
-@torch.no_grad()
-def test_it_works_without_attention_and_at_a_stage() -> None:
-    made = captioner(model="nic")
-    drops = occlude(made, encoded_batch(made), WORDS, "pixels")
-    assert drops.shape == (2, 2, 4, 16)
-    assert drops.abs().max() > 1e-3
-    torch.testing.assert_close(
-        occlude(made, encoded_batch(made), WORDS, decoder=StageView(made.decoder, 0)),
-        occlude(made, encoded_batch(made), WORDS),
-    )
 
 
 def test_painting_covers_exactly_the_pixels_whose_centres_are_inside() -> None:

@@ -1,7 +1,5 @@
 """Whether captions use the picture: one verdict, which training, doctor and report give of the same weights."""
 
-from __future__ import annotations
-
 import html
 from pathlib import Path
 

@@ -45,21 +45,6 @@ def rectangles(encoder: GridEncoder, window: tuple[float, ...], cells: int) -> T
     return encoder.rectangles(features, torch.tensor([window]))[0]
 
 
-@given(
-    width=st.integers(1, 5000), height=st.integers(1, 5000), side=st.integers(1, 9), patch=st.integers(8, 32),
-    resize=st.sampled_from(["squash", "crop"]), share=st.floats(0.1, 1.0),
-)  # fmt: skip
-def test_cells_tile_the_window(width, height, side, patch, resize, share):
-    settings = preprocessing(side * patch, resize, share)
-    window = settings.window((width, height))
-    assert window[0] >= 0 and window[1] >= 0 and window[2] <= width + 1e-9 and window[3] <= height + 1e-9
-    cells = rectangles(Patches(settings, patch), window, side * side).view(side, side, 4)
-    assert torch.equal(cells[:, 1:, 0], cells[:, :-1, 2])  # each begins where its neighbour ends
-    assert torch.equal(cells[1:, :, 1], cells[:-1, :, 3])
-    corners = [*cells[0, 0, :2].tolist(), *cells[-1, -1, 2:].tolist()]
-    assert corners == pytest.approx(window, rel=1e-6, abs=1e-4)
-
-
 @settings(max_examples=150)
 @given(
     size=st.tuples(st.integers(1, 90), st.integers(1, 90)) | st.sampled_from([(1, 300), (300, 1), (400, 9), (3, 200)]),

@@ -2,7 +2,6 @@ import io
 import json
 import multiprocessing
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -77,18 +76,6 @@ def test_what_was_written_is_read(tmp_path_factory, regions, dtype, names, photo
         assert ours is None or np.array_equal(ours, theirs)
 
 
-def test_the_file_grows_beyond_its_first_mapping(path, monkeypatch):
-    """10 images of 1 MB in a mapping that begins with 2 MB, written in transactions of 4 MB."""
-    monkeypatch.setattr("showtell.features.store._FIRST_MAP", 2**21)
-    info = INFO.model_copy(update={"feature_size": 1024})
-    entry = ImageFeatures(np.arange(512 * 1024, dtype="f4").reshape(512, 1024) % 1000)
-    with StoreWriter(path, info) as writer:
-        for first in range(0, 10, 4):
-            writer.write({str(number): entry for number in range(first, min(first + 4, 10))})
-    store = FeatureStore(path)
-    assert len(store) == 10 and np.array_equal(store["9"].vectors, entry.vectors.astype("f2"))
-
-
 def _read_twice(path: Path, pipe: Any) -> None:
     store = FeatureStore(path)
     pipe.send(len(store))
@@ -111,6 +98,7 @@ def test_a_store_that_grows_while_it_is_read_is_not_called_damaged(path, monkeyp
     ours.send("once more")
     assert ours.recv() == f"{path} is being filled by another program; wait until it has ended."
     child.join()
+    assert np.array_equal(FeatureStore(path)["b"].vectors, image(2**21).vectors)
 
 
 def test_padding_goes_to_the_max_regions(path):
@@ -126,25 +114,6 @@ def test_padding_goes_to_the_max_regions(path):
     assert (features.regions.scores, features.regions.labels) == (None, None)  # not both have labels
     assert collate_features([store["1"]]).regions.labels.tolist() == [[3, 4]]
     assert collate_features([store["1"]]).regions.labels.dtype == torch.int64
-
-
-def _read(store: FeatureStore, answers: Any) -> None:
-    answers.put([*store["a"].vectors.astype(float).ravel().tolist(), len(FeatureStore(store.path))])
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # torch has threads; the child starts none
-def test_a_forked_process_reads_the_same(path):
-    store = FeatureStore(write(path, {"a": image(2)}))
-    expected = [*store["a"].vectors.astype(float).ravel().tolist(), 1]
-    context = multiprocessing.get_context("fork")
-    answers = context.SimpleQueue()
-    child = context.Process(target=_read, args=(store, answers))
-    child.start()
-    assert answers.get() == expected
-    child.join()
-    assert child.exitcode == 0
-    assert store["a"].vectors.astype(float).ravel().tolist() == expected[:-1]  # and the parent still does
-    assert np.array_equal(pickle.loads(pickle.dumps(store))["a"].vectors, store["a"].vectors)
 
 
 def test_a_damaged_entry_is_named_and_written_anew(path):

@@ -1,11 +1,8 @@
 import argparse
 import hashlib
 import importlib.util
-import os
 import pickle
 import socket
-import subprocess
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -176,28 +173,15 @@ def test_weights_at_an_address_are_fetched_once_and_checked(server, tmp_path, mo
     assert from_url(f"{server}/{right.name}") == file
 
 
-FETCH = """
-import sys
-from showtell.errors import WeightsError
-from showtell.features.weights import from_hub
-for name in sys.argv[1:]:
-    try:
-        print(from_hub(name))
-    except WeightsError as error:
-        print(error)
-"""
-
-
-def test_the_hub_is_asked_when_it_answers(server, tmp_path):
-    """In a process of its own, because huggingface_hub reads its address when it is loaded."""
+def test_the_hub_is_asked_when_it_answers(server, hub, tmp_path, monkeypatch):
+    address = NOWHERE.replace("http://127.0.0.1:1", server)
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", address)
     host(tmp_path, "timm/net/resolve/main/pytorch_model.bin")
     host(tmp_path, "timm/safe/resolve/old/model.safetensors").write_bytes(b"x")
-    environment = {**os.environ, "HF_ENDPOINT": server, "HF_HOME": str(tmp_path / "home")}
-    command = [sys.executable, "-c", FETCH, "timm/net", "timm/safe@old", "timm/none"]
-    lines = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert same(read_weights(Path(lines[0])))
-    assert Path(lines[1]).read_bytes() == b"x"
-    assert "(the repository has none of model.safetensors, pytorch_model.bin)" in lines[2]
+    assert same(read_weights(from_hub("timm/net")))
+    assert from_hub("timm/safe@old").read_bytes() == b"x"
+    with pytest.raises(WeightsError, match=r"the repository has none of model\.safetensors, pytorch_model\.bin\)"):
+        from_hub("timm/none")
 
 
 LITE0 = {"name": "tf_efficientnet_lite0", "weights": "package", "image_size": 64, "trained": False}

@@ -82,22 +82,6 @@ def test_items_and_results_come_in_order_from_threads():
         assert list(prefetch_map(slow_first, range(10), ahead=5, workers=workers)) == [n * n for n in range(10)]
 
 
-def test_items_are_drawn_as_many_ahead_as_asked_for():
-    drawn = []
-
-    def items():
-        for number in range(100):
-            drawn.append(number)
-            yield number
-
-    results = prefetch_map(lambda number: number, items(), ahead=4)
-    assert drawn == []
-    assert next(results) == 0 and len(drawn) == 5
-    assert next(results) == 1 and len(drawn) == 6
-    results.close()
-    assert len(drawn) == 6
-
-
 BICUBIC = Preprocessing(
     image_size=300, resize="squash", interpolation="bicubic", mean=(0.485, 0.456, 0.406),
     deviation=(0.229, 0.224, 0.225),

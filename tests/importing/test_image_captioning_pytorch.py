@@ -20,7 +20,7 @@ from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Features
 from tests.importing.makers import luo_infos, luo_tensors, write_luo
 
-UPDOWN, ATT2IN2, TRANSFORMER, NEWFC = "updown, use_bn 2", "att2in2, use_bn 1", "transformer, use_bn 1", "newfc"
+UPDOWN, TRANSFORMER, NEWFC = "updown, use_bn 2", "transformer, use_bn 1", "newfc"
 PLAIN = "updown, use_bn 0"
 
 

@@ -1,7 +1,5 @@
 """`showtell import` as a person calls it."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

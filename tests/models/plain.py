@@ -1,9 +1,19 @@
 """Parts of the models' equations for one row of one image, written out plainly."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
+
+from showtell.types import Features
+
+
+def rows(features: Features, words: Tensor) -> Iterator[tuple[int, int, Tensor, list[int]]]:
+    """Each caption (B, N, T) of each image: both their numbers, the regions without padding (R, D), and the words."""
+    for image, captions in enumerate(words.tolist()):
+        regions = features.vectors[image][features.is_region[image]]
+        for row, caption in enumerate(captions):
+            yield image, row, regions, caption
 
 
 def attention(

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from showtell.decoding import teacher_forced
 from showtell.models.hacap import HacapConfig, HacapDecoder, HacapOutput
 from showtell.types import Features
-from tests.models.plain import attention
+from tests.models.plain import attention, rows
 from tests.toys import random_decoder
 
 VOCABULARY, FEATURES, REGIONS = 9, 6, 5
@@ -117,15 +117,13 @@ def test_it_is_what_the_equations_say(kind):
     forced = teacher_forced(decoder, image_features, WORDS)
     outputs = forced.outputs
     assert isinstance(outputs, HacapOutput)
-    for image in range(2):
-        vectors = image_features.vectors[image][image_features.is_region[image]]
-        for row in range(2):
-            logits, alpha, leaked, goals = plain(decoder, vectors, WORDS[image, row].tolist())
-            torch.testing.assert_close(forced.logits[image, row], logits)
-            torch.testing.assert_close(outputs.attention[image, row, :, : len(vectors)], alpha)
-            if decoder.config.goals:
-                torch.testing.assert_close(outputs.leak[image, row], leaked)
-                torch.testing.assert_close(outputs.goal[image, row], goals)
+    for image, row, vectors, words in rows(image_features, WORDS):
+        logits, alpha, leaked, goals = plain(decoder, vectors, words)
+        torch.testing.assert_close(forced.logits[image, row], logits)
+        torch.testing.assert_close(outputs.attention[image, row, :, : len(vectors)], alpha)
+        if decoder.config.goals:
+            torch.testing.assert_close(outputs.leak[image, row], leaked)
+            torch.testing.assert_close(outputs.goal[image, row], goals)
 
 
 def test_the_discriminator_sees_all_prefixes_in_one_pass():

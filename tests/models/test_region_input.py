@@ -23,12 +23,6 @@ def region_input(**settings: object) -> RegionInput:
     return RegionInput(config, feature_size=2, projected_size=3)
 
 
-def test_nothing_is_done_by_default():
-    module = region_input()
-    assert not list(module.parameters())
-    assert torch.equal(module.project(PHOTO, nn.Identity()), PHOTO.vectors)
-
-
 def test_vectors_are_divided_by_their_length_and_padding_stays_a_number():
     vectors = region_input(normalise_features=True).vectors(PHOTO)
     torch.testing.assert_close(vectors, torch.tensor([[[0.6, 0.8], [0.0, 1.0]]]))

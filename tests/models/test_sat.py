@@ -56,12 +56,10 @@ def test_it_computes_the_equations_of_the_paper(tanh, gated, init_state):
     decoder, image_features = make(readout_tanh=tanh, gate=gated, init_state=init_state), features()
     words = torch.tensor([[[1, 4, 5, 2], [1, 7, 7, 3]], [[1, 8, 2, 0], [1, 5, 4, 6]]])
     forced = teacher_forced(decoder, image_features, words)
-    for image in range(2):
-        for row in range(2):
-            a, caption = image_features.vectors[image], words[image, row].tolist()
-            logits, attention = paper(decoder, a, caption, tanh, gated, init_state == "mean")
-            torch.testing.assert_close(forced.logits[image, row], torch.stack(logits))
-            torch.testing.assert_close(forced.outputs.attention[image, row], torch.stack(attention))
+    for image, row, regions, caption in plain.rows(image_features, words):
+        logits, attention = paper(decoder, regions, caption, tanh, gated, init_state == "mean")
+        torch.testing.assert_close(forced.logits[image, row], torch.stack(logits))
+        torch.testing.assert_close(forced.outputs.attention[image, row], torch.stack(attention))
 
 
 def test_initial_weights_are_those_of_the_table():

@@ -27,7 +27,7 @@ def features() -> Features:
     return Features(vectors, torch.tensor([[region < count for region in range(3)] for count in PRESENT]))
 
 
-def plainly(decoder: StackDecoder, regions: Tensor, words: Tensor, is_stacked: bool) -> tuple[Tensor, Tensor]:
+def plainly(decoder: StackDecoder, regions: Tensor, words: list[int], is_stacked: bool) -> tuple[Tensor, Tensor]:
     """Equations 1 to 8 as they are written, for one caption of one image: logits (T, S, V) and attention (T, N, R)."""
     n_f = len(decoder.fine)
     cells = [decoder.coarse_lstm, *(stage.lstm for stage in decoder.fine)]
@@ -70,16 +70,13 @@ def test_it_is_the_equations_written_out(attention, fine, projected):
     logits = torch.stack([decoder.readout(forced.outputs, stage) for stage in range(decoder.stages)], 3)
 
     expected = torch.empty(2, 2, 3, fine + 1, VOCABULARY, dtype=DOUBLE)
-    for image in range(2):
-        for row in range(2):
-            regions = decoder.feature_projection(vectors)[image, : PRESENT[image]]
-            expected[image, row], expected_attention = plainly(
-                decoder, regions, WORDS[image, row], attention == "stacked"
-            )
-            for stage in range(fine):
-                weights = forced.outputs.stages[stage + 1].attention[image, row]
-                torch.testing.assert_close(weights[:, : PRESENT[image]], expected_attention[:, stage])
-                assert not bool(weights[:, PRESENT[image] :].any())
+    projected_features = Features(decoder.feature_projection(vectors), image_features.is_region)
+    for image, row, regions, words in plain.rows(projected_features, WORDS):
+        expected[image, row], expected_attention = plainly(decoder, regions, words, attention == "stacked")
+        for stage in range(fine):
+            weights = forced.outputs.stages[stage + 1].attention[image, row]
+            torch.testing.assert_close(weights[:, : len(regions)], expected_attention[:, stage])
+            assert not bool(weights[:, len(regions) :].any())
     torch.testing.assert_close(logits, expected)
     torch.testing.assert_close(forced.logits, expected[..., -1, :])
 
@@ -95,11 +92,9 @@ def test_the_coarse_stage_alone_is_its_equation_without_attention():
     decoder, image_features = make(fine_stages=0), features()
     forced = teacher_forced(decoder, image_features, WORDS)
     assert decoder.stages == 1 and not decoder.capabilities and forced.outputs.attention is None
-    for image in range(2):
-        for row in range(2):
-            regions = image_features.vectors[image, : PRESENT[image]]
-            expected, _ = plainly(decoder, regions, WORDS[image, row], is_stacked=True)
-            torch.testing.assert_close(forced.logits[image, row], expected[:, 0])
+    for image, row, regions, words in plain.rows(image_features, WORDS):
+        expected, _ = plainly(decoder, regions, words, is_stacked=True)
+        torch.testing.assert_close(forced.logits[image, row], expected[:, 0])
     captions = greedy(decoder, image_features, 6, keep_outputs=True)
     assert torch.equal(captions.words, greedy(StageView(decoder, 0), image_features, 6).words)
     assert captions.attention is None

@@ -16,6 +16,7 @@ def make(**settings: object) -> UpDownDecoder:
 
 
 PARTS = ("of_features", "of_query", "score")
+IS_REGION = torch.tensor([[True, True, True], [True, True, False]])  # the last of the second image is padding
 
 
 def rows_of(layer: torch.nn.Module) -> torch.Tensor:
@@ -39,31 +40,27 @@ def test_two_steps_are_the_equations_written_out(activation, squash, weight_norm
             if name.endswith("original0"):  # g
                 torch.nn.init.uniform_(parameter, -2, 2)
     vectors = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(1))
-    present = [3, 2]  # regions of each image; the rest is padding
     words = torch.tensor([[[1, 5], [1, 7]], [[1, 4], [1, 8]]])
-    is_region = torch.tensor([[True, True, True], [True, True, False]])
-    forced = teacher_forced(decoder, Features(vectors, is_region), words)
+    features = Features(vectors, IS_REGION)
+    forced = teacher_forced(decoder, features, words)
     labels = decoder.score_labels(forced.outputs) if weight_norm else None
     of_features, of_query, score, weight = (
         rows_of(layer) for layer in (*(getattr(decoder.attention, name) for name in PARTS), decoder.output)
     )
-    for image in range(2):
-        regions = vectors[image, : present[image]]
-        for row in range(2):
-            h1 = c1 = h2 = c2 = torch.zeros(4)
-            for time in range(2):
-                word = decoder.embedding.weight[words[image, row, time]]
-                h1, c1 = plain.lstm(decoder.attention_lstm, torch.cat([h2, regions.mean(0), word]), h1, c1)  # eq. 1, 2
-                inner = regions @ of_features.T + of_query @ h1
-                alpha = (squash(inner) @ score[0]).softmax(0)  # eq. 3, 4
-                h2, c2 = plain.lstm(decoder.language_lstm, torch.cat([alpha @ regions, h1]), h2, c2)  # eq. 5
-                attention = forced.outputs.attention[image, row, time, : present[image]]
-                torch.testing.assert_close(attention, alpha, atol=1e-6, rtol=1e-5)
-                expected = weight @ h2 + decoder.output.bias
-                torch.testing.assert_close(forced.logits[image, row, time], expected, atol=1e-6, rtol=1e-5)
-                if weight_norm:
-                    expected = rows_of(decoder.labels) @ h1 + decoder.labels.bias
-                    torch.testing.assert_close(labels[image, row, time], expected, atol=1e-6, rtol=1e-5)
+    for image, row, regions, caption in plain.rows(features, words):
+        h1 = c1 = h2 = c2 = torch.zeros(4)
+        for time, word in enumerate(decoder.embedding.weight[caption]):
+            h1, c1 = plain.lstm(decoder.attention_lstm, torch.cat([h2, regions.mean(0), word]), h1, c1)  # eq. 1, 2
+            inner = regions @ of_features.T + of_query @ h1
+            alpha = (squash(inner) @ score[0]).softmax(0)  # eq. 3, 4
+            h2, c2 = plain.lstm(decoder.language_lstm, torch.cat([alpha @ regions, h1]), h2, c2)  # eq. 5
+            attention = forced.outputs.attention[image, row, time, : len(regions)]
+            torch.testing.assert_close(attention, alpha, atol=1e-6, rtol=1e-5)
+            expected = weight @ h2 + decoder.output.bias
+            torch.testing.assert_close(forced.logits[image, row, time], expected, atol=1e-6, rtol=1e-5)
+            if weight_norm:
+                expected = rows_of(decoder.labels) @ h1 + decoder.labels.bias
+                torch.testing.assert_close(labels[image, row, time], expected, atol=1e-6, rtol=1e-5)
 
 
 SIZES = {"embedding_size": 5, "hidden_size": 4, "attention_size": 3}
@@ -75,31 +72,26 @@ def test_three_steps_are_the_equations_written_out(settings):
     decoder: Att2InDecoder = random_decoder(config, seed=1, std=0.5, feature_size=6, vocabulary_size=9)
     generator = torch.Generator().manual_seed(2)
     vectors = torch.randn(2, 3, 6, generator=generator, dtype=torch.float64)
-    present = [3, 2]
-    is_region = torch.tensor([[True, True, True], [True, True, False]])
     words = torch.tensor([[[1, 5, 4], [1, 7, 7]], [[1, 4, 6], [1, 8, 5]]])
-    forced = teacher_forced(decoder, Features(vectors, is_region), words)
+    features = Features(vectors, IS_REGION)
+    forced = teacher_forced(decoder, features, words)
     w = {name: value.detach() for name, value in decoder.state_dict().items()}
-    for image in range(2):
-        regions = vectors[image, : present[image]]
+    for image, row, regions, caption in plain.rows(features, words):
         if settings:
             projected = regions @ w["feature_projection.0.weight"].T + w["feature_projection.0.bias"]
             regions = projected.clamp(min=0)
-        for row in range(2):
-            h, c = torch.zeros(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
-            for time in range(3):
-                alpha = plain.attention(decoder.attention, regions, h)
-                attended = sum(a * region for a, region in zip(alpha, regions, strict=True))
-                x = w["embedding.weight"][words[image, row, time]]
-                if settings:
-                    x = x.clamp(min=0)
-                gates = w["lstm.weight_ih"] @ x + w["lstm.bias_ih"] + w["lstm.weight_hh"] @ h + w["lstm.bias_hh"]
-                i, f, o = (part.sigmoid() for part in gates[:12].chunk(3))
-                context = w["context_to_candidates.weight"] @ attended + w["context_to_candidates.bias"]
-                first, second = (gates[12:] + context).chunk(2)
-                c = i * torch.maximum(first, second) + f * c
-                h = o * c.tanh()
-                attention = forced.outputs.attention[image, row, time]
-                torch.testing.assert_close(attention[: present[image]], alpha)
-                assert attention[present[image] :].sum() == 0
-                torch.testing.assert_close(forced.logits[image, row, time], w["output.weight"] @ h + w["output.bias"])
+        h, c = torch.zeros(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
+        for time, x in enumerate(w["embedding.weight"][caption]):
+            alpha = plain.attention(decoder.attention, regions, h)
+            attended = sum(a * region for a, region in zip(alpha, regions, strict=True))
+            x = x.clamp(min=0) if settings else x
+            gates = w["lstm.weight_ih"] @ x + w["lstm.bias_ih"] + w["lstm.weight_hh"] @ h + w["lstm.bias_hh"]
+            i, f, o = (part.sigmoid() for part in gates[:12].chunk(3))
+            context = w["context_to_candidates.weight"] @ attended + w["context_to_candidates.bias"]
+            first, second = (gates[12:] + context).chunk(2)
+            c = i * torch.maximum(first, second) + f * c
+            h = o * c.tanh()
+            attention = forced.outputs.attention[image, row, time]
+            torch.testing.assert_close(attention[: len(regions)], alpha)
+            assert attention[len(regions) :].sum() == 0
+            torch.testing.assert_close(forced.logits[image, row, time], w["output.weight"] @ h + w["output.bias"])

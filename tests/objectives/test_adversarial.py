@@ -216,17 +216,6 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     assert float(terms.parts["verdict"]) == pytest.approx(float(sum(whole).detach()) / 4, abs=1e-5)
 
 
-def test_when_to_stop_is_no_matter_of_the_intrinsic_reward():
-    """Each word's reward moves the words that go on against each other; the chance of the end stays what it is."""
-    decoder = model(dropout=0.0)
-    loss = adversarial(rollouts=0, samples=8, discriminator_weight=0.0, manager_weight=0.0)
-    with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
-        loss(batch(), features(), decoder).total.backward()
-    gradient = decoder.output.bias.grad
-    assert gradient is not None and gradient.abs().max() > 1e-3
-    assert gradient[END] == 0
-
-
 def test_pretraining_has_the_likelihood_and_the_transitions_of_real_captions():
     decoder, loss = model(dropout=0.0), pretraining()
     with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a", "b"])):

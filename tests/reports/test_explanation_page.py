@@ -1,7 +1,5 @@
 """The page of explanations: what it says, and in a real Chromium what it draws and how it answers."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

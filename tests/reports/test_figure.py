@@ -1,7 +1,5 @@
 """The figure of an explanation shows every word, lit where the word looked."""
 
-from __future__ import annotations
-
 import matplotlib
 import numpy as np
 import pytest
@@ -106,15 +104,3 @@ def test_regions_are_boxes_by_weight_and_the_heaviest_is_named():
     (outline,) = panel.patches
     assert outline.get_bbox().bounds == (40, 0, 40, 20)
     assert [text.get_text() for text in panel.texts] == ["dog", "peak 60%, even 25%"]
-
-
-def test_numbers_along_a_caption_are_lines_below_it():
-    word_values = (WordValues("gate", torch.tensor([[0.9], [0.1], [0.4]])), WordValues("subgoal", torch.rand(3, 6)))
-    explained = caption(word("a"), word("$dog$"), word(""), attention=torch.full((3, 4), 0.25), word_values=word_values)
-    *panels, gate, subgoal, _ = draw(explanation(ModelExplanation("hacap", (explained,), QUARTERS, (2, 2)))).axes
-    assert len(panels) == 4
-    assert gate.lines[0].get_ydata() == pytest.approx([0.9, 0.1, 0.4])
-    assert len(subgoal.lines) == 6
-    assert [label.get_text() for label in gate.get_xticklabels()] == ["a", "$dog$", "(end)"]
-    assert panels[0].get_position().y0 > gate.get_position().y1 > gate.get_position().y0 > subgoal.get_position().y1
-    assert subgoal.get_position().y0 > 0

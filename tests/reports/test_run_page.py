@@ -1,7 +1,5 @@
 """The page of a run: what is read of the folder, what is drawn, and the whole of it in a real Chromium."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

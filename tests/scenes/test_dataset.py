@@ -82,27 +82,17 @@ def test_the_files_are_coco(folder: Path) -> None:
         assert len(of_kind) == len(set(of_kind))
 
 
-def test_boxes_and_groundings_are_those_of_the_scene(folder: Path) -> None:
+def test_boxes_are_those_of_the_scene(folder: Path) -> None:
     scenes = read_scenes(folder)
     assert scenes is not None
     for split in SPLITS:
-        instances, captions = load(folder, f"instances_{split}"), load(folder, f"captions_{split}")
-        boxes = {box["id"]: box for box in instances["annotations"]}
-        for box in boxes.values():
+        for box in load(folder, f"instances_{split}")["annotations"]:
             item = scenes[str(box["image_id"])].items[box["id"] - 10 * box["image_id"] - 1]
             assert SHAPES[box["category_id"] - 1] == item.shape
             assert box["attributes"] == {"colour": item.colour, "size": item.size, "pattern": item.pattern}
             left, top, width, height = box["bbox"]
             assert left <= item.x <= left + width and top <= item.y <= top + height
             assert 0 < box["area"] <= width * height + 0.01
-        for caption in captions["annotations"]:
-            for span in caption["grounding"]:
-                words = caption["caption"].split()[span["first"] : span["end"]]
-                assert {boxes[box]["image_id"] for box in span["boxes"]} == {caption["image_id"]}
-                if len(span["boxes"]) == 1:  # "a striped red disc" is judged as a circle
-                    shape = SHAPES[boxes[span["boxes"][0]]["category_id"] - 1]
-                    truth = judge(" ".join(words), scenes[str(caption["image_id"])])
-                    assert shape in {statement.text for statement in truth.statements}
 
 
 def test_scenes_read_back_are_those_that_were_drawn(folder: Path) -> None:
@@ -159,19 +149,18 @@ def test_a_complete_folder_is_left_as_it_is_and_an_incomplete_one_is_drawn_again
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core draws in its own process")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_signal_ends_the_workers_too_and_the_same_command_finishes(number: signal.Signals, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_workers_too_and_the_same_command_finishes(tmp_path: Path) -> None:
+    """Another death of a parent of workers is in tests/test_processes.py."""
     folder = tmp_path / "drawn"
     command = [sys.executable, "-m", "showtell", "data", "scenes", str(folder), "--images", "500"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         limit = time.monotonic() + 60
         while not any((folder / "images").glob("*.png")) and time.monotonic() < limit:
             time.sleep(0.02)
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=240)  # until nobody, no worker either, holds the pipes
     assert out == "" and not {"Traceback", "Warning", "InvalidState"} & {*err.replace(":", " ").split()}, err
-    assert process.returncode == (130 if number == signal.SIGINT else -number)
-    assert number != signal.SIGINT or err.startswith("showtell: interrupted; the same command draws the")
+    assert process.returncode == 130 and err.startswith("showtell: interrupted; the same command draws the")
     assert read_scenes(folder) is None
     write_scenes(folder, images=8)
     assert len(read_scenes(folder) or {}) == 8

@@ -44,8 +44,6 @@ ALONE = scene("mint", "big dotted green triangle 48 48")
 
 TABLE: list[tuple[str, Scene, str]] = [
     # one phrase, every attribute
-    ("a circle", PAIR, "+circle"),
-    ("a red circle", PAIR, "+circle, +red circle"),
     ("a small red circle", PAIR, "+circle, +red circle, +small circle"),
     ("a big striped blue square", PAIR, "+square, +blue square, +big square, +striped square"),
     # any order of the adjectives, and the pattern behind the noun

@@ -1,7 +1,5 @@
 """Tiny CLIPs with made-up weights, as folders and files that a person has."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The reference numbers are of benchmarks/learned_scores_parity.py, which ran jmhe
 aimagelab/pacscore at bfbc488 on the same made-up weights.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

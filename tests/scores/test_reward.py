@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import pickle
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,13 +123,6 @@ def test_discriminability_takes_away_what_the_closest_other_image_would_give() -
     rewards = Reward(references, vocabulary_size=7, discriminability=0.5)(words, is_word, list(references))
     torch.testing.assert_close(rewards, torch.stack(expected), rtol=0, atol=1e-12)
     assert (rewards < plain(words, is_word, list(references))).any()
-
-
-def test_prepared_rewards_travel_to_worker_processes() -> None:
-    references, samples = random_images(random.Random(0), 4, 2, 8)
-    reward = Reward(references, vocabulary_size=20)
-    before = reward(*batch(samples), list(references))
-    assert torch.equal(pickle.loads(pickle.dumps(reward))(*batch(samples), list(references)), before)
 
 
 def test_mistakes() -> None:

@@ -1,13 +1,16 @@
-"""Truth as a score: means of what the scenes' own judge says, and a part of the report like any other."""
+"""Truth as a score: means of what the scenes' own judge says; and what a dataset knows of its images."""
 
+from pathlib import Path
 from statistics import fmean
 
 import pytest
 
 import showtell
+from showtell.datasets import open_dataset
 from showtell.scenes import Item, Scene
 from showtell.scenes.truth import judge
-from showtell.scores import ImageFacts
+from showtell.scenes.world import SHAPES
+from showtell.scores import ImageFacts, image_facts
 
 SCENE = Scene(
     background="white",
@@ -37,3 +40,13 @@ def test_the_numbers_are_means_over_captions_and_relations() -> None:
         alone = means(text)
         assert {name: report.per_image[image][name] for name in alone} == alone
     assert report.signatures["truth"].startswith("scenes-language:")
+
+
+def test_a_dataset_with_boxes_has_their_categories(tiny_boxes: Path) -> None:
+    dataset = open_dataset(tiny_boxes)
+    facts = image_facts(dataset)
+    for record in dataset.records:
+        assert record.boxes
+        assert facts[record.image_id].objects == {box.category for box in record.boxes}
+        assert facts[record.image_id].scene is None
+    assert {category for one in facts.values() for category in one.objects or ()} == set(SHAPES)

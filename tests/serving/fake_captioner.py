@@ -1,7 +1,5 @@
 """A captioner that says what it is shown, counts what it is asked, and waits where a test wants it to."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """An engine without a model: it answers at once, or when it is told to, and remembers what it was asked."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from typing import Any

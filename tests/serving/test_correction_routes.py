@@ -1,7 +1,5 @@
 """Corrections over HTTP: each route, and each mistake."""
 
-from __future__ import annotations
-
 import pytest
 from fastapi.testclient import TestClient
 

@@ -1,7 +1,5 @@
 """What people correct is kept: nothing acknowledged is lost, nobody overwrites another, and it is a dataset."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The queue: what shares a batch, who is sent away, and what is never computed."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """What a request has to pass before a route sees it: host, origin, token, body."""
 
-from __future__ import annotations
-
 from fastapi.testclient import TestClient
 
 from showtell.serving.app import create_app

@@ -1,7 +1,5 @@
 """The live page in a real Chromium: photos come in, are looked at, corrected and exported, over a real server."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The API over an engine that answers at once: forms of photos, settings, and the sentence of every mistake."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`train` from a captioner of transformers: what comes out, what stays equal, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -12,7 +12,7 @@ from showtell.images.loading import PreparedPhotos
 from showtell.images.preprocessing import Preprocessing
 from showtell.objectives.contract import counts_of
 from showtell.text.vocabulary import Vocabulary
-from showtell.training.batches import TrainingSet, collate, epoch_batches, epoch_plan
+from showtell.training.batches import TrainingSet, epoch_batches, epoch_plan
 
 SETTINGS = Preprocessing(
     image_size=8, resize="squash", interpolation="bilinear", mean=(0.5,) * 3, deviation=(0.25,) * 3
@@ -76,15 +76,6 @@ def test_order_and_choice_of_captions_change_with_the_epoch_and_repeat_with_the_
         return next(batch.words[batch.image_ids.index(image)].tolist() for batch in batches if image in batch.image_ids)
 
     assert any(chosen(every_batch(data, epoch=epoch), "6") != chosen(first, "6") for epoch in range(1, 5))
-
-
-def test_padding_is_behind_the_words(data):
-    batch = collate([data[0, index] for index in range(10)])
-    assert batch.words.shape == (10, 3, 7)  # begin, five words at most, end
-    assert torch.equal(batch.inputs[..., 1:], batch.targets[..., :-1])
-    is_word = batch.targets != Vocabulary.pad
-    assert bool((is_word.sum(-1) >= 2)[batch.is_caption].all())
-    assert not bool((~is_word[..., :-1] & is_word[..., 1:]).any())
 
 
 @given(

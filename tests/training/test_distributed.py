@@ -1,7 +1,5 @@
 """Real processes on the CPU (gloo): what they find together is what one process finds."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

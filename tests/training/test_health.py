@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from showtell.captions import Caption
 from showtell.explanations.verdict import caption_warnings as warnings
 from showtell.explanations.verdict import runs_in_circles

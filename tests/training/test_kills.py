@@ -1,7 +1,5 @@
 """A run that is killed with SIGKILL, at any moment, and resumed ends with the bits of one that never was."""
 
-from __future__ import annotations
-
 import copy
 import os
 import random

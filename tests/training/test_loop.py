@@ -1,15 +1,11 @@
 """The loop through its public call: what a run leaves behind, and that stopping anywhere changes nothing."""
 
-import contextlib
 import copy
 import hashlib
 import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +19,7 @@ from showtell.training.console import TrainingConsole
 from showtell.training.loop import Trainer
 from showtell.training.run_folder import changes
 from tests.cli.test_caption import run as run_command
+from tests.conftest import tiny_recipe_for
 
 
 def fingerprints(run: Path) -> dict[str, str]:
@@ -65,73 +62,64 @@ def test_a_run_step_by_step_leaves_checkpoints_a_log_its_recipe_and_what_tracker
     assert list((result.folder / "wandb").glob("offline-run-*/*.wandb"))
 
 
-def test_an_interrupt_saves_and_resuming_ends_with_the_same_bits(tiny_recipe, tmp_path, capsys):
-    """Ctrl-C in the middle of an epoch, against an undisturbed run; SIGKILL is in test_kills.py."""
-    recipe, whole, broken = tmp_path / "tiny.yaml", tmp_path / "whole", tmp_path / "broken"
-    recipe.write_text(yaml.safe_dump(tiny_recipe))
-    train(recipe, whole, quiet=True)
-    command = [sys.executable, "-m", "showtell", "train", str(recipe), "--out", str(broken)]
-    assert stop_at(command, broken / "log.jsonl", 3, signal.SIGINT) == 130
-    status, _, err = run_command(capsys, "train", recipe, "--out", broken, "--resume")
-    assert status == 0 and "resuming at step" in err
-    assert fingerprints(broken) == fingerprints(whole)
+@pytest.fixture(scope="module")
+def recipe_of_two_epochs(tiny_scenes: Path) -> dict[str, Any]:
+    """Whose learning rate falls by steps, so that a run may be made longer; tests change copies."""
+    recipe = tiny_recipe_for(tiny_scenes)
+    recipe["training"] |= {"epochs": 2, "schedule": "step", "decay_epochs": 2}
+    return recipe
 
 
-def stop_at(arguments: list[str], log: Path, lines: int, number: signal.Signals) -> int:
-    """Start a run, send it a signal as soon as its log has so many lines, and give its exit status."""
-    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(FileNotFoundError):
-            if log.read_bytes().count(b"\n") >= lines:
-                process.send_signal(number)
-                break
-        time.sleep(0.002)
-    return process.wait(timeout=240)
+@pytest.fixture(scope="module")
+def two_epochs(recipe_of_two_epochs: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its run; who changes it takes a copy."""
+    return train(recipe_of_two_epochs, tmp_path_factory.mktemp("loop") / "run", quiet=True).folder
 
 
-@pytest.mark.parametrize("during", ["the last step of an epoch", "validation"])
-def test_ctrl_c_at_the_end_of_an_epoch_saves_at_once_and_validates_when_resumed(
-    during, tiny_recipe, tmp_path, monkeypatch
+@pytest.mark.parametrize(("during", "step"), [("the middle", 3), ("the last step", 6), ("validation", None)])
+def test_ctrl_c_in_an_epoch_saves_and_resuming_ends_with_the_same_bits(
+    during, step, recipe_of_two_epochs, two_epochs, tmp_path, monkeypatch, capsys
 ):
-    tiny_recipe["training"]["epochs"] = 2
-    whole = train(copy.deepcopy(tiny_recipe), tmp_path / "whole", quiet=True).folder
+    """SIGKILL is in test_kills.py. Where the steps of the epoch are done, it is validated when the run is resumed."""
+    recipe, folder = tmp_path / "tiny.yaml", tmp_path / "broken"
+    recipe.write_text(yaml.safe_dump(recipe_of_two_epochs))
     with monkeypatch.context() as patch:
-        if during == "validation":
+        if step is None:
             counted = TrainingConsole.counting
             patch.setattr(TrainingConsole, "counting", lambda *a: (signal.raise_signal(signal.SIGINT), counted(*a))[1])
         else:
-            step = Trainer._step
+            run_step = Trainer._step
             patch.setattr(
                 Trainer,
                 "_step",
-                lambda self, group: (self.progress.step == 6 and signal.raise_signal(2), step(self, group))[1],
+                lambda self, group: (self.progress.step == step and signal.raise_signal(2), run_step(self, group))[1],
             )
-        result = train(tiny_recipe, tmp_path / "broken", quiet=True)
-    assert (result.interrupted, result.epochs, result.best) == (True, 0, None)
-    assert not any("validation" in line for line in log_of(result.folder))
-    train(tiny_recipe, result.folder, resume=True, quiet=True)
-    assert fingerprints(result.folder) == fingerprints(whole)
+        assert run_command(capsys, "train", recipe, "--out", folder)[0] == 130
+    assert not any("validation" in line for line in log_of(folder))
+    status, _, err = run_command(capsys, "train", recipe, "--out", folder, "--resume")
+    assert status == 0 and "resuming at step" in err
+    assert fingerprints(folder) == fingerprints(two_epochs)
 
 
-def test_a_run_trains_for_longer_where_a_longer_run_would_have_begun_alike(tiny_recipe, tmp_path, capsys):
-    tiny_recipe["training"] |= {"schedule": "step", "decay_epochs": 2, "epochs": 3}
-    whole = train(copy.deepcopy(tiny_recipe), tmp_path / "whole", quiet=True).folder
-    tiny_recipe["training"]["epochs"] = 2
-    longer = train(tiny_recipe, tmp_path / "longer", quiet=True).folder
-    capsys.readouterr()
+def test_a_run_trains_for_longer_where_a_longer_run_would_have_begun_alike(
+    recipe_of_two_epochs, two_epochs, tmp_path, capsys
+):
+    recipe = copy.deepcopy(recipe_of_two_epochs)
+    recipe["training"]["epochs"] = 3
+    whole = train(recipe, tmp_path / "whole", quiet=True).folder
+    longer = shutil.copytree(two_epochs, tmp_path / "longer")
     assert run_command(capsys, "train", longer, "--resume", "training.epochs=3")[0] == 0
     assert fingerprints(longer) == fingerprints(whole)
     assert "the run is finished; a greater" in run_command(capsys, "train", longer, "--resume")[2]
-    before = make_recipe(tiny_recipe)
+    before = make_recipe(recipe_of_two_epochs)
     for change, is_accepted in (
         ({"epochs": 4}, True), ({"epochs": 1}, False), ({"patience": 3}, False), ({"learning_rate": 1.0}, False),
         ({"patience_steps": 60}, True),
     ):  # fmt: skip
-        now = make_recipe({**tiny_recipe, "training": tiny_recipe["training"] | change})
+        now = make_recipe({**recipe, "training": recipe_of_two_epochs["training"] | change})
         assert (changes(before, now) == []) is is_accepted, change
-    decaying = tiny_recipe["training"] | {"schedule": "cosine"}
-    before, now = (make_recipe({**tiny_recipe, "training": decaying | {"epochs": n}}) for n in (2, 3))
+    decaying = recipe["training"] | {"schedule": "cosine"}
+    before, now = (make_recipe({**recipe, "training": decaying | {"epochs": n}}) for n in (2, 3))
     assert changes(before, now) == ["training.epochs (was 2, now 3)"]
 
 
@@ -145,9 +133,8 @@ def test_patience_may_grow_and_counts_steps_too(tiny_recipe, tmp_path):
     assert train(tiny_recipe, tmp_path / "run", resume=True, quiet=True).epochs == 4
 
 
-def test_what_may_not_be_overwritten_or_resumed_is_refused(tiny_recipe, tiny_scenes, tmp_path, capsys):
-    tiny_recipe["training"]["epochs"] = 1
-    run = train(copy.deepcopy(tiny_recipe), tmp_path / "run", quiet=True).folder
+def test_what_may_not_be_overwritten_or_resumed_is_refused(recipe_of_two_epochs, two_epochs, tiny_scenes, tmp_path):
+    tiny_recipe, run = recipe_of_two_epochs, shutil.copytree(two_epochs, tmp_path / "run")
     before = fingerprints(run)
     changed = tmp_path / "data"
     (changed / "annotations").mkdir(parents=True)
@@ -174,11 +161,9 @@ def test_what_may_not_be_overwritten_or_resumed_is_refused(tiny_recipe, tiny_sce
     assert fingerprints(run) == before
 
 
-def test_a_run_without_its_last_checkpoint_replaces_nothing(tiny_recipe, tmp_path):
+def test_a_run_without_its_last_checkpoint_replaces_nothing(recipe_of_two_epochs, two_epochs, tmp_path):
     """It is written before the log and before best/: whatever else is there shows that it was lost."""
-    tiny_recipe["training"]["epochs"] = 1
-    run = train(tiny_recipe, tmp_path / "run", quiet=True).folder
-    whole = fingerprints(run)
+    tiny_recipe, run = recipe_of_two_epochs, two_epochs
     for lost in (["last"], ["last", "best"], ["last", "log.jsonl"]):
         broken = Path(shutil.copytree(run, tmp_path / "-".join(lost)))
         for name in lost:
@@ -191,12 +176,11 @@ def test_a_run_without_its_last_checkpoint_replaces_nothing(tiny_recipe, tmp_pat
     begun.mkdir()
     shutil.copy(run / "recipe.yaml", begun)
     (begun / "log.jsonl").touch()
-    assert fingerprints(train(tiny_recipe, begun, resume=True, quiet=True).folder) == whole
+    assert fingerprints(train(tiny_recipe, begun, resume=True, quiet=True).folder) == fingerprints(run)
 
 
-def test_a_run_writes_through_no_link(tiny_recipe, tmp_path):
-    tiny_recipe["training"] |= {"epochs": 1, "schedule": "step", "decay_epochs": 2}
-    run = train(tiny_recipe, tmp_path / "run", quiet=True).folder
+def test_a_run_writes_through_no_link(recipe_of_two_epochs, two_epochs, tmp_path):
+    tiny_recipe, run = copy.deepcopy(recipe_of_two_epochs), shutil.copytree(two_epochs, tmp_path / "run")
     precious = tmp_path / "precious"
     precious.mkdir()
     for name in (".writing.lock", ".last.new", "best", "last", "log.jsonl", "recipe.yaml", "tensorboard"):
@@ -210,8 +194,8 @@ def test_a_run_writes_through_no_link(tiny_recipe, tmp_path):
         assert fingerprints(precious) == before
     shutil.copytree(run, tmp_path / "copy", copy_function=os.link)
     before = fingerprints(tmp_path / "copy")
-    tiny_recipe["training"]["epochs"] = 2
-    assert train(tiny_recipe, run, resume=True, quiet=True).epochs == 2
+    tiny_recipe["training"]["epochs"] = 3
+    assert train(tiny_recipe, run, resume=True, quiet=True).epochs == 3
     assert fingerprints(tmp_path / "copy") == before  # hard links: both names are of one file
 
 

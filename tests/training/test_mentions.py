@@ -1,7 +1,5 @@
 """Which words of training captions name which boxes, and which regions those are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

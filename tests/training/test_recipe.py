@@ -1,7 +1,5 @@
 """Recipes: every mistake has its sentence, and all of them come together."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 
@@ -108,13 +106,11 @@ def test_a_saved_recipe_is_the_same_recipe(tmp_path: Path):
 def test_files_that_are_no_recipe(tmp_path: Path):
     file = tmp_path / "r.yaml"
     for content, sentence in (
-        (None, "There is no recipe .*: it is not the path of a file, and no recipe of showtell has that name; "),
         (b"", "is empty or no mapping; it needs the sections data, vocabulary, encoder"),
         (b"data: [", "is not valid YAML: .*, at line 1"),
         (b"\xff\xfe\x00", "is in UTF-16; save it as YAML in UTF-8"),
     ):
-        if content is not None:
-            file.write_bytes(content)
+        file.write_bytes(content)
         with pytest.raises(RecipeError, match=sentence):
             load_recipe(file)
 

@@ -1,7 +1,5 @@
 """Training from a store: what it changes, what it refuses, and that stopping anywhere still changes nothing."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ def stored_recipe(tiny_recipe: dict[str, Any], tmp_path: Path) -> dict[str, Any]
 
 
 def test_features_are_extracted_first_and_training_learns_from_them(stored_recipe, tmp_path, tiny_scenes):
+    stored_recipe["training"]["epochs"] = 1
     run = train(stored_recipe, tmp_path / "run", quiet=True).folder
     store = FeatureStore(tmp_path / "store")
     dataset = open_dataset(tiny_scenes)

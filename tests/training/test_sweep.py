@@ -15,6 +15,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "recipes.md"
 def test_the_sweep_of_the_page_resumes(tiny_recipe, tmp_path, monkeypatch, capsys):
     ((program),) = re.findall(r"^```python\n(import optuna\n.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     monkeypatch.chdir(tmp_path)
+    tiny_recipe["training"]["epochs"] = 1
     Path("tiny.yaml").write_text(yaml.safe_dump(tiny_recipe))
     for shown, small in (
         ("flickr8k/sat_hard_xu2015", "tiny.yaml"),
