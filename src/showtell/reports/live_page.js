@@ -198,7 +198,9 @@
     const meta = element("p", undefined, "small meta");
     const empty = { done: "(empty caption)", reading: "being read", asking: "being captioned" }[row.phase] ?? "waiting";
     const line = element("p", row.error ?? (textOf(row) || empty), `caption${textOf(row) ? "" : " none"}`);
-    meta.append(element("span", row.name, "name"));
+    const name = element("span", row.name.split("/").pop(), "name");
+    name.title = row.name;
+    meta.append(name);
     const confidence = confidenceOf(row);
     if (confidence !== undefined) meta.append(element("span", percent(confidence), "confidence"));
     if (confidence !== undefined && row.captions[0].doubt) meta.append(element("span", row.captions[0].doubt, "bad"));
@@ -575,7 +577,7 @@
       line.hidden = !one.abilities.settings.includes(name);
       const shown = [one.decoding[name] ?? ""].flat().join(", ");
       if (control(name).tagName === "SELECT") {
-        control(name).options[0].textContent = `as the captioner has it${shown && ` (${shown})`}`;
+        control(name).options[0].textContent = `default${shown && `: ${shown}`}`;
         if (name === "search")
           for (const choice of [...control(name).options].slice(1)) choice.hidden = !one.abilities.searches.includes(choice.value);
       } else control(name).placeholder = shown || ("list" in control(name).dataset ? "parted by commas" : "");
