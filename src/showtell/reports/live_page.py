@@ -16,7 +16,14 @@ from showtell.reports.explanation_view import view_photo
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 STYLES = ("explanation_card.css", "live_page.css")
-SCRIPTS = ("explanation_card.js", "live_server.js", "live_session.js", "live_page.js")
+SCRIPTS = (
+    "explanation_card.js",
+    "live_server.js",
+    "live_session.js",
+    "live_settings.js",
+    "live_files.js",
+    "live_page.js",
+)
 NOT_SET_HERE = ("prefix",)  # settings that the page makes itself
 # The settings that most people want, in their words, and the values that are offered; the others are folded away.
 FIRST: dict[str, tuple[str, str, dict[str, str]]] = {
