@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, str] = {
     "text": "errors",
     "datasets": "config cores errors files images processes progress registry text",
     "scenes": "cores datasets errors files processes",
-    "features": "config datasets errors files hub images processes registry torch_weights types",
+    "features": "config datasets errors files hub images processes registry text torch_weights types",
     "hub": "errors files",
     "models": "config counter_rng cuda_graphs errors files registry text types",
     "decoding_config": "config errors registry text",
