@@ -13,11 +13,11 @@ from PIL import ExifTags, Image
 
 from showtell.captioners import Captioner
 from showtell.captions import Caption
-from showtell.cli.caption_sidecars import XmpSidecars
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.images import xmp
 from showtell.images.descriptions import Description, description_of
+from showtell.sidecars import XmpSidecars
 from showtell.text.alt_text import alt_text
 from tests.cli.test_caption import copied, run
 from tests.toys import room_for
@@ -262,7 +262,9 @@ def test_what_a_camera_writes_is_no_description(tmp_path):
             sidecar = xmp.sidecar_of(photo)
             XmpSidecars("mine", "dog.jpg.xmp").write(sidecar, Caption(text.strip(" \0"), -1.0, True, ()))
             if not are_of_persons and xmp.Sidecar(sidecar)[xmp.CAPTION]:  # the captioner says the same: a caption
-                assert description_of(photo) == Description(text.strip(), sidecar, is_of_person=False)
+                assert description_of(photo) == Description(
+                    text.strip(), sidecar, is_of_person=False, is_as_written=True
+                )
             sidecar.unlink()
 
 
