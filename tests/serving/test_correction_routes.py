@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from fastapi.testclient import TestClient
 
 from showtell.datasets import open_dataset
+from showtell.errors import UsageError
+from showtell.images.descriptions import description_of
 from showtell.serving.app import create_app
 from showtell.serving.settings import ServeSettings
 from tests.serving.conftest import LOCAL, PNG
@@ -14,6 +18,11 @@ from tests.serving.fakes import FakeEngine
 from tests.serving.test_routes import detail
 
 ROWS = "/v1/corrections"
+XMP = (
+    '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+    '<rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:description><rdf:Alt>{}</rdf:Alt>'
+    "</dc:description></rdf:Description></rdf:RDF></x:xmpmeta>"
+)
 
 
 @pytest.fixture
@@ -80,6 +89,48 @@ def test_many_changes_are_kept_together_or_not_at_all(client):
     bad = [{"id": ids[0], "revision": 2, "status": "unchecked"}, {"id": ids[2], "revision": 2, "caption": ""}]
     assert detail(client.patch(ROWS, json={"changes": bad}), 422).startswith("A caption that is corrected is learned")
     assert client.get(ROWS).json()["rows"] == rows
+
+
+def test_sidecars_of_corrections_two_browsers_at_once_and_what_is_left_out(tmp_path):
+    photos = tmp_path / "album"
+    photos.mkdir()
+    settings = ServeSettings(corrections=photos / "kept", photos=photos)
+    rename = ["same.png", "moved/other.png", "edited.png", None, "linked.png", "damaged.png", "mine.png"]
+    with TestClient(create_app(FakeEngine(), settings), base_url=LOCAL) as client:
+        for number, name in enumerate(rename):
+            id = put(client, number, name=name or "gone.png").json()["id"]
+            client.patch(f"{ROWS}/{id}", json={"revision": 1, "caption": f"dog {number}"})
+            if name is not None:
+                (photos / name).parent.mkdir(exist_ok=True)
+                (photos / name).write_bytes(make_photo(number if name != "edited.png" else 99)[1])
+        (photos / "linked.png.xmp").symlink_to(tmp_path / "elsewhere")
+        (photos / "damaged.png.xmp").write_text("<x:xmpmeta")
+        mine = '<rdf:li xml:lang="x-default">by hand</rdf:li>'
+        (photos / "mine.png.xmp").write_text(sidecar := XMP.format(mine))
+        looked = client.get("/v1/sidecars").json()
+        assert looked["written"] == [str(photos / "moved/other.png"), str(photos / "same.png")]
+        assert not (photos / "same.png.xmp").exists()
+        with ThreadPoolExecutor(2) as pool:  # two browsers
+            answers = [answer.json() for answer in pool.map(client.post, ["/v1/sidecars?keywords=true"] * 2)]
+        assert sorted(name for answer in answers for name in answer["written"]) == looked["written"]
+        assert sorted(name for answer in answers for name in answer["same"]) == looked["written"]
+        left_out = dict(zip(("gone", "edited", "mine", "damaged", "linked"), answers[0]["left_out"], strict=True))
+        assert left_out["gone"] == f"gone.png is not in {photos}."
+        assert (
+            left_out["edited"]
+            == f"{photos / 'edited.png'} was edited after its caption was corrected; correct it again."
+        )
+        assert left_out["mine"] == f"{photos / 'mine.png'} keeps what a person wrote in {photos / 'mine.png.xmp'}."
+        assert "damaged.png.xmp" in left_out["damaged"] and "is a link" in left_out["linked"]
+    assert description_of(photos / "moved" / "other.png").text == "dog 1"
+    assert (photos / "mine.png.xmp").read_text() == sidecar
+    assert not any(path.suffix == ".xmp" for path in (photos / "kept").rglob("*"))
+    for given, problem in (
+        ({"photos": photos}, "needs corrections="),
+        ({"photos": "no", "corrections": "a"}, "is no f"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            ServeSettings.checked(given)
 
 
 def test_every_mistake_has_its_sentence(client):

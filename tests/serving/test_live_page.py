@@ -16,6 +16,7 @@ from PIL import Image
 
 from showtell.captions import Caption, ExplainedCaption, ExplainedWord, ModelExplanation, Word
 from showtell.datasets import read_dataset
+from showtell.images.descriptions import description_of
 from showtell.images.photo import to_photo
 from showtell.serving.corrections import CorrectionStore
 from showtell.serving.engine import Answer, Question, QueueFullError
@@ -71,8 +72,8 @@ def engine() -> ColourEngine:
 
 
 @pytest.fixture
-def server(engine: ColourEngine, tmp_path: Path) -> Iterator[Running]:
-    with running_server(engine, corrections=tmp_path / "kept") as running:
+def server(engine: ColourEngine, album: Path, tmp_path: Path) -> Iterator[Running]:
+    with running_server(engine, corrections=tmp_path / "kept", photos=album) as running:
         yield running
 
 
@@ -342,9 +343,7 @@ def test_two_tabs_do_not_overwrite_each_other(browser: Chromium, album: Path, tm
             }
 
 
-def test_many_are_accepted_undone_and_seen_in_every_browser(
-    page: Chromium, server: Running, album: Path, tmp_path: Path
-):
+def test_from_many_photos_to_sidecars_and_another_browser(page: Chromium, server: Running, album: Path, tmp_path: Path):
     page.drop([album])
     captioned(page, 3)
     click(page, "Accept many")
@@ -368,17 +367,46 @@ def test_many_are_accepted_undone_and_seen_in_every_browser(
     assert {row.id: (row.status, row.revision) for row in store.page().rows if row.revision > 1} == {
         red: ("unchecked", 3), blue: ("corrected", 2),
     }  # fmt: skip
-    store.change(red, 3, status="skipped")
+    store.change(red, 3, status="accepted")
     page.ask("dispatchEvent(new Event('focus'))")  # somebody comes back to this window
-    page.wait_for("document.querySelector('.shown').textContent == '3 photos: 1 unchecked, 1 corrected, 1 skipped'")
+    page.wait_for("document.querySelector('.shown').textContent == '3 photos: 1 unchecked, 1 accepted, 1 corrected'")
+    click(page, "Close")
+    page.click(".row")
+    page.press("e")
+    page.press("End")
+    page.type(" of two puppies")
+    page.wait_for("document.querySelector('.keywords').textContent == 'Keywords: puppy, dog'")
+    page.press("Enter")
+    page.wait_for("document.querySelector('.shown').textContent == '3 photos: 1 accepted, 2 corrected'")
+    page.ask("document.querySelector('[name=text]').focus()")
+    page.type("dogs")
+    page.wait_for("document.querySelectorAll('.row').length == 1")
+    assert rows(page) == ["a green photo of two puppies | =two.png | corrected"]
+    (album / "one.png").rename(album / "deeper" / "uno.png")  # is found by its content
+    save(album / "deeper" / "three.png", "red", number=7)  # is another photo by now
+    click(page, "Export")
+    page.wait_for("document.querySelector('[data-action=write-sidecars]').textContent == 'Write 2 sidecars'")
+    page.click(".sidecars input")  # keywords, too
+    page.wait_for("!document.querySelector('[data-action=write-sidecars]').disabled")
+    click(page, "Write 2 sidecars")
+    page.wait_for("document.querySelector('.outcome').textContent.startsWith('2 sidecars written')")
+    edited = f"{album / 'deeper' / 'three.png'} was edited after its caption was corrected; correct it again."
+    assert text(page, ".sidecars .left-out") == edited
+    described = {file: description_of(album / file) for file in ("=two.png", "deeper/uno.png", "deeper/three.png")}
+    assert {file: there and (there.text, there.is_of_person) for file, there in described.items()} == {
+        "=two.png": ("a green photo of two puppies", True),
+        "deeper/uno.png": ("a red photo", True),
+        "deeper/three.png": None,
+    }
+    assert "<rdf:li>dog</rdf:li>" in (album / "=two.png.xmp").read_text(encoding="utf-8")
     page.open("about:blank")
     page.call("Storage.clearDataForOrigin", origin=server.url, storageTypes="all")
     page.open(f"{server.url}/")  # as another browser sees it
     captioned(page, 3)
     assert rows(page) == [
-        "a green photo | =two.png | 30% | probably wrong",
+        "a green photo of two puppies | =two.png | corrected",
         "theirs | three.png | corrected",
-        "a red photo | one.png | 90% | skipped",
+        "a red photo | one.png | 90% | accepted",
     ]
     page.wait_for("[...document.querySelectorAll('.row img')].every(one => one.naturalWidth)")
 

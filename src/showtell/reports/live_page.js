@@ -196,6 +196,7 @@
   function shownRows() {
     const { text, status, order } = Object.fromEntries(["text", "status", "order"].map((name) => [name, $(`[name='${name}']`, filters).value]));
     const words = text.trim().toLowerCase().split(/\s+/).filter(Boolean);
+    const hasByName = text.trim() === found.query ? found.captions : new Set();
     const rank = (row) => (row.phase !== "done" ? 2 : row.error ? 1 : 0);
     const compare = {
       "least-sure": (one, other) => rank(one) - rank(other) || sure(one) - sure(other) || one.key - other.key,
@@ -204,8 +205,28 @@
     }[order];
     return rows.filter((row) => {
       const content = `${row.name} ${textOf(row)} ${row.error ?? ""}`.toLowerCase();
-      return (!status || stateOf(row) === status) && words.every((word) => content.includes(word));
+      return (!status || stateOf(row) === status) && (hasByName.has(textOf(row)) || words.every((word) => content.includes(word)));
     }).sort(compare);
+  }
+
+  /** What the server knows of the words of captions: keywords, and whether a query finds them, a puppy for "dog", too. */
+  async function wordsOf(captions, query = "") {
+    const body = JSON.stringify({ captions, query });
+    return (await server.ask("/page/words", { method: "POST", body, headers: { "Content-Type": "application/json" } })).json();
+  }
+
+  let found = { query: "", captions: new Set() };
+  let finding;
+  function find() {
+    clearTimeout(finding);
+    refreshNow();
+    finding = setTimeout(async () => {
+      const query = $("[name='text']", filters).value.trim();
+      const captions = [...new Set(rows.map(textOf).filter(Boolean))];
+      const words = query ? await wordsOf(captions, query) : [];
+      found = { query, captions: new Set(captions.filter((_, at) => words[at]?.is_found)) };
+      refreshNow();
+    }, 150);
   }
 
   let refreshing = null;
@@ -312,13 +333,21 @@
   function setText(row) {
     field.dataset.id = row.key;
     field.dataset.before = field.value = textOf(row);
+    $(".keywords", pane).textContent = "";
     fit();
     showDecision();
   }
 
   const isTyped = () => field.value.trim() !== (field.dataset.before ?? "").trim();
 
+  let naming;
   function fit() {
+    clearTimeout(naming);
+    naming = setTimeout(async () => {
+      const caption = field.value;
+      const [{ keywords }] = caption ? await wordsOf([caption]) : [{ keywords: [] }];
+      if (caption === field.value) $(".keywords", pane).textContent = keywords.length ? `Keywords: ${keywords.join(", ")}` : "";
+    }, 150);
     field.style.height = "auto";
     field.style.height = `${field.scrollHeight + 2}px`;
   }
@@ -528,6 +557,7 @@
   // --- many decisions at once ---
 
   const many = $("#many");
+  const sidecars = $(".sidecars");
   let manyLines = []; // [row, its line]
 
   function showMany() {
@@ -579,6 +609,7 @@
   }
 
   many?.addEventListener("input", countMany);
+  sidecars?.addEventListener("change", () => askSidecars("GET"));
 
   const { choices, captionerOf, settingsFor, open: openSettings } = liveSettings((isAnew) => {
     cards.clear();
@@ -625,6 +656,29 @@
     const checkpoint = served.trainable[choices.captioner] ?? Object.values(served.trainable)[0] ?? "CHECKPOINT";
     $("#export code").textContent = `showtell train adapt/corrections data.path=${quoted(served.folder)} training.start_from=${quoted(checkpoint)}`;
     $("#export").showModal();
+    if (sidecars) askSidecars("GET");
+  }
+
+  /** Say which sidecars would be written, or write them ("POST"), and what was not, and why. */
+  async function askSidecars(method) {
+    const write = $("[data-action='write-sidecars']");
+    write.disabled = true;
+    const outcome = $(".outcome", sidecars);
+    outcome.textContent = method === "POST" ? "Being written …" : "Photos are being looked for …";
+    try {
+      const query = { keywords: $("[name='keywords']", sidecars).checked };
+      const answer = await (await server.ask("/v1/sidecars", { method, query, once: true })).json();
+      const { folder, written, same, left_out: leftOut } = answer;
+      const parts = [method === "POST" && `${count(written.length, "sidecar")} written below ${folder}.`,
+        same.length && `${count(same.length, "photo")} had the caption already.`, leftOut.length && `Not written: ${leftOut.length}.`];
+      outcome.textContent = parts.filter(Boolean).join(" ");
+      $(".left-out", sidecars).replaceChildren(...leftOut.map((sentence) => element("li", sentence)));
+      const number = method === "POST" ? 0 : written.length + (query.keywords ? same.length : 0);
+      write.textContent = `Write ${count(number, "sidecar")}`;
+      write.disabled = !number;
+    } catch (error) {
+      outcome.textContent = error.message;
+    }
   }
 
   // --- what people do ---
@@ -644,6 +698,7 @@
     again: () => again([chosen]),
     export: showExport,
     many: showMany,
+    "write-sidecars": () => askSidecars("POST"),
     "accept-many": () => { many.close(); decideMany(ticked(), "accepted"); },
   };
 
@@ -706,7 +761,7 @@
     }
   });
 
-  filters.addEventListener("input", refreshNow);
+  filters.addEventListener("input", find);
 
   takeFiles(add);
   addEventListener("popstate", () => backToList());
