@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from PIL import Image
 from pydantic import Field, ValidationError
@@ -165,7 +166,7 @@ class CorrectionStore:
         if not (is_kept := known is not None and self._is_kept(known)):
             decode_photo(content, f'"{name}"')
         image = f"{PHOTOS}/{safe_stem(name)}-{id[:_DIGITS]}{photo_suffix(content, name)}"
-        proposal = {"captioner": _as_name(captioner), "proposed": caption, "caption": caption}
+        proposal: dict[str, Any] = {"captioner": _as_name(captioner), "proposed": caption, "caption": caption}
         try:
             row = Correction(
                 id=id, image=image, name=name, **proposal, confidence=confidence, doubt=doubt, created=now, changed=now
@@ -216,9 +217,9 @@ class CorrectionStore:
         """
         changed, conflicts = {}, []
         with self._rows() as rows:
-            for id, *change in changes:
+            for id, revision, caption, status in changes:
                 try:
-                    changed[id] = _changed(_row(rows, id), *change)
+                    changed[id] = _changed(_row(rows, id), revision, caption, status)
                 except ConflictError as conflict:
                     conflicts.append(conflict.now)
             self._write(*changed.values())
