@@ -32,6 +32,7 @@ class TextSidecars:
     """A text of one line."""
 
     prefix: str = ""  # before each caption
+    with_keywords = False
     option = "--format sidecar"
     noun = "text"  # what a photo has already, in a message, and how it would be replaced
     remedy = "--overwrite replaces them"

@@ -333,7 +333,8 @@ def _write_sidecars(caption_photos: CaptionPhotos, plan: SidecarPlan, least: flo
     kind = plan.kind
     if plan.taken:
         files = summarise(there.file for there in plan.taken.values())
-        notify(f"{len(plan.taken)} photos have a {kind.noun} already and are skipped: {files}; {kind.remedy}.")
+        rest = " but for keywords" if kind.with_keywords else ""
+        notify(f"{len(plan.taken)} photos have a {kind.noun} already and are skipped{rest}: {files}; {kind.remedy}.")
     if plan.done:
         notify(f"{len(plan.done)} photos have the person's caption already.")
     if plan.rejected:
