@@ -30,7 +30,8 @@ from showtell.datasets.table import csv_line
 from showtell.evaluation import GOOD_CIDER, Evaluation, calibrate
 from showtell.files import write_bytes
 from showtell.progress import counting
-from showtell.scores.chair import categories_shown, phrases_of
+from showtell.scores.chair import categories_shown
+from showtell.text.objects import phrases_of
 from showtell.text.tokenizer import tokenize
 from showtell.training import load_recipe, train
 

@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, str] = {
     "text": "errors",
     "datasets": "config cores errors files images processes progress registry text",
     "scenes": "cores datasets errors files processes",
-    "features": "config datasets errors files hub images processes registry torch_weights types",
+    "features": "config datasets errors files hub images processes registry text torch_weights types",
     "hub": "errors files",
     "models": "config counter_rng cuda_graphs errors files registry text types",
     "decoding_config": "config errors registry text",
@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, str] = {
     "importing": "checkpoint config decoding errors features files hub models text torch_weights",
     "evaluation": "captioners captions confidence datasets decoding errors features images scores",
     "confidence": "captions decoding_config errors files",
+    "sidecars": "captions datasets errors files images text",
     # what is made of captioners and captions
     "explanations": "captioners captions datasets decoding errors features files images models scores text types",
     "grounding": "captioners captions datasets decoding errors explanations features images models scenes scores text "
@@ -49,7 +50,7 @@ MAY_IMPORT: dict[str, str] = {
     "reports": "captioners captions config datasets decoding errors evaluation explanations "
     "features files hub images recipes scenes scores text",
     "serving": "captioners captions confidence config datasets decoding_config errors explanations "
-    "files images reports text",
+    "files images reports sidecars text",
     # training
     "recipes": "errors",
     "objectives": "config counter_rng cuda_graphs decoding errors models registry scores text types",
@@ -63,7 +64,7 @@ MAY_IMPORT: dict[str, str] = {
     # the command line
     "cli": "captioners captions checkpoint confidence config cores counter_rng datasets decoding "
     "decoding_config doctor errors evaluation explanations features files grounding hub images "
-    "importing processes progress quickstart recipes reports scenes scores serving text training",
+    "importing processes progress quickstart recipes reports scenes scores serving sidecars text training",
     "__main__": "cli",
     "__init__": "captioners captions datasets decoding_config errors evaluation explanations hub models recipes scores "
     "text training types",

@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from showtell import Captioner
+from showtell.captions import UNFAMILIAR
 from showtell.hub import IN_THE_BOX, PHOTOS
 from showtell.quickstart.photos import caption_photos
 from showtell.serving.app import create_app
@@ -65,11 +66,14 @@ def test_the_command_says_what_it_knows_and_marks_what_it_doubts(capsys):
         assert (name, caption, stated.partition(", ")[2]) == (str(photo), text, doubt or "")
 
 
-def test_its_guesses_are_named_where_they_are_written_beside_photos(tmp_path, capsys):
+def test_its_guesses_are_named_and_not_written_beside_photos_unless_they_should_be(tmp_path, capsys):
     for photo in PHOTOS:
         shutil.copy(photo, tmp_path)
+    doubted = [tmp_path / photo.name for photo, (*_, doubt) in zip(PHOTOS, GOLDEN.values(), strict=True) if doubt]
     err = run(capsys, "caption", "small", tmp_path, "--xmp")[2]
-    assert "unlike those that the captioner knows: 1; their captions are guesses." in err
+    assert f"1 photos have a doubtful caption, which is not written: {doubted[0]}; --accept-above 0 writes it." in err
+    assert "1 files are written" in run(capsys, "caption", "small", tmp_path, "--xmp", "--accept-above", 0)[2]
+    assert f'Doubt="{UNFAMILIAR}"' in Path(f"{doubted[0]}.xmp").read_text(encoding="utf-8")
     assert all('Captioner="small"' in file.read_text(encoding="utf-8") for file in tmp_path.glob("*.xmp"))
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from showtell.errors import CheckpointError, ImageError, NoCaptionError
 from showtell.text.endings import is_degenerate
+from showtell.text.objects import keywords
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,6 +95,7 @@ class Caption:
     is_familiar: bool = True  # false where a calibration says that the photo is unlike those the captioner knows
     attention: Attention | None = field(default=None, compare=False, repr=False)  # if it was asked for
     tokens: tuple[Token, ...] = field(default=(), repr=False)  # without the end, where the model's tokens are not words
+    writer: Literal["captioner", "person"] = "captioner"
 
     def __post_init__(self) -> None:
         _require_number(self.logprob)
@@ -101,7 +103,8 @@ class Caption:
     def __repr__(self) -> str:
         cut_off = "" if self.finished else ", finished=False"
         sure = "" if self.logprob is None else f", logprob={self.logprob:.2f}, confidence={self.confidence:.2f}"
-        return f"Caption(text={self.text!r}{sure}{cut_off})"
+        doubt = f", doubt={self.doubt!r}" if self.doubt else ""
+        return f"Caption(text={self.text!r}{sure}{doubt}{cut_off})"
 
     def __str__(self) -> str:
         return self.text
@@ -121,6 +124,22 @@ class Caption:
             return UNFAMILIAR
         return UNLIKELY if self.calibrated_confidence is not None and self.calibrated_confidence < DOUBTFUL else None
 
+    def is_accepted(self, least: float | None = None) -> bool:
+        """Whether it may be used unseen: by a person, of at least this confidence, or by default without a doubt."""
+        if self.writer == "person":
+            return True
+        return self.doubt is None if least is None else (self.confidence or 0.0) >= least
+
+    @property
+    def keywords(self) -> list[str]:
+        """The things that it names; see `text.objects.keywords`."""
+        return keywords(self.text)
+
+    @classmethod
+    def of_person(cls, text: str) -> Caption:
+        """A caption that a person wrote or accepted; nothing is known of its words."""
+        return cls(text, None, True, (), writer="person")
+
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Caption:
         """The caption that `to_json` wrote, without attention; where `calibrated` is missing, the confidence is."""
@@ -129,7 +148,7 @@ class Caption:
         confidence = content.get("confidence") if content.get("calibrated", True) else None
         return cls(
             content["text"], content["logprob"], content["finished"], words, content.get("score"), confidence,
-            is_familiar=content.get("doubt") != UNFAMILIAR, tokens=tokens,
+            is_familiar=content.get("doubt") != UNFAMILIAR, tokens=tokens, writer=content.get("writer", "captioner"),
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
@@ -141,6 +160,8 @@ class Caption:
             "confidence": self.confidence,
             "calibrated": self.calibrated_confidence is not None,
             "doubt": self.doubt,
+            "writer": self.writer,
+            "keywords": self.keywords,
             "finished": self.finished,
             "words": [asdict(word) for word in self.words],
             **({"tokens": [asdict(token) for token in self.tokens]} if self.tokens else {}),

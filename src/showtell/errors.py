@@ -140,6 +140,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def escaped(text: str) -> str:
+    """A text for a file, whose control characters are escaped; a file name that is no UTF-8 keeps its bytes."""
+    return "".join(char if "\udc80" <= char <= "\udcff" else printable(char) for char in text)
+
+
 def shorten(text: str, limit: int = 200) -> str:
     """Text of at most `limit` characters; the middle of a longer one is left out.
 

@@ -67,6 +67,7 @@ ROWS: list[Row] = [
     ("accept", f"{CAPTION} --accept-above 0.5 --format json", "with corrections, sidecar, xmp, alt-text, not w", None),
     *(("sidecar", f"{CAPTION} {form} --out a.txt", "Sidecars stand beside the photos; leave --out out.", None)
       for form in ("--format sidecar", "--xmp")),
+    ("keywords", f"{CAPTION} --keywords --format csv", "--keywords goes with --xmp; JSON and CSV have keywords", None),
     *(("forms", f"{CAPTION} {forms}", "--xmp, --alt-text and --format each choose a form; give one of them.", None)
       for forms in ("--xmp --format csv", "--xmp --alt-text", "--alt-text --format json")),
     *(("a table", f"{CAPTION} --format corrections{out}", "writes a table; name it with --out FILE.csv.", None)

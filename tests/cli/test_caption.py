@@ -65,7 +65,7 @@ def test_json_is_what_programs_rely_on(capsys, tiny_checkpoint, photos):
         assert len(row["captions"]) == 2
         for caption in row["captions"]:
             keys = {"text", "logprob", "score", "confidence", "calibrated", "doubt", "finished", "words"}
-            assert set(caption) == keys
+            assert set(caption) == keys | {"writer", "keywords"}
             assert caption["text"] == " ".join(word["word"] for word in caption["words"])
         assert row["captions"][0]["logprob"] >= row["captions"][1]["logprob"]
 

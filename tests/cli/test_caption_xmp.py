@@ -13,11 +13,11 @@ from PIL import ExifTags, Image
 
 from showtell.captioners import Captioner
 from showtell.captions import Caption
-from showtell.cli.caption_sidecars import XmpSidecars
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.images import xmp
 from showtell.images.descriptions import Description, description_of
+from showtell.sidecars import XmpSidecars
 from showtell.text.alt_text import alt_text
 from tests.cli.test_caption import copied, run
 from tests.toys import room_for
@@ -79,6 +79,42 @@ def test_a_description_is_merged_and_nothing_else_changes(kind, tmp_path):
     assert not again.write() and file.read_bytes() == written
     assert written.count(b"<?xpacket") == before.count(b"<?xpacket")
     assert written.startswith(b"<?xml") == before.startswith(b"<?xml")
+
+
+SUBJECTS = {  # a part with others' keywords, as programs write them
+    "none": ("", []), "a bag": ("<dc:subject><rdf:Bag><rdf:li>Oma</rdf:li><rdf:li>Dog</rdf:li></rdf:Bag></dc:subject>",
+    ["Oma", "Dog"]), "a sequence": ("<dc:subject><rdf:Seq><rdf:li>cat</rdf:li></rdf:Seq></dc:subject>", ["cat"]),
+    "a plain text": ("<dc:subject>Oma</dc:subject>", ["Oma"]), "empty": ("<dc:subject/>", []),
+}  # fmt: skip
+WORDS = st.lists(st.sampled_from(["dog", "cat", "sofa", "person"]), unique=True)
+
+
+@pytest.mark.parametrize("kind", [*SUBJECTS, "a short form"])
+@given(steps=st.lists(WORDS, min_size=1, max_size=4), removed=st.sampled_from(["dog", "sofa"]))
+def test_keywords_are_added_once_and_those_of_others_stay(kind, steps, removed, tmp_path_factory):
+    file = tmp_path_factory.mktemp("keywords") / "dog.jpg.xmp"
+    inside, theirs = SUBJECTS.get(kind, ("", ["Oma"]))
+    attribute = ' dc:subject="Oma"' if kind == "a short form" else ""
+    file.write_text(f"{HEAD}<rdf:Description {DC}{attribute}>{inside}</rdf:Description>{END}")
+
+    def subjects() -> list[str]:
+        return [item.text for item in etree.parse(file).iterfind(".//{http://purl.org/dc/elements/1.1/}subject//{*}li")]
+
+    for words in steps:
+        for is_new in (True, False):  # a second run adds nothing
+            sidecar = xmp.Sidecar(file)
+            sidecar.set_keywords(words)
+            assert not sidecar.write() or is_new
+        known = {text.casefold() for text in theirs}
+        if any(set(step) - known for step in steps[: steps.index(words) + 1]):
+            assert subjects() == [*theirs, *(word for word in subjects()[len(theirs) :] if word in words)]
+            assert {*subjects()[len(theirs) :]} == {*words} - known
+    file.write_text(file.read_text().replace(f"<rdf:li>{removed}</rdf:li>", ""))  # by a person, who does not want it
+    was_ours = removed in xmp.Sidecar(file)[xmp.KEYWORDS].split("; ")
+    sidecar = xmp.Sidecar(file)
+    sidecar.set_keywords(steps[-1])
+    sidecar.write()
+    assert not (was_ours and removed in subjects())
 
 
 BILLION = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
@@ -262,7 +298,9 @@ def test_what_a_camera_writes_is_no_description(tmp_path):
             sidecar = xmp.sidecar_of(photo)
             XmpSidecars("mine", "dog.jpg.xmp").write(sidecar, Caption(text.strip(" \0"), -1.0, True, ()))
             if not are_of_persons and xmp.Sidecar(sidecar)[xmp.CAPTION]:  # the captioner says the same: a caption
-                assert description_of(photo) == Description(text.strip(), sidecar, is_of_person=False)
+                assert description_of(photo) == Description(
+                    text.strip(), sidecar, is_of_person=False, is_as_written=True
+                )
             sidecar.unlink()
 
 

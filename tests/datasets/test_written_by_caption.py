@@ -8,12 +8,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from showtell.captions import Caption, caption_result
-from showtell.cli.caption_formats import WRITERS, FormatOptions, escaped
-from showtell.cli.caption_sidecars import TextSidecars, XmpSidecars
+from showtell.cli.caption_formats import WRITERS, FormatOptions
 from showtell.datasets import read_dataset
-from showtell.errors import ImageError
+from showtell.errors import ImageError, escaped
 from showtell.scores.facts import ImageFacts
 from showtell.scores.files import ScoredImages, read_prediction_file
+from showtell.sidecars import TextSidecars, XmpSidecars
 
 # Names that spreadsheets, shells and tables take for something else, in folders of trainers, splits and people.
 NAMES = st.tuples(

@@ -126,6 +126,14 @@ def test_a_word_that_names_what_is_not_there_and_a_model_without_attention_are_m
     assert "Maps are the mean cross-attention of 2 layers." in page([explain("x.jpg", noted)])
 
 
+def test_the_overview_says_which_captions_are_doubted():
+    doubted = replace(soft("a cat"), captions=(replace(say("a cat", None), doubt="probably wrong"),))
+    overview = page([explain("a.jpg", soft()), explain("b.jpg", doubted)]).partition("<tbody")
+    assert "All photos (1 of 2 with a doubtful caption)" in overview[0]
+    assert '<td class="caption">a cat <span class="bad">probably wrong</span></td>' in overview[2]
+    assert '<td class="caption">a dog</td>' in overview[2]
+
+
 def test_the_page_is_written_whole_and_needs_nothing_else(tmp_path):
     file = tmp_path / "new" / "report.html"
     write_page(file, [explain("x.jpg", soft(), regions())])

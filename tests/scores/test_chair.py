@@ -7,7 +7,7 @@ import pytest
 
 import showtell
 from showtell.scores import ImageFacts
-from showtell.scores.chair import Mention, mentions, phrases_of
+from showtell.text.objects import Mention, mentions, phrases_of
 from tests.cli.test_caption import run
 
 COCO = (

@@ -1,9 +1,15 @@
 """Corrections over HTTP: each route, and each mistake."""
 
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from fastapi.testclient import TestClient
 
 from showtell.datasets import open_dataset
+from showtell.errors import UsageError
+from showtell.images.descriptions import description_of
 from showtell.serving.app import create_app
 from showtell.serving.settings import ServeSettings
 from tests.serving.conftest import LOCAL, PNG
@@ -12,6 +18,11 @@ from tests.serving.fakes import FakeEngine
 from tests.serving.test_routes import detail
 
 ROWS = "/v1/corrections"
+XMP = (
+    '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+    '<rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:description><rdf:Alt>{}</rdf:Alt>'
+    "</dc:description></rdf:Description></rdf:RDF></x:xmpmeta>"
+)
 
 
 @pytest.fixture
@@ -36,15 +47,21 @@ def test_from_a_photo_to_a_correction(client, tmp_path):
         "confidence": 0.5, "doubt": None, "status": "unchecked", "revision": 1, "image": f"photos/dog-{id[:12]}.png",
         "created": row["created"], "changed": row["created"],
     }  # fmt: skip
-    again = put(client, 1, name="other.png", caption="a horse")
-    assert (again.status_code, again.json()) == (200, row)
-    changed = client.patch(f"{ROWS}/{id}", json={"revision": 1, "caption": "a cat runs"}).json()
-    news = {"caption": "a cat runs", "status": "corrected", "revision": 2, "changed": changed["changed"]}
-    assert changed == {**row, **news}
+    doubted = {"captioner": "other", "confidence": 0.2, "doubt": "probably wrong"}
+    anew = put(
+        client, 1, name="other.png", caption="a horse", **doubted
+    )  # nobody has decided: the newest proposal holds
+    news = {**doubted, "proposed": "a horse", "caption": "a horse", "revision": 2}
+    assert (anew.status_code, anew.json()) == (200, {**row, **news, "changed": anew.json()["changed"]})
+    assert put(client, 1, caption="a horse", **doubted).json() == anew.json()
+    row = anew.json()
+    changed = client.patch(f"{ROWS}/{id}", json={"revision": 2, "caption": "a cat runs"}).json()
+    news = {"caption": "a cat runs", "status": "corrected", "revision": 3, "changed": changed["changed"]}
+    assert changed == {**row, **news} == put(client, 1, caption="a cow").json()
     assert client.get(ROWS).json() == {"rows": [changed], "total": 1}
     assert client.app.openapi()["components"]["schemas"]["Correction"]["properties"].keys() == row.keys()
     conflict = client.patch(f"{ROWS}/{id}", json={"revision": 1, "status": "accepted"})
-    assert detail(conflict, 409).startswith("The caption was changed elsewhere: it has revision 2 by now")
+    assert detail(conflict, 409).startswith("The caption was changed elsewhere: it has revision 3 by now")
     assert conflict.json()["row"] == changed
     (record,) = open_dataset(tmp_path / "kept")["train"]
     assert (record.image_id, record.captions) == ("dog.png", ("a cat runs",))
@@ -56,10 +73,68 @@ def test_from_a_photo_to_a_correction(client, tmp_path):
     table = client.get(f"{ROWS}/export", params={"status": ["corrected", "accepted"]})
     assert table.headers["content-type"] == "text/csv; charset=utf-8"
     assert table.headers["content-disposition"] == 'attachment; filename="corrections.csv"'
-    assert table.text.splitlines()[1] == "dog.png,a cat runs,0.500,train"
+    assert table.text.splitlines()[1] == "dog.png,a cat runs,0.200,train"
+
+
+def test_many_changes_are_kept_together_or_not_at_all(client):
+    ids = [put(client, number, caption="a dog").json()["id"] for number in range(3)]
+    client.patch(f"{ROWS}/{ids[1]}", json={"revision": 1, "caption": "a cat"})
+    accept = [{"id": id, "revision": 1, "status": "accepted"} for id in ids]
+    answer = client.patch(ROWS, json={"changes": accept}).json()
+    assert [(row["id"], row["status"], row["revision"]) for row in answer["rows"]] == [
+        (id, "accepted", 2) for id in (ids[0], ids[2])
+    ]
+    rows = client.get(ROWS).json()["rows"]
+    assert answer == {"rows": [rows[0], rows[2]], "conflicts": [rows[1]]}
+    bad = [{"id": ids[0], "revision": 2, "status": "unchecked"}, {"id": ids[2], "revision": 2, "caption": ""}]
+    assert detail(client.patch(ROWS, json={"changes": bad}), 422).startswith("A caption that is corrected is learned")
+    assert client.get(ROWS).json()["rows"] == rows
+
+
+def test_sidecars_of_corrections_two_browsers_at_once_and_what_is_left_out(tmp_path):
+    photos = tmp_path / "album"
+    photos.mkdir()
+    settings = ServeSettings(corrections=photos / "kept", photos=photos)
+    rename = ["same.png", "moved/other.png", "edited.png", None, "linked.png", "damaged.png", "mine.png"]
+    with TestClient(create_app(FakeEngine(), settings), base_url=LOCAL) as client:
+        for number, name in enumerate(rename):
+            id = put(client, number, name=name or "gone.png").json()["id"]
+            client.patch(f"{ROWS}/{id}", json={"revision": 1, "caption": f"dog {number}"})
+            if name is not None:
+                (photos / name).parent.mkdir(exist_ok=True)
+                (photos / name).write_bytes(make_photo(number if name != "edited.png" else 99)[1])
+        (photos / "linked.png.xmp").symlink_to(tmp_path / "elsewhere")
+        (photos / "damaged.png.xmp").write_text("<x:xmpmeta")
+        mine = '<rdf:li xml:lang="x-default">by hand</rdf:li>'
+        (photos / "mine.png.xmp").write_text(sidecar := XMP.format(mine))
+        looked = client.get("/v1/sidecars").json()
+        assert looked["written"] == [str(photos / "moved/other.png"), str(photos / "same.png")]
+        assert not (photos / "same.png.xmp").exists()
+        with ThreadPoolExecutor(2) as pool:  # two browsers
+            answers = [answer.json() for answer in pool.map(client.post, ["/v1/sidecars?keywords=true"] * 2)]
+        assert sorted(name for answer in answers for name in answer["written"]) == looked["written"]
+        assert sorted(name for answer in answers for name in answer["same"]) == looked["written"]
+        left_out = dict(zip(("gone", "edited", "mine", "damaged", "linked"), answers[0]["left_out"], strict=True))
+        assert left_out["gone"] == f"gone.png is not in {photos}."
+        assert (
+            left_out["edited"]
+            == f"{photos / 'edited.png'} was edited after its caption was corrected; correct it again."
+        )
+        assert left_out["mine"] == f"{photos / 'mine.png'} keeps what a person wrote in {photos / 'mine.png.xmp'}."
+        assert "damaged.png.xmp" in left_out["damaged"] and "is a link" in left_out["linked"]
+    assert description_of(photos / "moved" / "other.png").text == "dog 1"
+    assert (photos / "mine.png.xmp").read_text() == sidecar
+    assert not any(path.suffix == ".xmp" for path in (photos / "kept").rglob("*"))
+    for given, problem in (
+        ({"photos": photos}, "needs corrections="),
+        ({"photos": "no", "corrections": "a"}, "is no f"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            ServeSettings.checked(given)
 
 
 def test_every_mistake_has_its_sentence(client):
+    id = put(client, 1).json()["id"]
     for method, path, given, status, sentence in (
         ("POST", "/photos", {"content": b"text"}, 422, '"photo" is not an image: it holds text.'),
         ("POST", "/photos", {"content": b"x" * 100_001}, 413, "A body may have 100,000 bytes"),
@@ -70,7 +145,7 @@ def test_every_mistake_has_its_sentence(client):
         ("GET", "?offset=99999999999999999999", {}, 422, "offset: Input should be less than or equal to"),
         ("PATCH", "/12", {"json": {"revision": 1, "caption": "a"}}, 404, "There is no photo 12 among the corrections"),
         ("PATCH", "/12", {"json": {"caption": "a"}}, 422, "revision: Field required."),
-        ("PATCH", "/12", {"json": {"revision": 1}}, 422, 'A change needs "caption", "status" or both.'),
+        ("PATCH", f"/{id}", {"json": {"revision": 1}}, 422, 'A change needs "caption", "status" or both.'),
         ("PATCH", "/12", {"json": {"revision": 10**30, "caption": "a"}}, 422, "revision: whole numbers have at most"),
     ):
         answer = client.request(method, f"{ROWS}{path}", **given)

@@ -14,6 +14,7 @@ from PIL import Image
 
 from showtell.captions import Caption, ExplainedCaption, ExplainedWord, ModelExplanation, Word
 from showtell.datasets import read_dataset
+from showtell.images.descriptions import description_of
 from showtell.images.photo import to_photo
 from showtell.serving.corrections import CorrectionStore
 from showtell.serving.engine import Answer, Question, QueueFullError
@@ -58,8 +59,7 @@ class ColourEngine(FakeEngine):
             explained = tuple(ExplainedWord(word, sure, (("dog", 0.2), ("", 0.1))) for word in (*words, ""))
             caption = ExplainedCaption(text, explained, -1.0, True, sure, attention=torch.eye(4)[peaks])
             return ModelExplanation("", (caption,), BOXES, (2, 2))
-        best = Caption(text, -1.0, True, tuple(Word(word, -0.1) for word in words), None)
-        best = replace(best, logprob=float(torch.tensor(sure).log()) * (len(words) + 1))
+        best = Caption(text, -1.0, True, tuple(Word(word, -0.1) for word in words), None, calibrated_confidence=sure)
         others = [replace(best, text=f"{text} {number}") for number in range(1, question.settings.num_return_sequences)]
         return [best, *others]
 
@@ -70,8 +70,8 @@ def engine() -> ColourEngine:
 
 
 @pytest.fixture
-def server(engine: ColourEngine, tmp_path: Path) -> Iterator[Running]:
-    with running_server(engine, corrections=tmp_path / "kept") as running:
+def server(engine: ColourEngine, album: Path, tmp_path: Path) -> Iterator[Running]:
+    with running_server(engine, corrections=tmp_path / "kept", photos=album) as running:
         yield running
 
 
@@ -153,9 +153,9 @@ def test_photos_are_chosen_dropped_and_pasted(page: Chromium, album: Path, tmp_p
     page.drop([album])
     captioned(page, 3)
     assert rows(page) == [  # the least sure first
-        "a green photo | album/=two.png | 30%",
-        "a blue photo | album/deeper/three.png | 60%",
-        "a red photo | album/one.png | 90%",
+        "a green photo | =two.png | 30% | probably wrong",
+        "a blue photo | three.png | 60%",
+        "a red photo | one.png | 90%",
     ]
     page.wait_for("document.querySelector('.announcer').textContent.endsWith('captioned.')")
     add_more = save(tmp_path / "more" / "one.png", "blue", number=1)
@@ -170,6 +170,7 @@ def test_photos_are_chosen_dropped_and_pasted(page: Chromium, album: Path, tmp_p
     captioned(page, 5)
     last = rows(page)[-1]
     assert re.fullmatch(r"(pasted [\d. -]+ image.png) is not an image, .* \| \1 \| failed", last), last
+    assert page.ask("document.querySelector('.row .name').title") == "album/=two.png"
     assert text(page, ".shown") == "5 photos: 4 unchecked, 1 failed"
 
 
@@ -284,7 +285,7 @@ def test_corrections_survive_a_reload_and_are_exported_for_training(page: Chromi
     page.wait_for("document.querySelector('.shown').textContent.includes('skipped')")
     page.open(page.ask("location.href"))
     page.wait_for("document.querySelector('.shown').textContent == '3 photos: 1 accepted, 1 corrected, 1 skipped'")
-    assert rows(page)[1] == 'a blue photo, with a "quote" | album/deeper/three.png | corrected'
+    assert rows(page)[1] == 'a blue photo, with a "quote" | three.png | corrected'
     page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path / "downloads"))
     click(page, "Export")
     page.ask("document.querySelector('#export a').click()")
@@ -338,13 +339,74 @@ def test_two_tabs_do_not_overwrite_each_other(browser: Chromium, album: Path, tm
                 "one.png": "mine",
                 "=two.png": "a green photo",
             }
-            # A browser that never saw the photos shows what the server keeps.
-            page.open("about:blank")
-            page.call("Storage.clearDataForOrigin", origin=server.url, storageTypes="all")
-            page.open(f"{server.url}/")
-            captioned(page, 2)
-            assert rows(page) == ["a green photo | =two.png | 30%", "mine | one.png | corrected"]
-            page.wait_for("[...document.querySelectorAll('.row img')].every(one => one.naturalWidth)")
+
+
+def test_from_many_photos_to_sidecars_and_another_browser(page: Chromium, server: Running, album: Path, tmp_path: Path):
+    page.drop([album])
+    captioned(page, 3)
+    click(page, "Accept many")
+    lines = "[...document.querySelectorAll('#many li')].filter(one => !one.hidden).map(one => one.textContent)"
+    assert page.ask(lines) == ["a red photo90%", "a blue photo60%"]
+    page.click("#least-sure")  # in its middle
+    for _ in range(25):
+        page.press("ArrowLeft")
+    assert page.ask(lines)[2] == "a green photo30%probably wrong"
+    counts = "3 of 3 unchecked photos in the list. Those that are marked are not ticked."
+    assert text(page, "#many .counts").startswith(counts)
+    store = CorrectionStore(tmp_path / "kept")
+    red, blue = (hashlib.sha256((album / name).read_bytes()).hexdigest() for name in ("one.png", "deeper/three.png"))
+    store.change(blue, 1, caption="theirs")  # somebody else, while the list is looked at
+    click(page, "Accept 2 captions")
+    page.wait_for("document.querySelector('.banners li')")
+    assert text(page, ".banners li").startswith("1 caption accepted. 1 caption changed elsewhere in the meantime and")
+    assert text(page, ".shown") == "3 photos: 1 unchecked, 1 accepted, 1 corrected"
+    click(page, "Undo")
+    page.wait_for("document.querySelector('.banners').textContent.startsWith('1 caption unchecked again.')")
+    assert {row.id: (row.status, row.revision) for row in store.page().rows if row.revision > 1} == {
+        red: ("unchecked", 3), blue: ("corrected", 2),
+    }  # fmt: skip
+    store.change(red, 3, status="accepted")
+    page.ask("dispatchEvent(new Event('focus'))")  # somebody comes back to this window
+    page.wait_for("document.querySelector('.shown').textContent == '3 photos: 1 unchecked, 1 accepted, 1 corrected'")
+    click(page, "Close")
+    page.click(".row")
+    page.press("e")
+    page.press("End")
+    page.type(" of two puppies")
+    page.wait_for("document.querySelector('.keywords').textContent == 'Keywords: puppy, dog'")
+    page.press("Enter")
+    page.wait_for("document.querySelector('.shown').textContent == '3 photos: 1 accepted, 2 corrected'")
+    page.ask("document.querySelector('[name=text]').focus()")
+    page.type("dogs")
+    page.wait_for("document.querySelectorAll('.row').length == 1")
+    assert rows(page) == ["a green photo of two puppies | =two.png | corrected"]
+    (album / "one.png").rename(album / "deeper" / "uno.png")  # is found by its content
+    save(album / "deeper" / "three.png", "red", number=7)  # is another photo by now
+    click(page, "Export")
+    page.wait_for("document.querySelector('[data-action=write-sidecars]').textContent == 'Write 2 sidecars'")
+    page.click(".sidecars input")  # keywords, too
+    page.wait_for("!document.querySelector('[data-action=write-sidecars]').disabled")
+    click(page, "Write 2 sidecars")
+    page.wait_for("document.querySelector('.outcome').textContent.startsWith('2 sidecars written')")
+    edited = f"{album / 'deeper' / 'three.png'} was edited after its caption was corrected; correct it again."
+    assert text(page, ".sidecars .left-out") == edited
+    described = {file: description_of(album / file) for file in ("=two.png", "deeper/uno.png", "deeper/three.png")}
+    assert {file: there and (there.text, there.is_of_person) for file, there in described.items()} == {
+        "=two.png": ("a green photo of two puppies", True),
+        "deeper/uno.png": ("a red photo", True),
+        "deeper/three.png": None,
+    }
+    assert "<rdf:li>dog</rdf:li>" in (album / "=two.png.xmp").read_text(encoding="utf-8")
+    page.open("about:blank")
+    page.call("Storage.clearDataForOrigin", origin=server.url, storageTypes="all")
+    page.open(f"{server.url}/")  # as another browser sees it
+    captioned(page, 3)
+    assert rows(page) == [
+        "a green photo of two puppies | =two.png | corrected",
+        "theirs | three.png | corrected",
+        "a red photo | one.png | 90% | accepted",
+    ]
+    page.wait_for("[...document.querySelectorAll('.row img')].every(one => one.naturalWidth)")
 
 
 def test_without_a_folder_captions_are_shown_and_nothing_is_kept(browser: Chromium, album: Path):

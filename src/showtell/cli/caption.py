@@ -11,17 +11,19 @@ import typer
 
 from showtell.cli import arguments as common
 from showtell.cli.decoding_options import Decoding, open_captioner, short_names
-from showtell.errors import NoAnswerError, UsageError, nearest, notify
+from showtell.errors import NoAnswerError, UsageError, nearest, notify, summarise
 from showtell.images.photo_files import SidecarName
 
 if TYPE_CHECKING:
-    from showtell.captions import Caption, CaptionResult
-    from showtell.cli.caption_formats import CaptionPhotos
+    from showtell.captions import CaptionResult
+    from showtell.datasets.corrections import Correction
     from showtell.errors import ImageError
     from showtell.features.store import StoredImage
+    from showtell.sidecars import CaptionPhotos, SidecarPlan
 
     Writer = Callable[[Iterable[CaptionResult]], Iterator[str]]
 
+MAX_LISTED = 20  # photos and corrections that a message names
 IF_INTERRUPTED = "with --out, --xmp or --format sidecar the same command resumes"
 
 
@@ -55,11 +57,11 @@ def caption(
     accept_above: Annotated[
         float | None,
         typer.Option(
-            help="Minimum confidence (0 to 1) of captions that nobody checks: corrections have them in train or val, "
-            "files beside photos have no others, alternative texts below it are blank.",
+            help="Minimum confidence (0 to 1) of captions that nobody checks: a table to correct has them in train or "
+            "val, files beside photos have no others, alternative texts below it are blank; 0 writes all.",
             min=0,
             max=1,
-            show_default="none is marked, all are written",
+            show_default="what the captioner does not doubt; none in train or val",
         ),
     ] = None,
     xmp: Annotated[
@@ -73,6 +75,17 @@ def caption(
     xmp_name: Annotated[
         SidecarName, typer.Option(help="Name of a new sidecar of dog.jpg; one that is there is used.")
     ] = "dog.jpg.xmp",
+    keywords: Annotated[
+        bool, typer.Option("--keywords", help="With --xmp: the things that the caption names as keywords (dc:subject).")
+    ] = False,
+    corrections: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Corrections of showtell serve: photos that they hold, by whatever name, get the person's caption.",
+            show_default="none",
+        ),
+    ] = None,
     caption_prefix: Annotated[
         str, typer.Option(help="Text before each caption of --format sidecar, such as a trigger word.")
     ] = "",
@@ -95,7 +108,7 @@ def caption(
     With --features images are named by their ids in the store, or by photos whose names are these; without any name all
     are captioned.
     """
-    from showtell.captions import without_gibberish
+    from showtell.captions import Caption, without_gibberish
     from showtell.cli.caption_formats import WRITERS, FormatOptions
     from showtell.cli.caption_journal import made_with_of
     from showtell.cores import describe_threads
@@ -106,6 +119,8 @@ def caption(
     style = "xmp" if xmp else "alt-text" if alt_text else format or _format_of(out)
     if attention and style not in ("json", "jsonl"):
         raise UsageError(f"--attention goes with --format json or jsonl, not with {style}.")
+    if keywords and not xmp:
+        raise UsageError("--keywords goes with --xmp; JSON and CSV have keywords anyway.")
     if accept_above is not None and style not in _FOR_PEOPLE:
         raise UsageError(f"--accept-above goes with {', '.join(_FOR_PEOPLE)}, not with {style}.")
     images, missing = _images(arguments, features)
@@ -114,6 +129,7 @@ def caption(
         raise UsageError(f"{style} needs photos; name photos, which are matched to ids of the store.")
     inputs = [*files, Path(checkpoint), *filter(None, [features])]
     _check_out(style, out, files, inputs, overwrite=overwrite)
+    corrected = {} if corrections is None else _match(corrections, files)
     captioner = open_captioner(checkpoint, dtype)
     if style in _FOR_PEOPLE and captioner.calibration is None and "no_unknown" in captioner.abilities.settings:
         decoding = {"no_unknown": True, **decoding}  # nobody wants it there; a calibration has its own search
@@ -121,12 +137,18 @@ def caption(
     notify(f"{checkpoint} {captioner.about.knows}")
     if captioner.calibration is not None and not captioner.calibration.fits(settings):
         notify("confidences are not calibrated: the calibration beside the weights is for another search.")
-    if len(images) >= common.MANY:
-        notify(f"captioning {len(images):,} photos on {captioner.device}, {describe_threads()}.")
+    if len(images) - len(corrected) >= common.MANY:
+        notify(f"captioning {len(images) - len(corrected):,} photos on {captioner.device}, {describe_threads()}.")
 
-    def caption_photos(photos: Iterable[Any], **how: Any) -> Iterator[tuple[Any, list[Caption] | ImageError]]:
-        results = captioner.caption_photos(photos, settings, batch_size, attention=attention, **how)
-        return ((photo, without_gibberish(captions, str(photo))) for photo, captions in results)
+    def caption_photos(photos: Sequence[Any], **how: Any) -> Iterator[tuple[Any, list[Caption] | ImageError]]:
+        of_people = [corrected.get(photo if isinstance(photo, Path) else photo.path) for photo in photos]
+        others = (photo for photo, own in zip(photos, of_people, strict=True) if own is None)
+        results = captioner.caption_photos(others, settings, batch_size, attention=attention, **how)
+        for photo, own in zip(photos, of_people, strict=True):
+            yield (
+                photo,
+                without_gibberish(next(results)[1], str(photo)) if own is None else [Caption.of_person(own.caption)],
+            )
 
     options = FormatOptions(out, accept_above)
 
@@ -134,16 +156,14 @@ def caption(
         return WRITERS[style](results, options)
 
     if style in ("sidecar", "xmp"):
-        from showtell.cli.caption_sidecars import TextSidecars, XmpSidecars, write_sidecars
         from showtell.hub import IN_THE_BOX
+        from showtell.sidecars import SidecarPlan, TextSidecars, XmpSidecars  # lxml is loaded for these alone
 
         is_here = Path(checkpoint).exists() or checkpoint in IN_THE_BOX
-        kind = (
-            XmpSidecars(short_names([checkpoint])[0] if is_here else captioner.about.name, xmp_name)
-            if xmp
-            else TextSidecars(caption_prefix)
-        )
-        failures = write_sidecars(caption_photos, files, kind, least=accept_above, overwrite=overwrite)
+        name = short_names([checkpoint])[0] if is_here else captioner.about.name
+        kind = XmpSidecars(name, xmp_name, keywords) if xmp else TextSidecars(caption_prefix)
+        plan = SidecarPlan.of(files, kind, corrected, overwrite=overwrite)
+        failures = _write_sidecars(caption_photos, plan, accept_above)
     elif out is None:
         failures = _print(caption_photos, images, write)
     else:
@@ -181,6 +201,21 @@ def _images(arguments: Sequence[str], features: Path | None) -> tuple[Sequence[P
     return chosen.images, chosen.missing
 
 
+def _match(corrections: Path, photos: Sequence[Path]) -> dict[Path, Correction]:
+    """What people corrected of some photos; corrections that cannot be used are told."""
+    from showtell.datasets.corrections import match_corrections
+
+    matched = match_corrections(corrections, photos)
+    notify(f"{len(matched.by_photo)} photos have a caption by a person in {corrections}.")
+    if matched.edited:
+        listed = summarise(matched.edited, MAX_LISTED)
+        notify(f"{len(matched.edited)} photos were edited since somebody corrected them; correct them again: {listed}.")
+    if matched.missing:
+        listed = summarise((row.name for row in matched.missing), MAX_LISTED)
+        notify(f"{len(matched.missing)} corrections are of none of these photos: {listed}.")
+    return matched.by_photo
+
+
 def _check_out(
     style: str, out: Path | None, photos: Sequence[Path], inputs: Iterable[Path], *, overwrite: bool
 ) -> None:
@@ -204,7 +239,7 @@ def _check_out(
 def _watch(results: Iterable[CaptionResult], failures: list[str]) -> Iterator[CaptionResult]:
     """The same results; sentences about photos without captions are kept, unknown words and unfamiliar photos told."""
     from showtell.captions import UNFAMILIAR
-    from showtell.cli.caption_formats import has_unknown, tell_guesses
+    from showtell.cli.caption_formats import has_unknown
     from showtell.text.vocabulary import SPECIAL, Vocabulary
 
     unknown = unfamiliar = 0
@@ -214,7 +249,8 @@ def _watch(results: Iterable[CaptionResult], failures: list[str]) -> Iterator[Ca
         unknown += sum(map(has_unknown, result.get("captions", ())))
         unfamiliar += any(caption["doubt"] == UNFAMILIAR for caption in result.get("captions", ()))
         yield result
-    tell_guesses(unfamiliar)
+    if unfamiliar:
+        notify(f"photos unlike those that the captioner knows: {unfamiliar}; their captions are guesses.")
     if unknown:
         notify(
             f"{SPECIAL[Vocabulary.unknown]} stands for a word that the checkpoint does not know, in {unknown} of the "
@@ -280,3 +316,34 @@ def _write(
         part.unlink()
     notify(f"{file} has the captions of {len(images) - len(failures)} photos.")
     return failures
+
+
+def _write_sidecars(caption_photos: CaptionPhotos, plan: SidecarPlan, least: float | None) -> list[str]:
+    """Write files beside photos, and tell which were not; returns the sentences about photos that cannot have one."""
+    from showtell.progress import counting
+
+    with counting("captioning", len(plan.files)) as progress:
+
+        def captions() -> Iterator[Any]:
+            for captioned in caption_photos(list(plan.files), first_alone=False):
+                progress(1)
+                yield captioned
+
+        plan.write(captions(), least)
+    kind = plan.kind
+    if plan.taken:
+        files = summarise(there.file for there in plan.taken.values())
+        rest = " but for keywords" if kind.with_keywords else ""
+        notify(f"{len(plan.taken)} photos have a {kind.noun} already and are skipped{rest}: {files}; {kind.remedy}.")
+    if plan.done:
+        notify(f"{len(plan.done)} photos have the person's caption already.")
+    if plan.rejected:
+        listed, count = summarise(plan.rejected, MAX_LISTED), len(plan.rejected)
+        if least is None:
+            notify(
+                f"{count} photos have a doubtful caption, which is not written: {listed}; --accept-above 0 writes it."
+            )
+        else:
+            notify(f"{count} photos have no caption of confidence {least:g} or more: {listed}.")
+    notify(f"{len(plan.written)} files are written beside their photos.")
+    return plan.failures

@@ -13,15 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from showtell.captions import Caption, CaptionResult, state_confidence
-from showtell.errors import ImageError, UsageError, notify, printable, summarise
+from showtell.errors import UsageError, escaped, notify, summarise
 from showtell.text.alt_text import alt_text
 from showtell.text.vocabulary import SPECIAL, Vocabulary
-
-CaptionPhotos = Callable[..., Iterator[tuple[Any, list[Caption] | ImageError]]]  # `Captioner.caption_photos`
 
 
 @dataclass(frozen=True)
@@ -35,8 +32,9 @@ class FormatOptions:
 def _text(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
     for result in map(_without_controls, results):
         for caption in result.get("captions", ()):
-            chance = state_confidence(caption["confidence"], caption["doubt"])
-            yield "\t".join([result["image"], caption["text"], *([chance] * caption["calibrated"])]) + "\n"
+            chance = [state_confidence(caption["confidence"], caption["doubt"])] * caption["calibrated"]
+            of_person = ["by a person"] * (caption["writer"] == "person")
+            yield "\t".join([result["image"], caption["text"], *chance, *of_person]) + "\n"
 
 
 def _json(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
@@ -55,13 +53,14 @@ def _json_lines(results: Iterable[CaptionResult], options: FormatOptions) -> Ite
 def _csv(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
     from showtell.datasets.table import as_text_cell, csv_line  # text and JSON need no reader of datasets
 
-    yield csv_line("image", "caption", "logprob", "confidence", "doubt")
+    yield csv_line("image", "caption", "logprob", "confidence", "doubt", "writer", "keywords")
     for result in results if options.out else map(_without_controls, results):
         for caption in result.get("captions", ()):
             cells = (as_text_cell(result["image"]), as_text_cell(caption["text"]))
             logprob = "" if caption["logprob"] is None else f"{caption['logprob']:.4f}"
             confidence = "" if caption["confidence"] is None else f"{caption['confidence']:.3f}"
-            yield csv_line(*cells, logprob, confidence, caption["doubt"] or "")
+            named = "; ".join(caption["keywords"])
+            yield csv_line(*cells, logprob, confidence, caption["doubt"] or "", caption["writer"], named)
 
 
 def _alt_texts(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
@@ -77,8 +76,7 @@ def _alt_texts(results: Iterable[CaptionResult], options: FormatOptions) -> Iter
         if "captions" in result:  # not that of a file that is no photo
             result = _without_controls(result)
             best, image = [Caption.from_json(content) for content in result["captions"][:1]], result["image"]
-            by_doubt = options.accept_above is None
-            shown = [one for one in best if (one.doubt is None if by_doubt else is_sure(one, options))]
+            shown = [one for one in best if one.is_accepted(options.accept_above)]
             text = alt_text(shown[0].text) if shown else ""
             blank += [] if text else [image]
             if is_html and options.out is not None:
@@ -89,12 +87,6 @@ def _alt_texts(results: Iterable[CaptionResult], options: FormatOptions) -> Iter
                 yield csv_line(as_text_cell(image), as_text_cell(text))
     if blank:
         notify(f"{len(blank)} photos have a blank, for their captions are doubtful or missing: {summarise(blank)}.")
-
-
-def is_sure(caption: Caption, options: FormatOptions) -> bool:
-    """Whether a caption may be used without a look at it."""
-    least = options.accept_above
-    return least is not None and caption.confidence is not None and caption.confidence >= least
 
 
 def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
@@ -113,10 +105,11 @@ def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> It
         captions = [Caption.from_json(caption) for caption in result.get("captions", ())]
         if captions:
             photos.append((Path(os.path.relpath(result["image"], options.out.parent)).as_posix(), captions))
-    photos.sort(key=lambda photo: photo[1][0].confidence or 0.0)
+    photos.sort(key=lambda photo: (photo[1][0].writer == "person", photo[1][0].confidence or 0.0))
 
     def is_accepted(caption: Caption) -> bool:
-        return is_sure(caption, options) and not has_unknown(caption.to_json())
+        is_of_person, least = caption.writer == "person", options.accept_above
+        return is_of_person or (least is not None and caption.is_accepted(least) and not has_unknown(caption.to_json()))
 
     splits = draw_splits((name for name, (best, *_) in photos if is_accepted(best)), val=VAL_SHARE, test=0)
     rows = [
@@ -158,21 +151,10 @@ def has_unknown(caption: dict[str, object]) -> bool:
     return any(word["word"] == SPECIAL[Vocabulary.unknown] for word in words)
 
 
-def tell_guesses(count: int) -> None:
-    """Tell how many photos are unlike those that the captioner knows, if any are."""
-    if count:
-        notify(f"photos unlike those that the captioner knows: {count}; their captions are guesses.")
-
-
 def _without_controls(result: CaptionResult) -> CaptionResult:
     """A result whose names and captions have no control characters: one line each, and harmless in a terminal."""
     captions = [{**caption, "text": escaped(caption["text"])} for caption in result.get("captions", ())]
     return {**result, "image": escaped(result["image"]), "captions": captions}
-
-
-def escaped(text: str) -> str:
-    """A text whose control characters are escaped; a file name that is no UTF-8 keeps its bytes."""
-    return "".join(char if "\udc80" <= char <= "\udcff" else printable(char) for char in text)
 
 
 def json_line(result: CaptionResult) -> str:

@@ -9,8 +9,11 @@ What was accepted or corrected is drawn into train and val; all other photos are
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -20,8 +23,9 @@ from showtell.config import Config, describe_problem
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord, check_on_page
 from showtell.datasets.splits import UNCHECKED, VAL_SHARE, draw_splits
-from showtell.errors import StorageError
+from showtell.errors import ImageError, StorageError, UsageError
 from showtell.files import read_bytes
+from showtell.images.photo import open_photo, read_photo
 
 JOURNAL = "corrections.jsonl"
 PHOTOS = "photos"
@@ -94,6 +98,65 @@ def parse_rows(content: bytes, journal: Path) -> tuple[dict[str, Correction], in
             ) from error
         rows[row.id] = row
     return rows, len(content) - len(rest)
+
+
+@dataclass(frozen=True)
+class MatchedCorrections:
+    """Which photos people have captions for, of a folder of corrections."""
+
+    by_photo: dict[Path, Correction]  # of photos that show what was corrected, whatever they are called
+    edited: dict[Path, Correction]  # of photos that have the name of a corrected one, and show something else
+    missing: list[Correction]  # those of none of the photos
+
+
+def match_corrections(folder: Path, photos: Sequence[Path]) -> MatchedCorrections:
+    """Find the photos that people accepted or corrected captions of, by their content, wherever they lie.
+
+    A photo in which nothing but metadata has changed is the same. The folder may be in use by a server.
+
+    Raises:
+        UsageError: it holds no corrections.
+        StorageError: its journal was changed by something else.
+    """
+    journal = _journal(folder)
+    if not journal.is_file():
+        raise UsageError(f"{folder} holds no corrections; name the folder of showtell serve --corrections.")
+    rows = parse_rows(read_bytes(journal), journal)[0]
+    rows = {id: row for id, row in rows.items() if row.status in CHECKED and row.caption}
+    copies = [journal.parent / row.image for row in rows.values()]
+    sizes = {copy.stat().st_size for copy in copies if copy.is_file()}  # none other has their content
+    has_all_sizes = all(map(Path.is_file, copies))
+    by_photo: dict[Path, Correction] = {}
+    for photo in photos:
+        is_file = os.path.isfile(photo)  # noqa: PTH113 (a name that is too long is no file here)
+        if is_file and (photo.stat().st_size in sizes or not has_all_sizes) and (id := _digest(photo)) in rows:
+            by_photo[photo] = rows[id]
+    matched = {row.id for row in by_photo.values()}
+    edited: dict[Path, Correction] = {}
+    missing = []
+    for row in (row for row in rows.values() if row.id not in matched):
+        alike = [photo for photo in photos if photo.name == Path(row.name).name and photo not in by_photo]
+        alike = [photo for photo in alike if photo.as_posix().endswith(f"/{row.name}")] or alike
+        for photo in alike:
+            (by_photo if _show_the_same(photo, journal.parent / row.image) else edited)[photo] = row
+        missing += [] if alike else [row]
+    return MatchedCorrections(by_photo, {photo: row for photo, row in edited.items() if photo not in by_photo}, missing)
+
+
+def _digest(photo: Path) -> str:
+    try:
+        return hashlib.sha256(read_photo(photo)).hexdigest()
+    except ImageError:
+        return ""
+
+
+def _show_the_same(photo: Path, other: Path) -> bool:
+    """Whether two photos have the same pixels."""
+    try:
+        first, second = open_photo(photo), open_photo(other)
+    except ImageError:
+        return False
+    return first.size == second.size and first.tobytes() == second.tobytes()
 
 
 def _journal(path: Path) -> Path:

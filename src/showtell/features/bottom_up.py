@@ -14,8 +14,6 @@ Where we differ from the release:
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
 from typing import Annotated, Literal
 
 import torch
@@ -30,6 +28,7 @@ from showtell.features.regions import ImageRegions, RegionEncoder, collect_regio
 from showtell.features.weights import weights_path
 from showtell.images.boxes import boxes_on_photo
 from showtell.images.preprocessing import Preprocessing
+from showtell.text.objects import visual_genome_names
 from showtell.types import Features, PreparedBatch
 
 Side = Annotated[Pixels, Field(ge=STRIDE)]
@@ -109,12 +108,3 @@ class BottomUp(RegionEncoder):
         )
         attributes = torch.where(probabilities >= self.config.attribute_threshold, attributes, -1)
         return ImageRegions(vectors[chosen], proposals[chosen], best, labels, attributes)
-
-
-@cache
-def visual_genome_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the 1,600 objects and 400 attributes that the detector knows, in the order of its outputs."""
-    lines = (Path(__file__).parent / "visual_genome.txt").read_text("utf-8").splitlines()
-    names = " ".join(line or "," for line in lines if not line.startswith("#"))  # an empty line ends a list
-    objects, attributes = (tuple(part.split(", ")) for part in names.split(" , "))
-    return objects, attributes

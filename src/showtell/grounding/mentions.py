@@ -1,7 +1,7 @@
 """Mentions: which words of a caption name which objects, where those are, and which objects are hallucinated.
 
 If the dataset records which words name which objects (`CaptionRecord.groundings`, as scenes does), that is exact.
-Otherwise words that name a category, or are synonyms of it (`scores/chair.py`), stand for all boxes of that category in
+Otherwise words that name a category, or are synonyms of it (`text/objects.py`), stand for all boxes of that category in
 the image.
 """
 
@@ -19,8 +19,9 @@ from showtell.captions import ExplainedCaption, Explanation
 from showtell.datasets.records import CaptionRecord
 from showtell.images.boxes import corners
 from showtell.scenes.lexicon import SHAPE_WORDS
-from showtell.scores.chair import Phrases, categories_shown, mentions, phrases_of
+from showtell.scores.chair import categories_shown
 from showtell.scores.facts import ImageFacts
+from showtell.text.objects import Phrases, mentions, phrases_of
 from showtell.text.tokenizer import tokenize
 from showtell.types import NamingWords
 

@@ -41,6 +41,7 @@ class Description:
     text: str
     file: Path  # that it stands in: a sidecar, or the photo
     is_of_person: bool  # or of another program, rather than of a captioner
+    is_as_written: bool = False  # by showtell: a captioner's, or a correction, that nobody has edited since
 
 
 def description_of(photo: Path) -> Description | None:
@@ -67,7 +68,7 @@ def _in_xmp(sidecar: Sidecar) -> Iterator[Description]:
     for name in (DESCRIPTION, *OTHER_DESCRIPTIONS):
         if text := sidecar[name] if sidecar[CAPTION] else _unless_of_camera(sidecar[name]):
             is_of_person = sidecar.is_of_person if name == DESCRIPTION else text != sidecar[CAPTION]
-            yield Description(text, sidecar.file, is_of_person)
+            yield Description(text, sidecar.file, is_of_person, text == sidecar[CAPTION])
 
 
 def _in_photo(photo: Path) -> Iterator[Description]:

@@ -1,14 +1,14 @@
 """XMP sidecars: the description of a photo, read from a file beside it and merged into it, never into the photo.
 
-The description is `dc:description`, the alternative text `Iptc4xmpCore:AltTextAccessibility`. What a captioner said of
-the photo stands in a namespace of ours, as attributes, so that a description that was edited later is known as a
-person's. Nothing else in a sidecar changes.
+The description is `dc:description`, the alternative text `Iptc4xmpCore:AltTextAccessibility`, keywords `dc:subject`.
+What we wrote, and by whom it is, stands in a namespace of ours, as attributes, so that a description that was edited
+later is known as a person's. Nothing else in a sidecar changes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,12 @@ _RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"
 _LANGUAGE, _DEFAULT = "{http://www.w3.org/XML/1998/namespace}lang", "x-default"
 _OURS = "{urn:x-showtell:xmp/1.0/}"
 DESCRIPTION = "{http://purl.org/dc/elements/1.1/}description"
+SUBJECT = "{http://purl.org/dc/elements/1.1/}subject"
 ALT_TEXT = "{http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/}AltTextAccessibility"
-CAPTION, CAPTIONER = f"{_OURS}Caption", f"{_OURS}Captioner"  # what a captioner said, and its name
-CONFIDENCE, IS_CALIBRATED = f"{_OURS}Confidence", f"{_OURS}Calibrated"  # of that; True or False
-WRITER = f"{_OURS}Writer"  # who wrote the description: "captioner" or "person"
+CAPTION, WRITER = f"{_OURS}Caption", f"{_OURS}Writer"  # what we wrote, and by whom it is: "captioner" or "person"
+CAPTIONER, DOUBT = f"{_OURS}Captioner", f"{_OURS}Doubt"  # its name, and why it would not rely on the caption
+CONFIDENCE, IS_CALIBRATED = f"{_OURS}Confidence", f"{_OURS}Calibrated"  # of the caption; True or False
+KEYWORDS = f"{_OURS}Keywords"  # those of dc:subject that we added, parted by "; "
 for _prefix, _name in {"rdf": _RDF, "dc": DESCRIPTION, "Iptc4xmpCore": ALT_TEXT, "showtell": _OURS}.items():
     etree.register_namespace(_prefix, _name[1 : _name.index("}")])
 _EMPTY = (
@@ -88,13 +90,18 @@ class Sidecar:
                 chosen = next(
                     (item for item in items if item.get(_LANGUAGE) == _DEFAULT), items[0] if items else element
                 )
-                return " ".join(str(chosen.xpath("string()")).split())
+                return _text_of(chosen)
         return ""
+
+    @property
+    def is_as_written(self) -> bool:
+        """Whether the description is as we wrote it, and nobody has edited it since."""
+        return bool(self[CAPTION]) and self[DESCRIPTION] == self[CAPTION]
 
     @property
     def is_of_person(self) -> bool:
         """Whether a person, or another program, wrote the description: no captioner, or it was edited since."""
-        return bool(self[DESCRIPTION]) and not (self[WRITER] == "captioner" and self[DESCRIPTION] == self[CAPTION])
+        return bool(self[DESCRIPTION]) and not (self[WRITER] == "captioner" and self.is_as_written)
 
     def update(self, values: Mapping[str, str]) -> None:
         """Set properties, those of other namespaces than ours in the language x-default; "" removes one of ours."""
@@ -102,9 +109,7 @@ class Sidecar:
             if self[name] == text:
                 continue
             self._is_changed = True
-            part = next(
-                (part for part in self._parts if name in part.attrib or part.find(name) is not None), self._parts[0]
-            )
+            part = self._part_with(name)
             element = part.find(name)
             if name.startswith(_OURS):
                 if element is not None:  # as some editors write an attribute
@@ -113,11 +118,36 @@ class Sidecar:
                 part.attrib.update({name: text} if text else {})
                 continue
             part.attrib.pop(name, None)  # texts of several languages have no such short form
-            if element is None:
-                *_, space = (part.text, *(child.tail for child in part))
-                element = etree.SubElement(part, name)
-                element.tail = space  # removed with the element, the text around it is as it was
-            _set_default(element, text)
+            _set_default(_add_element(part, name) if element is None else element, text)
+
+    def set_keywords(self, keywords: Sequence[str]) -> None:
+        """Make keywords ours in dc:subject: those that we added before go, what others wrote or removed stays so."""
+        part = self._part_with(SUBJECT)
+        element = part.find(SUBJECT)
+        items = {} if element is None else {_text_of(item): item for item in element.iter(f"{_RDF}li")}
+        plain = part.get(SUBJECT, "") if element is None or items else _text_of(element)  # as some programs write one
+        known = {text.casefold() for text in (plain, *items)}
+        old = [*filter(None, self[KEYWORDS].split("; "))]
+        gone = [items[word] for word in old if word in items and word not in keywords]
+        new = [word for word in keywords if word not in old and word.casefold() not in known]
+        if gone or new:
+            self._is_changed = True
+            part.attrib.pop(SUBJECT, None)
+            element = _add_element(part, SUBJECT) if element is None else element
+            bag = element.find("*")
+            if bag is None:
+                element.text = None
+                bag = etree.SubElement(element, f"{_RDF}Bag")
+            for item in gone:
+                item.getparent().remove(item)
+            for text in [plain] * bool(plain) + new:
+                etree.SubElement(bag, f"{_RDF}li").text = text
+            etree.indent(element, " ", level=3)
+        self.update({KEYWORDS: "; ".join([*(word for word in old if word in keywords), *new])})
+
+    def _part_with(self, name: str) -> Any:
+        """The part that has a property, else the first."""
+        return next((one for one in self._parts if name in one.attrib or one.find(name) is not None), self._parts[0])
 
     def write(self) -> bool:
         """Write the file, whole or not at all, if it is new or anything has changed; returns whether it was."""
@@ -126,6 +156,17 @@ class Sidecar:
             content = etree.tostring(self._tree, encoding=encoding, xml_declaration=self._has_declaration)
             write_bytes(self.file, content)
         return self._is_changed
+
+
+def _add_element(part: Any, name: str) -> Any:
+    *_, space = (part.text, *(child.tail for child in part))
+    element = etree.SubElement(part, name)
+    element.tail = space  # removed with the element, the text around it is as it was
+    return element
+
+
+def _text_of(element: Any) -> str:
+    return " ".join(str(element.xpath("string()")).split())
 
 
 def _set_default(element: Any, text: str) -> None:

@@ -169,7 +169,10 @@ const explanations = (() => {
       this.details = section.querySelector(".details");
       this.hint = this.details.textContent;
       section.style.setProperty("--ratio", image.naturalWidth / image.naturalHeight);
-      section.querySelector(".word-values")?.style.setProperty("--words", words.length);
+      this.valueTitles = [...section.querySelectorAll(".word-values figcaption span")];
+      const chart = section.querySelector(".word-values");
+      chart?.style.setProperty("--words", words.length);
+      chart?.style.setProperty("--letters", Math.max(6, ...words.map(({ word }) => word.length)));
       for (const button of section.querySelectorAll(".enlarge")) button.addEventListener("click", () => this.enlarge());
       this.buttons.forEach((button, index) => {
         button.tabIndex = index ? -1 : 0;
@@ -182,7 +185,7 @@ const explanations = (() => {
           item.addEventListener("click", () => this.select(this.selected === index ? null : index)));
     }
 
-    /** Of words whose maps look like one before, there are no thumbnails; all are left out if they look alike. */
+    /** Words whose maps look like one before have no thumbnails, none has one if all look alike; it says so. */
     leaveOutThumbnails() {
       const shown = [];
       this.thumbnails.forEach((item, index) => {
@@ -190,7 +193,11 @@ const explanations = (() => {
         item.hidden = !map || shown.some((other) => similarity(map, other) > ALIKE);
         if (!item.hidden) shown.push(map);
       });
-      if (shown.length < 2) this.thumbnails[0]?.parentElement.remove();
+      const hasMap = this.words.filter((word) => word.attention ?? word.saliency).length;
+      if (hasMap === shown.length) return;
+      const why = shown.length < 2 ? "All words have nearly the same map." : "Words without a picture have nearly the same map as one of these.";
+      if (shown.length < 2) for (const item of this.thumbnails) item.hidden = true;
+      this.thumbnails[0].parentElement.append(element("li", why, "why"));
     }
 
     key(event, index) {
@@ -210,6 +217,10 @@ const explanations = (() => {
       });
       for (const column of [this.thumbnails, ...this.columns])
         column.forEach((item, at) => item.classList.toggle("selected", at === index));
+      this.valueTitles.forEach((title, at) => {
+        const word = this.words[index];
+        title.textContent = word ? `; ${word.word || "end"}: ${word.values[at]}` : "";
+      });
       this.draw();
       this.showDetails();
     }
@@ -330,6 +341,11 @@ const explanations = (() => {
       else place.removeAttribute("tabindex");
   }
   addEventListener("resize", letScroll);
+  document.addEventListener("toggle", ({ target }) => {
+    if (!target.matches(".more[open]")) return;
+    letScroll();
+    target.scrollIntoView({ block: "nearest" });
+  }, true);
 
   const THEMES = ["system", "light", "dark"];
   document.addEventListener("click", ({ target }) => {

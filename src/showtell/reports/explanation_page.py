@@ -78,6 +78,7 @@ def render_explanations(
         verdict=verdict_of_models(explanations) if verdict is None else verdict,
         deviation=DEVIATION,
         named_regions=NUM_NAMED_REGIONS,
+        doubted=sum(any(model["doubt"] for model in photo["models"]) for photo in photos),
         is_fragment=is_fragment,
         **values,
     )

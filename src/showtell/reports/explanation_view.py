@@ -37,7 +37,7 @@ def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, An
     models: list[dict[str, Any]] = [
         {
             "title": model.model,
-            "confidence": f"{model.caption.confidence:.0%}",
+            "confidence": short_percent(model.caption.confidence),
             "doubt": model.caption.doubt,
             "scores": model.scores,
             "hallucinated": list(dict.fromkeys(word.hallucinated for word in model.caption.words if word.hallucinated)),
@@ -81,12 +81,9 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
         weights = None if caption.attention is None else caption.attention[index]
         location = describe_location(weights, model, size) if weights is not None and is_located else None
         data = _word_data(model, word, weights, saliency_scale(model, caption))
-        data["sentences"] = [
-            *_sentences(model, word, location, data["named"]),
-            *(
-                f"{plot.title.capitalize()}: {', '.join(f'{value:.2f}' for value in plot.values[index].tolist())}."
-                for plot in caption.word_values
-            ),
+        data["sentences"] = list(_sentences(model, word, location, data["named"]))
+        data["values"] = [
+            ", ".join(f"{value:.2f}" for value in plot.values[index].tolist()) for plot in caption.word_values
         ]
         words.append(
             {"word": word.word, "hallucinated": word.hallucinated, "label": _label(word, location), "data": data}
@@ -176,6 +173,15 @@ def _label(word: ExplainedWord, location: str | None) -> str:
     if word.hallucinated is not None:
         parts.append(f"hallucinated: the photo shows no {word.hallucinated}")
     return "; ".join(parts)
+
+
+def short_percent(share: float) -> str:
+    """As the page's script writes it.
+
+    >>> short_percent(0.004), short_percent(0.0), short_percent(0.625)
+    ('<1%', '0%', '62%')
+    """
+    return "<1%" if 0 < share < 0.01 else f"{share:.0%}"
 
 
 def _percent(share: float) -> str:

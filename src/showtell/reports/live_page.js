@@ -1,10 +1,7 @@
 // The live page: photos come in, are captioned a few at a time, looked at and corrected.
 (() => {
   const { element, percent } = explanations;
-  const $ = (selector, parent = document) => parent.querySelector(selector);
-  const served = JSON.parse($("#served").textContent);
   const READING = 2, ASKING = 5; // photos that are read, and questions that are under way, at a time
-  const THUMBNAIL = 144; // pixels of a side
   const CARDS = 24; // explanations that are remembered
   const SAME_ERRORS = 3; // equal errors in a row after which the queue waits for a person
   const [FEW, MOST] = [10, 0.5]; // captions from which on it is said that more than this share are one and the same
@@ -15,7 +12,6 @@
   const byId = new Map();
   const cards = new Map();
   let lastKey = 0;
-  let choices = { captioner: served.captioners[0].name, beside: "", saliency: "", letters: "on", decoding: {} };
   let chosen = null; // the row in the pane
   let looking = null; // aborts the question about it
   let errors = { sentence: null, count: 0 };
@@ -41,6 +37,7 @@
   const proposed = (row) => row.captions[0]?.text ?? "";
   const textOf = (row) => row.text ?? proposed(row);
   const stateOf = (row) => (row.phase !== "done" ? "waiting" : row.error ? "failed" : row.status);
+  const sure = (row) => row.captions[0]?.confidence ?? 0;
   /** How sure the captioner is of the caption that is shown; undefined where a person wrote it. */
   const confidenceOf = (row) => (row.status === "corrected" ? undefined : row.captions[0]?.confidence);
 
@@ -91,33 +88,7 @@
     }
   }
 
-  /** A small square of a photo as a JPEG; null if the browser cannot show photos of this kind. */
-  async function thumbnailOf(photo) {
-    try {
-      const bitmap = await createImageBitmap(photo, { resizeHeight: THUMBNAIL, resizeQuality: "medium" });
-      const canvas = new OffscreenCanvas(THUMBNAIL, THUMBNAIL);
-      const scale = Math.max(1, THUMBNAIL / bitmap.width);
-      const [width, height] = [bitmap.width * scale, bitmap.height * scale];
-      const context = canvas.getContext("2d");
-      context.fillStyle = "#fff"; // behind what is transparent
-      context.fillRect(0, 0, THUMBNAIL, THUMBNAIL);
-      context.drawImage(bitmap, (THUMBNAIL - width) / 2, (THUMBNAIL - height) / 2, width, height);
-      bitmap.close();
-      return await canvas.convertToBlob({ type: "image/jpeg", quality: 0.8 });
-    } catch {
-      return null; // shown as a photo without a picture; the server may read it all the same
-    }
-  }
-
   // --- captions ---
-
-  const captionerOf = (name) => served.captioners.find((one) => one.name === name) ?? served.captioners[0];
-
-  /** The settings of a question, of those that all these captioners know. */
-  function settingsFor(...names) {
-    const known = (field) => names.every((name) => captionerOf(name).abilities.settings.includes(field));
-    return Object.fromEntries(Object.entries(choices.decoding).filter(([field]) => known(field)));
-  }
 
   async function caption(row) {
     row.phase = "asking";
@@ -129,9 +100,10 @@
       const query = { captioner, name: row.name, ...settings };
       const response = await server.ask("/v1/captions", { method: "POST", body: photo, query, headers: headersOf(photo) });
       const { captions } = await response.json();
-      Object.assign(row, { captions, captioner, settings: JSON.stringify(settings), error: null, phase: "done" });
+      Object.assign(row, { captions, captioner, settings: JSON.stringify(settings), error: null });
       errors = { sentence: null, count: 0 };
       if (decisions) Object.assign(row, await decisions.add(row, photo));
+      row.phase = "done";
     } catch (error) {
       fail(row, error.message);
       errors = { sentence: error.message, count: error.message === errors.sentence ? errors.count + 1 : 1 };
@@ -159,9 +131,16 @@
   function stopFor(sentence) {
     asking.pause(true);
     say("stopped", `Captions have stopped, because photo after photo fails in the same way: ${sentence}`, [
-      button("Settings", () => $("#settings").showModal()),
-      button("Go on", () => { say("stopped", ""); errors.count = 0; asking.pause(false); refresh(); }),
+      button("Settings", openSettings),
+      button("Go on", goOn),
     ]);
+  }
+
+  function goOn() {
+    say("stopped", "");
+    errors.count = 0;
+    asking.pause(false);
+    refresh();
   }
 
   const reading = new Queue(READING, read);
@@ -188,31 +167,37 @@
     node.setAttribute("role", "option");
     node.id = `row-${row.key}`;
     node.addEventListener("click", () => choose(row));
+    const text = element("div", undefined, "text");
+    const meta = element("p", undefined, "small meta");
+    const empty = { done: "(empty caption)", reading: "being read", asking: "being captioned" }[row.phase] ?? "waiting";
+    const line = element("p", row.error ?? (textOf(row) || empty), `caption${textOf(row) ? "" : " none"}`);
+    const name = element("span", row.name.split("/").pop(), "name");
+    name.title = row.name;
+    meta.append(name);
+    const confidence = confidenceOf(row);
+    if (confidence !== undefined) meta.append(element("span", percent(confidence), "confidence"));
+    if (confidence !== undefined && row.captions[0].doubt) meta.append(element("span", row.captions[0].doubt, "bad"));
+    if (row.phase === "done" && stateOf(row) !== "unchecked") meta.append(element("span", stateOf(row), "badge"));
+    text.append(line, meta);
+    node.append(smallPicture(row), text);
+    return node;
+  }
+
+  function smallPicture(row) {
     const picture = element("img");
     picture.alt = "";
     picture.loading = "lazy";
     if (row.thumbnail) picture.src = row.thumbnailUrl ??= URL.createObjectURL(row.thumbnail);
     else if (row.serverId) picture.src = `/v1/corrections/photos/${row.serverId}/thumbnail`;
     else picture.hidden = true;
-    const text = element("div", undefined, "text");
-    const meta = element("p", undefined, "small meta");
-    const empty = { done: "(empty caption)", reading: "being read", asking: "being captioned" }[row.phase] ?? "waiting";
-    const line = element("p", row.error ?? (textOf(row) || empty), `caption${textOf(row) ? "" : " none"}`);
-    meta.append(element("span", row.name, "name"));
-    const confidence = confidenceOf(row);
-    if (confidence !== undefined) meta.append(element("span", percent(confidence), "confidence"));
-    if (confidence !== undefined && row.captions[0].doubt) meta.append(element("span", row.captions[0].doubt, "bad"));
-    if (row.phase === "done" && stateOf(row) !== "unchecked") meta.append(element("span", stateOf(row), "badge"));
-    text.append(line, meta);
-    node.append(picture, text);
-    return node;
+    return picture;
   }
 
   function shownRows() {
     const { text, status, order } = Object.fromEntries(["text", "status", "order"].map((name) => [name, $(`[name='${name}']`, filters).value]));
     const words = text.trim().toLowerCase().split(/\s+/).filter(Boolean);
+    const hasByName = text.trim() === found.query ? found.captions : new Set();
     const rank = (row) => (row.phase !== "done" ? 2 : row.error ? 1 : 0);
-    const sure = (row) => row.captions[0]?.confidence ?? 0;
     const compare = {
       "least-sure": (one, other) => rank(one) - rank(other) || sure(one) - sure(other) || one.key - other.key,
       newest: (one, other) => other.added - one.added || other.key - one.key,
@@ -220,8 +205,28 @@
     }[order];
     return rows.filter((row) => {
       const content = `${row.name} ${textOf(row)} ${row.error ?? ""}`.toLowerCase();
-      return (!status || stateOf(row) === status) && words.every((word) => content.includes(word));
+      return (!status || stateOf(row) === status) && (hasByName.has(textOf(row)) || words.every((word) => content.includes(word)));
     }).sort(compare);
+  }
+
+  /** What the server knows of the words of captions: keywords, and whether a query finds them, a puppy for "dog", too. */
+  async function wordsOf(captions, query = "") {
+    const body = JSON.stringify({ captions, query });
+    return (await server.ask("/page/words", { method: "POST", body, headers: { "Content-Type": "application/json" } })).json();
+  }
+
+  let found = { query: "", captions: new Set() };
+  let finding;
+  function find() {
+    clearTimeout(finding);
+    refreshNow();
+    finding = setTimeout(async () => {
+      const query = $("[name='text']", filters).value.trim();
+      const captions = [...new Set(rows.map(textOf).filter(Boolean))];
+      const words = query ? await wordsOf(captions, query) : [];
+      found = { query, captions: new Set(captions.filter((_, at) => words[at]?.is_found)) };
+      refreshNow();
+    }, 150);
   }
 
   let refreshing = null;
@@ -328,13 +333,21 @@
   function setText(row) {
     field.dataset.id = row.key;
     field.dataset.before = field.value = textOf(row);
+    $(".keywords", pane).textContent = "";
     fit();
     showDecision();
   }
 
   const isTyped = () => field.value.trim() !== (field.dataset.before ?? "").trim();
 
+  let naming;
   function fit() {
+    clearTimeout(naming);
+    naming = setTimeout(async () => {
+      const caption = field.value;
+      const [{ keywords }] = caption ? await wordsOf([caption]) : [{ keywords: [] }];
+      if (caption === field.value) $(".keywords", pane).textContent = keywords.length ? `Keywords: ${keywords.join(", ")}` : "";
+    }, 150);
     field.style.height = "auto";
     field.style.height = `${field.scrollHeight + 2}px`;
   }
@@ -471,14 +484,14 @@
 
   // --- decisions ---
 
+  const hasUnknown = (text) => text.split(/\s+/).includes(served.unknown);
+
   async function decide(status, text = field.value.trim()) {
     const row = chosen;
     if (!decisions || !row?.id || row.phase !== "done") return;
-    if (CHECKED.includes(status)) {
-      if (!text) return complain("A caption that is accepted cannot be empty; write one, or skip the photo.");
-      if (text.split(/\s+/).includes(served.unknown))
-        return complain(`${served.unknown} stands for a word; write that word, and the caption can be accepted.`);
-    }
+    if (CHECKED.includes(status) && !text) return complain("A caption that is accepted cannot be empty; write one, or skip the photo.");
+    if (CHECKED.includes(status) && hasUnknown(text))
+      return complain(`${served.unknown} stands for a word; write that word, and the caption can be accepted.`);
     const next = nextUnchecked(row);
     for (const one of document.querySelectorAll(".decide button")) one.disabled = true;
     try {
@@ -541,81 +554,69 @@
     theirButton.focus();
   }
 
-  // --- settings ---
+  // --- many decisions at once ---
 
-  const settingsForm = $("#settings-form");
-  const OWN = ["captioner", "beside", "saliency", "letters"]; // fields that are no decoding settings
-  const control = (name) => $(`#set-${name}`);
+  const many = $("#many");
+  const sidecars = $(".sidecars");
+  let manyLines = []; // [row, its line]
 
-  function fill(name, values, none) {
-    const { value } = control(name);
-    control(name).replaceChildren(...(none ? [new Option(none, "")] : []), ...values.map((one) => new Option(one)));
-    control(name).value = value;
-    if (control(name).selectedIndex < 0) control(name).selectedIndex = 0;
+  function showMany() {
+    const acceptable = listed.filter((row) => stateOf(row) === "unchecked" && row.serverId && textOf(row) && !hasUnknown(textOf(row)));
+    manyLines = acceptable.toSorted((one, other) => sure(other) - sure(one)).map((row) => {
+      const { doubt } = row.captions[0];
+      const line = element("li"), label = element("label"), tick = element("input");
+      tick.type = "checkbox";
+      tick.checked = !doubt; // what is marked is for a person to look at
+      label.append(tick, smallPicture(row), element("span", textOf(row), "caption"), element("span", percent(sure(row)), "small"));
+      if (doubt) label.append(element("span", doubt, "small bad"));
+      line.append(label);
+      return [row, line];
+    });
+    $(".lines", many).replaceChildren(...manyLines.map(([, line]) => line));
+    countMany();
+    many.showModal();
   }
 
-  function fillSettings() {
-    const names = served.captioners.map((one) => one.name);
-    fill("captioner", names);
-    for (const line of settingsForm.querySelectorAll(".captioners")) line.hidden = names.length < 2;
-    control("captioner").value = choices.captioner;
-    fitSettings();
-    for (const name of OWN) control(name).value = choices[name];
-    for (const [name, value] of Object.entries(choices.decoding)) control(name).value = [value].flat().join(", ");
+  const ticked = () => manyLines.filter(([, line]) => !line.hidden && $("input", line).checked).map(([row]) => row);
+
+  function countMany() {
+    const least = $("#least-sure").value;
+    $("output", many).textContent = `${least}%`;
+    for (const [row, line] of manyLines) line.hidden = 100 * sure(row) < least;
+    const shown = manyLines.filter(([, line]) => !line.hidden);
+    const marked = shown.some(([row]) => row.captions[0].doubt) ? " Those that are marked are not ticked." : "";
+    const rank = " The captioner is not calibrated: confidence ranks captions and does not say how many are right.";
+    $(".counts", many).textContent = `${shown.length} of ${count(manyLines.length, "unchecked photo")} in the list.${marked}${
+      captionerOf(choices.captioner).is_calibrated ? "" : rank}`;
+    $("[data-action='accept-many']").textContent = `Accept ${count(ticked().length, "caption")}`;
+    $("[data-action='accept-many']").disabled = !ticked().length;
   }
 
-  /** Show the settings that the captioner in the form knows, with its own values as placeholders. */
-  function fitSettings() {
-    const one = captionerOf(control("captioner").value);
-    fill("beside", served.captioners.map(({ name }) => name).filter((name) => name !== one.name), "none");
-    fill("saliency", one.abilities.saliency, "none");
-    $(".captioners .about", settingsForm).textContent = `${one.about.name}, ${(one.about.parameters / 1e6).toFixed(1)} million parameters, ${one.about.library}`;
-    for (const line of settingsForm.querySelectorAll("[data-field]")) {
-      const name = line.dataset.field;
-      line.hidden = !one.abilities.settings.includes(name);
-      const shown = [one.decoding[name] ?? ""].flat().join(", ");
-      if (control(name).tagName === "SELECT") {
-        control(name).options[0].textContent = `as the captioner has it${shown && ` (${shown})`}`;
-        if (name === "search")
-          for (const choice of [...control(name).options].slice(1)) choice.hidden = !one.abilities.searches.includes(choice.value);
-      } else control(name).placeholder = shown || ("list" in control(name).dataset ? "parted by commas" : "");
+  async function decideMany(those, status) {
+    const changes = those.map((row) => [row, { status, text: status === "unchecked" ? proposed(row) : textOf(row) }]);
+    try {
+      const { rows: changed, conflicts } = await decisions.decideMany(changes);
+      const decided = changed.map(take);
+      conflicts.forEach(take);
+      const stay = conflicts.length ? ` ${count(conflicts.length, "caption")} changed elsewhere in the meantime and stay as they are.` : "";
+      const undo = () => decideMany(decided.filter((row, at) => row.revision === changed[at].revision), "unchecked");
+      const buttons = status === "accepted" && changed.length ? [button("Undo", undo)] : [];
+      say("many", `${count(changed.length, "caption")} ${status === "accepted" ? "accepted" : "unchecked again"}.${stay}`, [...buttons, button("Close", () => say("many", ""))], "");
+    } catch (error) {
+      say("many", error.message);
     }
+    refreshNow();
   }
 
-  function readSettings() {
-    const decoding = {};
-    for (const line of settingsForm.querySelectorAll("[data-field]")) {
-      const input = control(line.dataset.field);
-      const value = input.value.trim();
-      if (!value || line.hidden) continue;
-      decoding[line.dataset.field] = "list" in input.dataset ? value.split(",").map((word) => word.trim()).filter(Boolean) : value;
-    }
-    choices = { ...Object.fromEntries(OWN.map((name) => [name, control(name).value])), decoding };
-    localStorage.setItem("showtell", JSON.stringify(choices));
+  many?.addEventListener("input", countMany);
+  sidecars?.addEventListener("change", () => askSidecars("GET"));
+
+  const { choices, captionerOf, settingsFor, open: openSettings } = liveSettings((isAnew) => {
     cards.clear();
-    say("stopped", "");
-    errors.count = 0;
-    asking.pause(false);
-    showServed();
+    goOn();
     if (chosen) show(chosen);
-  }
-
-  /** Say which of several captioners writes the captions, and with which settings. */
-  function showServed() {
-    const names = served.captioners.length > 1 ? [[choices.captioner, choices.beside].filter(Boolean).join(" beside ")] : [];
-    const label = (name) => $(`label[for='set-${name}']`)?.textContent ?? name;
-    const set = Object.entries(choices.decoding).map(([name, value]) => `${label(name)}: ${[value].flat().join(", ")}`);
-    $(".models-served").textContent = [...names, ...set].join(", ");
-  }
-
-  settingsForm.addEventListener("submit", (event) => {
-    event.preventDefault();
-    readSettings();
-    $("#settings").close();
-    if (event.submitter?.value === "again") again(rows.filter((row) => row.phase === "done" && row.status === "unchecked"));
+    if (isAnew) again(rows.filter((row) => row.phase === "done" && row.status === "unchecked"));
   });
-  settingsForm.addEventListener("reset", () => setTimeout(fitSettings));
-  control("captioner").addEventListener("change", fitSettings);
 
   // --- sentences ---
 
@@ -624,12 +625,12 @@
 
   /** A sentence at the top of the page until it is taken back by another or by none. */
   const banners = new Map();
-  function say(name, sentence, buttons = []) {
+  function say(name, sentence, buttons = [], className = "bad") {
     if (banners.get(name)?.dataset.text === (sentence || "")) return;
     banners.get(name)?.remove();
     banners.delete(name);
     if (!sentence) return;
-    const line = element("li", sentence, "bad");
+    const line = element("li", sentence, className);
     line.dataset.text = sentence;
     for (const one of buttons) line.append(" ", one);
     banners.set(name, line);
@@ -655,6 +656,29 @@
     const checkpoint = served.trainable[choices.captioner] ?? Object.values(served.trainable)[0] ?? "CHECKPOINT";
     $("#export code").textContent = `showtell train adapt/corrections data.path=${quoted(served.folder)} training.start_from=${quoted(checkpoint)}`;
     $("#export").showModal();
+    if (sidecars) askSidecars("GET");
+  }
+
+  /** Say which sidecars would be written, or write them ("POST"), and what was not, and why. */
+  async function askSidecars(method) {
+    const write = $("[data-action='write-sidecars']");
+    write.disabled = true;
+    const outcome = $(".outcome", sidecars);
+    outcome.textContent = method === "POST" ? "Being written …" : "Photos are being looked for …";
+    try {
+      const query = { keywords: $("[name='keywords']", sidecars).checked };
+      const answer = await (await server.ask("/v1/sidecars", { method, query, once: true })).json();
+      const { folder, written, same, left_out: leftOut } = answer;
+      const parts = [method === "POST" && `${count(written.length, "sidecar")} written below ${folder}.`,
+        same.length && `${count(same.length, "photo")} had the caption already.`, leftOut.length && `Not written: ${leftOut.length}.`];
+      outcome.textContent = parts.filter(Boolean).join(" ");
+      $(".left-out", sidecars).replaceChildren(...leftOut.map((sentence) => element("li", sentence)));
+      const number = method === "POST" ? 0 : written.length + (query.keywords ? same.length : 0);
+      write.textContent = `Write ${count(number, "sidecar")}`;
+      write.disabled = !number;
+    } catch (error) {
+      outcome.textContent = error.message;
+    }
   }
 
   // --- what people do ---
@@ -662,7 +686,7 @@
   const actions = {
     choose: () => $("#files").click(),
     "choose-folder": () => $("#folder").click(),
-    settings: () => { fillSettings(); $("#settings").showModal(); },
+    settings: openSettings,
     close: (pressed) => pressed.closest("dialog").close(),
     keys: () => $("#keys").showModal(),
     pause: () => { asking.pause(!asking.isPaused); refreshNow(); },
@@ -673,6 +697,9 @@
     uncheck: () => decide("unchecked"),
     again: () => again([chosen]),
     export: showExport,
+    many: showMany,
+    "write-sidecars": () => askSidecars("POST"),
+    "accept-many": () => { many.close(); decideMany(ticked(), "accepted"); },
   };
 
   document.addEventListener("click", ({ target }) => {
@@ -734,70 +761,39 @@
     }
   });
 
-  filters.addEventListener("input", refreshNow);
+  filters.addEventListener("input", find);
 
-  for (const input of document.querySelectorAll("input[type='file']"))
-    input.addEventListener("change", () => {
-      add([...input.files].map((file) => [file, file.webkitRelativePath || file.name]));
-      input.value = "";
-    });
-
-  document.addEventListener("paste", ({ clipboardData }) => {
-    const time = new Date().toISOString().slice(0, 19).replace("T", " ").replaceAll(":", ".");
-    add([...clipboardData.files].map((file) => [file, `pasted ${time} ${file.name}`]));
-  });
-
-  /** The files of what was dropped, folders with all that is in them. */
-  async function filesOf(entry, folder = "") {
-    if (entry.isFile) {
-      const file = await new Promise((resolve) => entry.file(resolve, () => resolve(null)));
-      return file ? [[file, folder + file.name]] : [];
-    }
-    const reader = entry.createReader();
-    const entries = [];
-    for (let some = [null]; some.length; ) { // a browser tells a hundred at a time
-      some = await new Promise((resolve) => reader.readEntries(resolve, () => resolve([])));
-      entries.push(...some);
-    }
-    const inside = await Promise.all(entries.map((one) => filesOf(one, `${folder}${entry.name}/`)));
-    return inside.flat();
-  }
-
-  const holdsFiles = (event) => event.dataTransfer.types.includes("Files");
-  addEventListener("dragover", (event) => {
-    if (!holdsFiles(event)) return;
-    event.preventDefault();
-    $(".drop").hidden = false;
-  });
-  addEventListener("dragleave", (event) => { $(".drop").hidden = !event.relatedTarget; });
-  addEventListener("drop", async (event) => {
-    $(".drop").hidden = true;
-    if (!holdsFiles(event)) return;
-    event.preventDefault();
-    const items = [...event.dataTransfer.items].filter((item) => item.kind === "file");
-    const files = items.map((item) => [item.webkitGetAsEntry?.(), item.getAsFile()]);
-    const dropped = await Promise.all(files.map(([entry, file]) => (entry ? filesOf(entry) : [[file, file.name]])));
-    add(dropped.flat());
-  });
-
+  takeFiles(add);
   addEventListener("popstate", () => backToList());
   addEventListener("beforeunload", (event) => {
     if (isBusy() || (chosen && isTyped())) event.preventDefault();
   });
 
+  // --- what the server keeps ---
+
+  /** Show what the server knows of a photo, if that is newer than what is here. */
+  function take(known) {
+    let row = byId.get(known.id) ?? rows.find(({ serverId }) => serverId === known.id);
+    if (row?.revision >= known.revision) return row;
+    row ??= makeRow({ id: known.id, name: known.name, added: Date.parse(known.created), phase: "done" });
+    row.captioner = known.captioner;
+    if (proposed(row) !== known.proposed) row.captions = [{ text: known.proposed, confidence: known.confidence ?? undefined, doubt: known.doubt }];
+    Object.assign(row, ServerStore.fromRow(known), { node: null });
+    if (row === chosen) setText(row);
+    return row;
+  }
+
+  /** Take what other browsers did; but not of the caption that is being written: saving it will show both. */
+  async function sync() {
+    for (const known of decisions ? await decisions.rows() : [])
+      if (!(chosen && isTyped() && [chosen.id, chosen.serverId].includes(known.id))) take(known);
+  }
+  addEventListener("focus", () => sync().then(() => refresh(), (error) => say("server", error.message)));
+
   // --- begin ---
 
   async function begin() {
-    const saved = JSON.parse(localStorage.getItem("showtell"));
-    if (saved && served.captioners.some(({ name }) => name === saved.captioner)) choices = { ...choices, ...saved };
-    for (const known of decisions ? await decisions.rows() : []) {
-      const row = makeRow({
-        id: known.id, name: known.name, captioner: known.captioner, added: Date.parse(known.created), phase: "done",
-        captions: [{ text: known.proposed, confidence: known.confidence ?? undefined, doubt: known.doubt }],
-      });
-      Object.assign(row, ServerStore.fromRow(known));
-    }
-    showServed();
+    await sync();
     refreshNow();
     if (listed.length && isWide()) choose(listed[0], { focus: false });
   }

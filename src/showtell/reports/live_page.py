@@ -16,7 +16,14 @@ from showtell.reports.explanation_view import view_photo
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 STYLES = ("explanation_card.css", "live_page.css")
-SCRIPTS = ("explanation_card.js", "live_server.js", "live_session.js", "live_page.js")
+SCRIPTS = (
+    "explanation_card.js",
+    "live_server.js",
+    "live_session.js",
+    "live_settings.js",
+    "live_files.js",
+    "live_page.js",
+)
 NOT_SET_HERE = ("prefix",)  # settings that the page makes itself
 # The settings that most people want, in their words, and the values that are offered; the others are folded away.
 FIRST: dict[str, tuple[str, str, dict[str, str]]] = {
@@ -42,13 +49,19 @@ KEYS = {
 
 
 def live_page(
-    captioners: Sequence[Mapping[str, Any]], *, corrections: str | None, max_body: int, trainable: Mapping[str, str]
+    captioners: Sequence[Mapping[str, Any]],
+    *,
+    corrections: str | None,
+    has_photos: bool,
+    max_body: int,
+    trainable: Mapping[str, str],
 ) -> str:
     """The page, one file of HTML.
 
     Args:
         captioners: as the route `/v1/captioners` gives them.
         corrections: the folder in which the server keeps corrections; None: captions are shown and not corrected.
+        has_photos: whether the server was given the folder of the photos, and may write sidecars there.
         max_body: largest photo that the server takes, in bytes.
         trainable: the checkpoint of each captioner that can be trained further.
     """
@@ -61,6 +74,7 @@ def live_page(
         fields=list(_fields()),
         keys=KEYS,
         has_corrections=corrections is not None,
+        has_photos=has_photos,
         served={
             "captioners": list(captioners),
             "folder": corrections,

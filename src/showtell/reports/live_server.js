@@ -1,5 +1,8 @@
 // Asks the page's own server: waits where it is busy or away, and turns its problems into sentences.
 
+const $ = (selector, parent = document) => parent.querySelector(selector);
+const served = JSON.parse($("#served").textContent); // what the server is, as `live_page.py` says it
+
 /** What the server says in place of an answer: a sentence and its status; 0 where nobody answered. */
 class ServerError extends Error {
   constructor(status, sentence, problem = {}) {

@@ -56,6 +56,13 @@ class ServerStore {
     }
   }
 
+  /** Make many decisions, [row, change], together; the rows that were changed, and those that others had changed. */
+  async decideMany(decisions) {
+    const changes = decisions.map(([{ serverId: id, revision }, { text: caption, status }]) => ({ id, revision, caption, status }));
+    const headers = { "Content-Type": "application/json" };
+    return (await server.ask("/v1/corrections", { method: "PATCH", body: JSON.stringify({ changes }), headers, once: true })).json();
+  }
+
   async photo(id) {
     return (await server.ask(`/v1/corrections/photos/${id}`)).blob();
   }

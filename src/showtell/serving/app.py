@@ -17,6 +17,7 @@ from showtell.serving.guard import BodyGuard, Guard
 from showtell.serving.problems import RESPONSES, handle_problems
 from showtell.serving.routes import health_router, page_router, v1_router
 from showtell.serving.settings import ServeSettings
+from showtell.serving.sidecar_routes import sidecar_router
 
 ABOUT = """Captions of photos, their words with probabilities, and where the model looked.
 
@@ -52,6 +53,8 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
     routers = [v1_router(engine), chat_router(engine), health_router(engine), page_router(engine, settings)]
     if store is not None:
         routers.append(correction_router(store))
+    if store is not None and settings.photos is not None:
+        routers.append(sidecar_router(store.folder, settings.photos))
     for router in routers:
         app.include_router(router)
 

@@ -4,6 +4,7 @@
     GET /v1/corrections/photos/{id}    the photo; /thumbnail: a small JPEG of it
     GET /v1/corrections                rows, in pages
     PATCH /v1/corrections/{id}         a caption or status, made from a revision; 409 with the row if that is old
+    PATCH /v1/corrections              many of them together
     GET /v1/corrections/export         the table of corrections (CSV)
 
 What was answered is on disk.
@@ -22,7 +23,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from showtell.config import Config
 from showtell.datasets.corrections import Correction, Status
 from showtell.images.photo import photo_media_type
-from showtell.serving.corrections import CorrectionPage, CorrectionStore, thumbnail_of
+from showtell.serving.corrections import CorrectionBatch, CorrectionPage, CorrectionStore, thumbnail_of
 from showtell.serving.photo_requests import MAX_FIELD, UNNAMED, read_photo
 from showtell.serving.routes import describe_photo
 
@@ -42,6 +43,20 @@ class CorrectionChange(Config):
     status: Status | None = Field(
         None, description='Default: a new caption is "corrected", or "accepted" if it is the one that was proposed.'
     )
+
+
+class NamedChange(CorrectionChange):
+    """A change of the row with an id."""
+
+    id: str = Field(description="Of the row.")
+
+
+class CorrectionChanges(Config):
+    """Changes that are kept together."""
+
+    model_config = ConfigDict(defer_build=False)
+
+    changes: list[NamedChange] = Field(description="One for each row.")
 
 
 def correction_router(store: CorrectionStore) -> APIRouter:
@@ -102,5 +117,10 @@ def correction_router(store: CorrectionStore) -> APIRouter:
     def change(id: str, change: CorrectionChange) -> Correction:
         """Change a row, if nobody else has since the revision that is named."""
         return store.change(id, change.revision, caption=change.caption, status=change.status)
+
+    @router.patch("", summary="Change many captions")
+    def change_many(changes: CorrectionChanges) -> CorrectionBatch:
+        """Change all rows that nobody else has changed since, or none; the others are returned as they are."""
+        return store.change_many((one.id, one.revision, one.caption, one.status) for one in changes.changes)
 
     return router

@@ -12,11 +12,12 @@ import os
 import re
 import threading
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from PIL import Image
 from pydantic import Field, ValidationError
@@ -56,6 +57,13 @@ class ConflictError(ShowtellError):
     def __init__(self, message: str, now: Correction) -> None:
         super().__init__(message)
         self.now = now
+
+
+class CorrectionBatch(Config):
+    """What became of changes that were made together."""
+
+    rows: list[Correction] = Field(description="The rows that were changed.")
+    conflicts: list[Correction] = Field(description="Those that had been changed since, as they are.")
 
 
 class CorrectionPage(Config):
@@ -107,14 +115,14 @@ class CorrectionStore:
         except OSError as error:
             raise self._failure("read", error) from error
 
-    def _write(self, row: Correction) -> Correction:
-        """Append the present state of a row, whole or not at all."""
-        line = row.model_dump_json().encode() + b"\n"
+    def _write(self, *rows: Correction) -> None:
+        """Append the present state of rows, all of them or none."""
+        lines = b"".join(row.model_dump_json().encode() + b"\n" for row in rows)
         try:
             with self._journal.open("ab") as stream:
                 stream.truncate(self._read)  # of a line that was not finished
                 try:
-                    stream.write(line)
+                    stream.write(lines)
                     stream.flush()
                     os.fsync(stream.fileno())
                 except OSError:
@@ -122,9 +130,8 @@ class CorrectionStore:
                     raise
         except OSError as error:
             raise self._failure("written", error) from error
-        self._known[row.id] = row
-        self._read += len(line)
-        return row
+        self._known |= {row.id: row for row in rows}
+        self._read += len(lines)
 
     def _failure(self, done: str, error: OSError) -> StorageError:
         reason = error.strerror or error
@@ -143,7 +150,8 @@ class CorrectionStore:
         """Keep a photo, the content of an image file, with the caption that a captioner proposes.
 
         Returns:
-            The row, and whether it is new: a photo that is stored already keeps its row.
+            The row, and whether it is new. A photo that is stored already keeps its row, with the proposal of now
+            if nobody has decided yet.
 
         Raises:
             ImageError: the photo cannot be read.
@@ -153,26 +161,33 @@ class CorrectionStore:
         id = hashlib.sha256(content).hexdigest()
         with self._rows() as rows:
             known = rows.get(id)
-        if known is not None and self._is_kept(known):
-            return known, False
+        caption, now = _valid_caption(caption), _now()
         name = known.name if known is not None else _as_name(name) or "photo"
-        decode_photo(content, f'"{name}"')
+        if not (is_kept := known is not None and self._is_kept(known)):
+            decode_photo(content, f'"{name}"')
         image = f"{PHOTOS}/{safe_stem(name)}-{id[:_DIGITS]}{photo_suffix(content, name)}"
-        caption, now = _valid_caption(caption), datetime.now(UTC).isoformat(timespec="milliseconds")
+        proposal: dict[str, Any] = {"captioner": _as_name(captioner), "proposed": caption, "caption": caption}
         try:
             row = Correction(
-                id=id, image=image, name=name, captioner=_as_name(captioner), proposed=caption, caption=caption,
-                confidence=confidence, doubt=doubt, created=now, changed=now,
-            )  # fmt: skip
+                id=id, image=image, name=name, **proposal, confidence=confidence, doubt=doubt, created=now, changed=now
+            )
         except ValidationError as error:
             raise UsageError(describe_problem(error)) from error
-        try:
-            write_bytes(self.folder / image, content)
-        except DataError as error:
-            reason = str(error).rstrip(".")
-            raise StorageError(f"{reason}; make room or change the folder, and send the photo again.") from error
+        if not is_kept:
+            try:
+                write_bytes(self.folder / image, content)
+            except DataError as error:
+                reason = str(error).rstrip(".")
+                raise StorageError(f"{reason}; make room or change the folder, and send the photo again.") from error
         with self._rows() as rows:
-            return (rows[id], False) if id in rows else (self._write(row), True)
+            known = rows.get(id)
+            if known is not None:
+                proposal |= {"confidence": confidence, "doubt": doubt}
+                if known.status != "unchecked" or not caption or proposal.items() <= dict(known).items():
+                    return known, False
+                row = known.model_copy(update={**proposal, "revision": known.revision + 1, "changed": now})
+            self._write(row)
+            return row, known is None
 
     def change(self, id: str, revision: int, *, caption: str | None = None, status: Status | None = None) -> Correction:
         """Change the caption or the status of a row, and return it with its new revision.
@@ -189,27 +204,26 @@ class CorrectionStore:
             UsageError: there is nothing to change, or the caption is no text to learn from.
             StorageError: it cannot be written.
         """
-        if caption is None and status is None:
-            raise UsageError('A change needs "caption", "status" or both.')
         with self._rows() as rows:
-            row = _row(rows, id)
-            if row.revision != revision:
-                raise ConflictError(
-                    f"The caption was changed elsewhere: it has revision {row.revision} by now, and the change was "
-                    f"made from revision {revision}; look at it again.",
-                    row,
-                )
-            caption = row.caption if caption is None else _valid_caption(caption)
-            status = status or ("accepted" if caption == row.proposed else "corrected")
-            token = SPECIAL[Vocabulary.unknown]
-            if status in CHECKED and (not caption or token in caption.split()):
-                raise UsageError(
-                    f"A caption that is {status} is learned from, so it has words and no {token}; change it, or give "
-                    'it the status "skipped".'
-                )
-            now = datetime.now(UTC).isoformat(timespec="milliseconds")
-            news = {"caption": caption, "status": status, "revision": revision + 1, "changed": now}
-            return self._write(row.model_copy(update=news))
+            row = _changed(_row(rows, id), revision, caption, status)
+            self._write(row)
+            return row
+
+    def change_many(self, changes: Iterable[tuple[str, int, str | None, Status | None]]) -> CorrectionBatch:
+        """Make changes (id, revision, caption, status) together: all whose revision holds are kept, or none of them.
+
+        Raises:
+            As `change`, but for conflicts, which are returned.
+        """
+        changed, conflicts = {}, []
+        with self._rows() as rows:
+            for id, revision, caption, status in changes:
+                try:
+                    changed[id] = _changed(_row(rows, id), revision, caption, status)
+                except ConflictError as conflict:
+                    conflicts.append(conflict.now)
+            self._write(*changed.values())
+        return CorrectionBatch(rows=list(changed.values()), conflicts=conflicts)
 
     def page(self, statuses: Collection[str] = (), offset: int = 0, limit: int | None = None) -> CorrectionPage:
         """Rows with one of these statuses, or with any, in the order in which they came."""
@@ -250,6 +264,31 @@ class CorrectionStore:
             return hashlib.sha256(read_photo(self.folder / row.image)).hexdigest() == row.id
         except ImageError:
             return False
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _changed(row: Correction, revision: int, caption: str | None, status: Status | None) -> Correction:
+    """A row after a change, as `CorrectionStore.change` describes it."""
+    if caption is None and status is None:
+        raise UsageError('A change needs "caption", "status" or both.')
+    if row.revision != revision:
+        raise ConflictError(
+            f"The caption was changed elsewhere: it has revision {row.revision} by now, and the change was "
+            f"made from revision {revision}; look at it again.",
+            row,
+        )
+    caption = row.caption if caption is None else _valid_caption(caption)
+    status = status or ("accepted" if caption == row.proposed else "corrected")
+    token = SPECIAL[Vocabulary.unknown]
+    if status in CHECKED and (not caption or token in caption.split()):
+        raise UsageError(
+            f"A caption that is {status} is learned from, so it has words and no {token}; change it, or give "
+            'it the status "skipped".'
+        )
+    return row.model_copy(update={"caption": caption, "status": status, "revision": revision + 1, "changed": _now()})
 
 
 def _row(rows: dict[str, Correction], id: str) -> Correction:

@@ -1,7 +1,7 @@
 """The routes of captions, explanations, captioners, health and the page.
 
     POST /v1/captions        GET /v1/captioners               GET /, the page
-    POST /v1/explanations    GET /healthz, /readyz            POST /page/explanation, the cards that it asks for
+    POST /v1/explanations    GET /healthz, /readyz            POST /page/explanation, /page/words, what it asks for
 
 The body is the photo, and its settings are query parameters. Answers are those of the command line.
 """
@@ -14,12 +14,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fastapi import APIRouter, Request
+from pydantic import ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse
 
 from showtell.captioners.contract import Captioner
 from showtell.captioners.photos import photo_to_show
 from showtell.captions import Caption, Explanation, Word, caption_result
+from showtell.config import Config
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import ImageError, nearest
 from showtell.images.photo import IN_MEMORY
@@ -27,6 +29,7 @@ from showtell.reports.live_page import explanation_card, live_page, live_policy
 from showtell.serving.engine import Engine, Question
 from showtell.serving.photo_requests import PhotoRequest, read_photo_request
 from showtell.serving.settings import ServeSettings
+from showtell.text.objects import keywords, matches
 
 _SHOWN = ("name", "library", "parameters", "revision", "preprocessing")  # of what is known about a captioner
 OWN_FIELDS = {
@@ -35,6 +38,22 @@ OWN_FIELDS = {
 }
 SALIENCY_FIELD = {"saliency": {"type": "string", "description": "Saliency method, one of the abilities."}}
 EXAMPLE = caption_result("photo", [Caption("a dog", -1.5, True, (Word("a", -0.5), Word("dog", -0.75)), -1.5, 0.2)])
+
+
+class CaptionTexts(Config):
+    """Captions that are asked about."""
+
+    model_config = ConfigDict(defer_build=False)  # FastAPI cannot build the body of a route later
+
+    captions: list[str]
+    query: str = ""
+
+
+class CaptionWords(Config):
+    """What a caption names."""
+
+    keywords: list[str]
+    is_found: bool
 
 
 def v1_router(engine: Engine) -> APIRouter:
@@ -98,13 +117,22 @@ def page_router(engine: Engine, settings: ServeSettings) -> APIRouter:
     about = {name: captioner.about for name, captioner in engine.captioners.items()}
     trainable = {name: one.source for name, one in about.items() if one.source and one.folder}
     content = live_page(
-        describe_captioners(engine), corrections=folder, max_body=settings.max_body, trainable=trainable
+        describe_captioners(engine),
+        corrections=folder,
+        has_photos=settings.photos is not None,
+        max_body=settings.max_body,
+        trainable=trainable,
     )
 
     @router.get("/")
     async def page() -> HTMLResponse:
         """Photos, their captions, where the model looked, and corrections."""
         return HTMLResponse(content, headers={"Content-Security-Policy": live_policy()})
+
+    @router.post("/page/words")
+    def words(asked: CaptionTexts) -> list[CaptionWords]:
+        """The keywords of captions, and which of them have all words of a query."""
+        return [CaptionWords(keywords=keywords(text), is_found=matches(asked.query, text)) for text in asked.captions]
 
     @router.post("/page/explanation")
     async def explanation(request: Request) -> HTMLResponse:

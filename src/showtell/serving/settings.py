@@ -40,6 +40,9 @@ class ServeSettings(Config):
     )
     timeout: float = Field(60.0, gt=0, le=3600, description="Seconds after which nobody waits for an answer any more.")
     corrections: Path | None = Field(None, description="Folder that keeps the photos and captions that people correct.")
+    photos: Path | None = Field(
+        None, description="Folder of the photos themselves: the page writes corrections into XMP sidecars beside them."
+    )
 
     @property
     def is_local(self) -> bool:
@@ -56,4 +59,7 @@ class ServeSettings(Config):
                 f"host={self.host} lets other machines connect; give a token of 16 characters or more, or open=true to "
                 "let anyone in"
             )
+        if self.photos is not None and (self.corrections is None or not self.photos.is_dir()):
+            problem = "is no folder" if self.corrections is not None else "needs corrections=FOLDER, too"
+            raise ValueError(f"photos={self.photos} {problem}; name the folder that your photos are in")
         return self
