@@ -95,10 +95,8 @@ class XmpSidecars:
     def write(self, file: Path, caption: Caption) -> None:
         """Merge a caption into the file; an alternative text that a person wrote stays."""
         sidecar, text = xmp.Sidecar(file), " ".join(caption.text.split())
-        is_ours, is_of_person = (
-            sidecar[xmp.ALT_TEXT] in ("", alt_text(sidecar[xmp.CAPTION])),
-            caption.writer == "person",
-        )
+        is_ours = sidecar[xmp.ALT_TEXT] in ("", alt_text(sidecar[xmp.CAPTION]))
+        is_of_person = caption.writer == "person"
         sidecar.update(
             {
                 xmp.DESCRIPTION: text,
