@@ -13,6 +13,7 @@ from showtell.captioners import Captioner
 from showtell.datasets import read_dataset
 from showtell.doctor import checkpoint_causes, dataset_causes, inspect_machine
 from tests.cli.test_caption import Captured, run
+from tests.datasets.makers import write_table
 
 
 def changed(tiny_checkpoint: Path, folder: Path, **changes: Any) -> list[str]:
@@ -58,6 +59,21 @@ def test_causes_beside_a_dataset(tiny_checkpoint: Path, tiny_scenes: Path) -> No
     told = "\n".join(causes)
     for sentence in ("train is what models learn from", "CIDEr learns from them", "learned from 4000 photos of runs/"):
         assert sentence in told
+
+
+def test_words_that_a_checkpoint_does_not_know_and_captions_longer_than_its_own(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    captions = ("A red circle.", "A zebra.", "a")  # 1 of 6 words is unknown, 1 of 3 captions has more than 2
+    rows = "".join(f"a.png,{caption},test\n" for caption in captions)
+    write_table(tmp_path, f"image,caption,split\n{rows}", "a.png")
+    captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
+    captioner.decoding = captioner.decoding.changed(max_length=2)
+    facts, causes = dataset_causes(captioner, read_dataset(tmp_path), "test")
+    assert (facts["unknown"], facts["longer"]) == (1 / 6, 1 / 3)
+    told = "\n".join(causes)
+    assert "does not know 16.7% of the words of test, so it can never write them" in told
+    assert "writes at most 2 words, and 33.3% of the captions of test are longer: raise" in told
 
 
 def test_the_verb(tiny_checkpoint: Path, tiny_scenes: Path, capsys: Captured) -> None:

@@ -4,7 +4,6 @@ from typing import Any
 
 from showtell.datasets import read_dataset
 from showtell.datasets.check import PUBLISHED, DatasetReport, check_dataset, compare_with_published
-from showtell.text.vocabulary import Vocabulary
 from tests.datasets.makers import captioned, listed, write_coco, write_photo, write_table
 
 APART = "; what is scored must not have been trained on, so keep each in one split."
@@ -30,7 +29,7 @@ def test_a_clean_dataset(tmp_path: Path) -> None:
         "captions_per_image": {"min": 2, "mean": 2.0, "median": 2, "p95": 2, "max": 2},
         "words_per_caption": {"min": 4, "mean": 4.0, "median": 4, "p95": 4, "max": 4},
         "vocabulary": 6, "frequent_words": 0, "unseen": {"val": 0.0, "test": 4 / 16}, "images_opened": True,
-        "problems": (), "warnings": (), "unknown": {}, "longer": {},
+        "problems": (), "warnings": (),
     }  # fmt: skip
 
 
@@ -73,16 +72,6 @@ def test_words_by_hand(tmp_path: Path) -> None:
     assert report.unseen == {"test": 2 / 5}  # cat, and
     assert report.captions_per_image == {"min": 1, "mean": 3.0, "median": 3.0, "p95": 5, "max": 5}
     assert report.words_per_caption == {"min": 1, "mean": 16 / 6, "median": 2.5, "p95": 5, "max": 5}
-
-    report = report_on(tmp_path, vocabulary=Vocabulary(["a", "runs", "bird"]), max_length=2)
-    # train: dog 4 and sits 1 of 11 words; test: cat and and. Longer than 2: two of five, and the one.
-    assert (report.unknown, report.longer) == ({"train": 5 / 11, "test": 2 / 5}, {"train": 2 / 5, "test": 1.0})
-    assert report.warnings[-2:] == (
-        "The checkpoint does not know 45.5% (train), 40.0% (test) of the words, so it can never write them; train "
-        "on captions like these, or use the dataset it was made for.",
-        "The checkpoint writes at most 2 words, and 40.0% (train), 100.0% (test) of the captions are longer: raise "
-        "decoding.max_length.",
-    )
 
 
 def test_datasets_that_say_they_are_published_ones_and_are_not() -> None:

@@ -34,8 +34,7 @@ def check(
     content = read_dataset(dataset)
     with counting("opening images", len(content.records), quiet=no_images) as progress:
         report = check_dataset(content, open_images=not no_images, progress=progress)
-    fields = {name: value for name, value in asdict(report).items() if name not in ("unknown", "longer")}
-    typer.echo(json.dumps(fields, ensure_ascii=False) if as_json else _describe(dataset, report))
+    typer.echo(json.dumps(asdict(report), ensure_ascii=False) if as_json else _describe(dataset, report))
     if report.problems:
         number = "a problem" if len(report.problems) == 1 else f"{len(report.problems)} problems"
         raise DataError(f"{dataset} cannot be used: it has {number}, listed in the report.")

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
@@ -22,13 +22,8 @@ from showtell.datasets.splits import split_rank
 from showtell.errors import ImageError
 from showtell.images.photo import decode_photo, read_photo
 from showtell.text.tokenizer import tokenize
-from showtell.text.vocabulary import Vocabulary
 
 FREQUENT_COUNT = 5  # papers and recipes keep the words that train has at least this often
-# In 1,000 images of Flickr8k 3.2% of the words are not among those that occur five times in 6,000 others, and 1.8% of
-# the captions have more than 20 words; datasets that a checkpoint was trained for stay below these limits.
-MAX_UNKNOWN = 0.05  # share of a split's words
-MAX_LONGER = 0.05  # share of a split's captions
 
 # Images of Karpathy's splits: A. Karpathy, L. Fei-Fei, Deep Visual-Semantic Alignments, CVPR 2015. His train of COCO
 # is train2014, 82,783 images, and the 30,504 of val2014 ("restval") that are neither in his val nor in his test.
@@ -55,17 +50,12 @@ class DatasetReport:
     images_opened: bool
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
-    # Of each split, where the captions were compared with a checkpoint:
-    unknown: dict[str, float] = field(default_factory=dict)  # the share of words that are not in its vocabulary
-    longer: dict[str, float] = field(default_factory=dict)  # the share of captions longer than it can write
 
 
 def check_dataset(
     dataset: CaptionDataset,
     *,
     open_images: bool = True,
-    vocabulary: Vocabulary | None = None,
-    max_length: int = 20,
     progress: Callable[[int], None] = lambda done: None,
 ) -> DatasetReport:
     """Check a dataset: open every image, compare their contents, count splits, captions and words.
@@ -73,8 +63,6 @@ def check_dataset(
     Args:
         dataset: from `read_dataset`; its problems and warnings come first in the report.
         open_images: False checks of images only that their files exist.
-        vocabulary: of a checkpoint to compare the captions with.
-        max_length: words of a caption of this checkpoint at most.
         progress: called with the number of images opened since the last call; the numbers add up to that of records.
     """
     issues = DatasetIssues(dataset.root, list(dataset.problems), list(dataset.warnings))
@@ -90,20 +78,6 @@ def check_dataset(
             f"There is no split train, only {', '.join(splits)}: nothing can be learned from this, only scored."
         )
     issues.warnings.extend(compare_with_published(dataset.name, dataset.splits))
-    unknown, longer = {}, {}
-    if vocabulary is not None:
-        unknown = {split: _share_unknown(words[split], vocabulary) for split in splits}
-        longer = {split: sum(n > max_length for n in lengths[split]) / max(len(lengths[split]), 1) for split in splits}
-        if above := _describe_above(unknown, MAX_UNKNOWN):
-            issues.warnings.append(
-                f"The checkpoint does not know {above} of the words, so it can never write them; train on captions "
-                "like these, or use the dataset it was made for."
-            )
-        if above := _describe_above(longer, MAX_LONGER):
-            issues.warnings.append(
-                f"The checkpoint writes at most {max_length} words, and {above} of the captions are longer: raise "
-                "decoding.max_length."
-            )
     if open_images:
         _examine_images(dataset.records, issues, progress)
     learned = words["train"] if "train" in words else sum(words.values(), Counter())
@@ -120,8 +94,6 @@ def check_dataset(
         images_opened=open_images,
         problems=tuple(issues.problems),
         warnings=tuple(issues.warnings),
-        unknown=unknown,
-        longer=longer,
     )
 
 
@@ -136,14 +108,6 @@ def distribution(numbers: Iterable[int]) -> dict[str, float]:
 
 def _share_unknown(words: Counter[str], known: Container[str]) -> float:
     return sum(count for word, count in words.items() if word not in known) / max(words.total(), 1)
-
-
-def _describe_above(shares: Mapping[str, float], limit: float) -> str:
-    """
-    >>> _describe_above({"train": 0.1, "val": 0.07, "test": 0.01}, 0.05)
-    '10.0% (train), 7.0% (val)'
-    """
-    return ", ".join(f"{share:.1%} ({split})" for split, share in shares.items() if share > limit)
 
 
 def compare_with_published(name: str, images: Mapping[str, int]) -> list[str]:
