@@ -39,7 +39,7 @@ from showtell.decoding.sampling import greedy, inverse_cdf, walk
 from showtell.errors import UsageError
 from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output, eval_mode
-from showtell.models.kernels import gathered_gradients, log_likelihood
+from showtell.models.kernels import log_likelihood
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors
 
@@ -77,7 +77,7 @@ def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int
     generated = decoder.generate(features, max_length, samples + 1, choose)
     if generated is None:
         processor = LogitsProcessor(NO_RULES, max_length=max_length, device=numbers.device)
-        with gathered_gradients(), torch.set_grad_enabled(keep):
+        with torch.set_grad_enabled(keep):
             steps = walk(decoder, features, samples + 1, choose, processor, keep_outputs=keep)
             sequences, outputs = run_eagerly(steps)
         generated = sequences.words, sequences.logprobs

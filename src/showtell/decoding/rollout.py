@@ -15,7 +15,6 @@ from showtell.cuda_graphs import Steps, is_static, run
 from showtell.decoding.stages import StageView
 from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output, gather_rows, spread
-from showtell.models.kernels import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, TensorRecord, map_tensors, stack_over_time, unstack
 
@@ -57,11 +56,10 @@ def forced_outputs(decoder: Decoder, features: Features, words: Tensor) -> Outpu
     if Capability.PARALLEL in decoder.capabilities:
         return decoder.all_steps(words, spread(decoder.start(features), words.shape[1]))[0]
     outputs = []
-    with gathered_gradients():
-        state = spread(decoder.start(features), words.shape[1])
-        for last in counter_rng.timesteps(unstack(decoder.embed(words.movedim(-1, 0)))):
-            output, state = decoder.step(last, state)
-            outputs.append(output)
+    state = spread(decoder.start(features), words.shape[1])
+    for last in counter_rng.timesteps(unstack(decoder.embed(words.movedim(-1, 0)))):
+        output, state = decoder.step(last, state)
+        outputs.append(output)
     return stack_over_time(outputs)
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
+from showtell.models.kernels import plain
 from showtell.models.kernels.plain import is_plain
 
 MIN_PACKED_NUMEL = 2**17  # numbers in a weight; below, calling oneDNN costs more than it saves
@@ -34,6 +35,23 @@ _HAS_OPERATORS = torch._C._has_mkldnn and all(
     hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
 )
 _HAS_BFLOAT16 = _HAS_OPERATORS and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, offset: int = 0) -> Tensor:
+    """x W' + b with some columns of W; with gradients (training) by torch's own function.
+
+    Args:
+        x: (..., P).
+        weight: W, a parameter, (out, in). The columns offset to offset + P are used.
+        bias: b, (out).
+        offset: the first column.
+
+    Returns:
+        (..., out).
+    """
+    if not torch.is_grad_enabled() and supports(x, weight):
+        return packed_product(x, weight, bias, offset, offset + x.shape[-1])
+    return plain.linear(x, weight, bias, offset=offset)
 
 
 def supports(x: Tensor, weight: Tensor) -> bool:
