@@ -29,10 +29,10 @@ from typing import Any, ClassVar
 import _threads  # noqa: F401  (first)
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.captioners.occlusion import OCCLUSION_METHODS, occlude
-from showtell.captioners.teacher_forcing import pad_captions
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, StageView, search, teacher_forced
+from showtell.decoding.rollout import pad_captions
 from showtell.errors import DataError, UsageError, or_raise
 from showtell.features.store import FeatureStore
 from showtell.features.stored_images import photo_or_stored

@@ -17,10 +17,10 @@ from showtell.captioners.contract import Abilities, About, Captioner, Names, Pho
 from showtell.captioners.explaining import explain_batch
 from showtell.captioners.gradients import GRADIENT_METHODS
 from showtell.captioners.occlusion import OCCLUSION_METHODS
-from showtell.captioners.teacher_forcing import pad_captions, word_logprobs
 from showtell.captions import Attention, Caption, TextLogprobs, Word
 from showtell.confidence.familiarity import Floats
 from showtell.decoding import SEARCHES, Captions, DecodingConfig, StageView, search
+from showtell.decoding.rollout import pad_captions, word_logprobs
 from showtell.errors import UsageError, or_raise
 from showtell.features import Encoder
 from showtell.features.grid import GridEncoder

@@ -18,7 +18,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from showtell.captioners.teacher_forcing import word_logprobs
+from showtell.decoding.rollout import word_logprobs
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
 from showtell.text.vocabulary import Vocabulary

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from showtell.captioners.teacher_forcing import word_logprobs
+from showtell.decoding.rollout import word_logprobs
 from showtell.errors import UsageError
 from showtell.images.loading import stack_images
 from showtell.models import Decoder

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from showtell import counter_rng
 from showtell.cuda_graphs import Steps, is_static, run
 from showtell.decoding.stages import StageView
 from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output, gather_rows, spread
+from showtell.models.kernels import log_likelihood
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, TensorRecord, map_tensors, stack_over_time, unstack
 
@@ -61,6 +63,21 @@ def forced_outputs(decoder: Decoder, features: Features, words: Tensor) -> Outpu
         output, state = decoder.step(last, state)
         outputs.append(output)
     return stack_over_time(outputs)
+
+
+def word_logprobs(decoder: Decoder, features: Features, words: Tensor) -> Tensor:
+    """The log-probability of each given word, end included: words (B, N, T + 1) to (B, N, T), 0 for padding."""
+    targets = words[..., 1:]
+    logprobs = log_likelihood(teacher_forced(decoder, features, words[..., :-1]).logits, targets)
+    return logprobs.masked_fill(targets == Vocabulary.pad, 0)
+
+
+def pad_captions(images: Sequence[Sequence[Sequence[int]]]) -> Tensor:
+    """Ids of captions as (B, N, T + 1): short captions are padded, missing ones are padding alone."""
+    most = max(1, *map(len, images))
+    rows = [torch.tensor(ids) for image in images for ids in [*image, *[[Vocabulary.begin]] * (most - len(image))]]
+    padded = pad_sequence(rows, batch_first=True, padding_value=Vocabulary.pad)
+    return torch.unflatten(padded, 0, (len(images), most))
 
 
 def collect(words: Tensor, logprobs: Tensor, score: Tensor | None = None, outputs: Output | None = None) -> Captions:

@@ -2,7 +2,7 @@
 
 Captioners that were trained on the features of the authors' release look through this detector
 (features/bottom_up_detector.py), whose weights were converted from Caffe. Regions are those of the release's
-tools/generate_tsv.py: the boxes of the proposals, chosen as features/choosing.py has it, 10 to 100 of a photo.
+tools/generate_tsv.py: the boxes of the proposals, chosen as features/regions.py has it, 10 to 100 of a photo.
 
 Where we differ from the release:
 1. A photo is resized by Pillow, in whole numbers and smoothed where it shrinks, before the mean is subtracted; the
@@ -25,8 +25,7 @@ from torch import Tensor
 from showtell.config import Pixels
 from showtell.errors import WeightsError
 from showtell.features.bottom_up_detector import FEATURE_SIZE, STRIDE, BottomUpDetector, cover_pixels, load_detector
-from showtell.features.choosing import DetectorConfig, choose_regions
-from showtell.features.regions import ImageRegions, RegionEncoder, collect_regions
+from showtell.features.regions import DetectorConfig, ImageRegions, RegionEncoder, choose_regions, collect_regions
 from showtell.features.weights import weights_path
 from showtell.images.boxes import boxes_on_photo
 from showtell.images.preprocessing import Preprocessing

@@ -59,8 +59,7 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_softmax
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Output, State
-from showtell.models.discriminator import Discriminator, DiscriminatorImage
-from showtell.models.goals import GoalDecoder, GoalOutput
+from showtell.models.discriminator import Discriminator, DiscriminatorImage, GoalDecoder, GoalOutput
 from showtell.models.layers import Linear, feature_projection
 from showtell.models.sru import Sru
 from showtell.types import Features
