@@ -71,9 +71,7 @@ SEARCHES: dict[str, Callable[[Decoder, Features], Captions]] = {
     "sample": lambda decoder, shown: sample(decoder, shown, LENGTH, samples=3, seed=1, keep_outputs=True),
     "top k": lambda decoder, shown: sample(decoder, shown, LENGTH, samples=2, top_k=4, top_p=0.8, temperature=0.7),
     "nucleus": lambda decoder, shown: sample(decoder, shown, LENGTH, samples=2, top_p=0.9),
-    "beam": lambda decoder, shown: beam(
-        decoder, shown, LENGTH, 3, length_penalty=1.0, keep_outputs=True
-    ),
+    "beam": lambda decoder, shown: beam(decoder, shown, LENGTH, 3, length_penalty=1.0, keep_outputs=True),
     "beam by rules": lambda decoder, shown: beam(decoder, shown, LENGTH, 3, num_return=1, rules=RULES),
 }
 

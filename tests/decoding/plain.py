@@ -58,9 +58,7 @@ def at_limit(words: list[int], total: float, logprobs: dict[int, float]) -> Hypo
     return Hypothesis(words, total)
 
 
-def every_caption(
-    decoder: TableDecoder, image: int, max_length: int, rules: Rules, penalty: float
-) -> list[Hypothesis]:
+def every_caption(decoder: TableDecoder, image: int, max_length: int, rules: Rules, penalty: float) -> list[Hypothesis]:
     """All captions that the rules allow, the best first."""
     captions: list[Hypothesis] = []
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from showtell.checkpoint import skeleton
 from showtell.models import MODELS, build_decoder
-from showtell.models.skeleton import skeleton
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))

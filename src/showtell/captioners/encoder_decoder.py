@@ -15,8 +15,7 @@ from torch import Tensor
 from showtell import __version__, checkpoint
 from showtell.captioners.contract import Abilities, About, Captioner, Names, PhotoToCaption, Source, Texts, several
 from showtell.captioners.explaining import explain_batch
-from showtell.captioners.gradients import GRADIENT_METHODS
-from showtell.captioners.occlusion import OCCLUSION_METHODS
+from showtell.captioners.saliency import GRADIENT_METHODS, OCCLUSION_METHODS
 from showtell.captions import Attention, Caption, TextLogprobs, Word
 from showtell.confidence.familiarity import Floats
 from showtell.decoding import SEARCHES, Captions, DecodingConfig, StageView, search

@@ -36,8 +36,7 @@ from showtell.decoding.rollout import Captions, collect, forced_outputs, outputs
 from showtell.decoding.rules import NEVER_GENERATED, NO_RULES, LogitsProcessor
 from showtell.decoding.sampling import greedy, inverse_cdf, walk
 from showtell.errors import UsageError
-from showtell.models.capabilities import Capability
-from showtell.models.contract import Decoder, Output
+from showtell.models.contract import Capability, Decoder, Output
 from showtell.models.kernels import log_likelihood
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors

@@ -14,8 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from showtell import counter_rng
 from showtell.cuda_graphs import Steps, is_static, run
 from showtell.decoding.stages import StageView
-from showtell.models.capabilities import Capability
-from showtell.models.contract import Decoder, Output, gather_rows, spread
+from showtell.models.contract import Capability, Decoder, Output, gather_rows, spread
 from showtell.models.kernels import log_likelihood
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, TensorRecord, map_tensors, stack_over_time, unstack
