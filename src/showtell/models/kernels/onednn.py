@@ -2,7 +2,7 @@
 
 A step of a decoder multiplies matrices of megabytes with a handful of rows. The library that torch calls for float32
 on a CPU repacks the matrix into its own layout in every call, which takes longer than the product; oneDNN, which
-is part of torch too, can keep a packed copy. `packed_product` keeps one beside a large weight.
+is part of torch too, can keep a packed copy. `linear` keeps one beside a large weight.
 
 The copy is renewed when the weight has changed, by torch's version counter (the one that autograd relies on), and
 after every step of an optimiser, because fused optimisers do not increase the counter. Like autograd, it does not
@@ -50,7 +50,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, offset: int
         (..., out).
     """
     if not torch.is_grad_enabled() and supports(x, weight):
-        return packed_product(x, weight, bias, offset, offset + x.shape[-1])
+        packed = _packed(weight, offset, offset + x.shape[-1])
+        return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], ""))
     return plain.linear(x, weight, bias, offset=offset)
 
 
@@ -68,22 +69,8 @@ def supports(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-def packed_product(x: Tensor, weight: Tensor, bias: Tensor | None, start: int, stop: int) -> Tensor:
-    """x W' + b by the packed copy of the columns start to stop of W.
-
-    Args:
-        x: (..., stop - start).
-        weight: W, (out, in), a tensor that stays alive: the copy is kept as long.
-        bias: b, (out).
-        start: the first column.
-        stop: one past the last column.
-    """
-    packed = _packed(weight, start, stop)
-    return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], ""))
-
-
 def _packed(weight: Tensor, start: int, stop: int) -> Tensor:
-    """The up-to-date packed copy of these columns of a weight."""
+    """The up-to-date packed copy of the columns start to stop of a weight, kept as long as that lives."""
     copies = _packed_copies.setdefault(weight, {})
     version = (weight._version, weight.data_ptr())
     cached = copies.get((start, stop))
