@@ -32,7 +32,7 @@ from showtell import counter_rng
 from showtell.cuda_graphs import is_static, run_eagerly
 from showtell.decoding.beam import beam
 from showtell.decoding.ranking import stable_topk
-from showtell.decoding.rollout import Captions, collect, forced_outputs, outputs_in_place, trimmed
+from showtell.decoding.rollout import Captions, collect, outputs_in_place, trimmed
 from showtell.decoding.rules import NEVER_GENERATED, NO_RULES, LogitsProcessor
 from showtell.decoding.sampling import greedy, inverse_cdf, walk
 from showtell.errors import UsageError
@@ -108,7 +108,7 @@ def beam_rollouts(decoder: Decoder, features: Features, max_length: int, num_bea
 def _fed_again(decoder: Decoder, features: Features, captions: Captions) -> Output:
     """The outputs of a decoder that is fed captions, at all of their decisions."""
     words = captions.words[..., : _steps(captions) - 1]
-    return forced_outputs(decoder, features, F.pad(words, (1, 0), value=Vocabulary.begin))
+    return decoder.forced_outputs(features, F.pad(words, (1, 0), value=Vocabulary.begin))
 
 
 def _decisions(captions: Captions) -> Tensor:

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from showtell import counter_rng
 from showtell.cuda_graphs import Steps, is_static, run
 from showtell.decoding.stages import StageView
-from showtell.models.contract import Capability, Decoder, Output, gather_rows, spread
+from showtell.models.contract import Decoder, Output, gather_rows
 from showtell.models.kernels import log_likelihood
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import Features, TensorRecord, map_tensors, stack_over_time, unstack
+from showtell.types import Features, TensorRecord, map_tensors, stack_over_time
 
 
 @dataclass(frozen=True)
@@ -48,20 +47,8 @@ class Captions(TensorRecord):
 
 def teacher_forced(decoder: Decoder, features: Features, words: Tensor) -> TeacherForcedOutput:
     """Feed given words, (B, N, T) int64, begin first, and read out all steps in one matrix product."""
-    outputs = forced_outputs(decoder, features, words)
+    outputs = decoder.forced_outputs(features, words)
     return TeacherForcedOutput(decoder.readout(outputs), outputs)
-
-
-def forced_outputs(decoder: Decoder, features: Features, words: Tensor) -> Output:
-    """The outputs (B, N, T, ...) of a decoder that is fed given words, (B, N, T), before any readout."""
-    if Capability.PARALLEL in decoder.capabilities:
-        return decoder.all_steps(words, spread(decoder.start(features), words.shape[1]))[0]
-    outputs = []
-    state = spread(decoder.start(features), words.shape[1])
-    for last in counter_rng.timesteps(unstack(decoder.embed(words.movedim(-1, 0)))):
-        output, state = decoder.step(last, state)
-        outputs.append(output)
-    return stack_over_time(outputs)
 
 
 def word_logprobs(decoder: Decoder, features: Features, words: Tensor) -> Tensor:

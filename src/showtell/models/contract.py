@@ -28,8 +28,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
+from showtell import counter_rng
 from showtell.config import Config
-from showtell.types import Features, map_tensors, stack_over_time
+from showtell.types import Features, map_tensors, stack_over_time, unstack
 
 
 class Capability(StrEnum):
@@ -177,14 +178,18 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
         """
         if words.dim() == 2:
             return self(features, words.unsqueeze(1)).squeeze(1)  # type: ignore[no-any-return]  # torch's __call__
+        return self.readout(self.forced_outputs(features, words))
+
+    def forced_outputs(self, features: Features, words: Tensor) -> Output:
+        """The outputs (B, N, T, ...) for given words, (B, N, T), before any readout."""
         state = spread(self.start(features), words.shape[1])
         if Capability.PARALLEL in self.capabilities:
-            return self.readout(self.all_steps(words, state)[0])
+            return self.all_steps(words, state)[0]
         outputs = []
-        for word in words.unbind(2):
-            output, state = self.step(word, state)
+        for last in counter_rng.timesteps(unstack(self.embed(words.movedim(-1, 0)))):
+            output, state = self.step(last, state)
             outputs.append(output)
-        return self.readout(stack_over_time(outputs))
+        return stack_over_time(outputs)
 
     def generate(
         self, features: Features, max_length: int, rows: int, choose: Callable[[Tensor, Tensor, int], Tensor]
