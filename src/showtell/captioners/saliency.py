@@ -85,9 +85,8 @@ def occlude(
         (B, N, T, R) natural logarithms, above 0 where the region supports the word; 0 for padding.
 
     Raises:
-        UsageError: an unknown method, or pixels without photos.
+        UsageError: pixels without photos.
     """
-    captioner.check_saliency(method)
     if method == "pixels" and batch.photos is None:
         raise UsageError(
             "Occlusion by pixels fills parts of the photo and encodes it again, and the features of a store come "

@@ -106,15 +106,10 @@ def trimmed(captions: Captions) -> Captions:
     return dataclasses.replace(captions, **changed, outputs=outputs)
 
 
-def is_repeat(words: Tensor) -> Tensor:
-    """Whether a row has the words of an earlier row of its image, finished or cut off: (B, K, L) to (B, K)."""
-    content = words.masked_fill(words == Vocabulary.end, Vocabulary.pad)
-    return (content.unsqueeze(1) == content.unsqueeze(2)).all(-1).tril(-1).any(-1)
-
-
 def deduplicate(captions: Captions) -> Captions:
     """The captions of each image without duplicates, the best first; unused rows have log-probability -inf."""
-    is_duplicate = is_repeat(captions.words)
+    content = captions.words.masked_fill(captions.words == Vocabulary.end, Vocabulary.pad)  # finished or cut off
+    is_duplicate = (content.unsqueeze(1) == content.unsqueeze(2)).all(-1).tril(-1).any(-1)  # (B, K), of an earlier row
     score = captions.score.masked_fill(is_duplicate, float("-inf"))
     order = score.sort(dim=-1, descending=True, stable=True).indices
     logprob = captions.logprob.masked_fill(is_duplicate, float("-inf"))
