@@ -4,7 +4,7 @@
 
 A mention is one or several words of a caption that name objects whose boxes are known (`grounding/mentions.py`). Its
 map is the mean of the attention of its words over the regions of the image; for occlusion
-(`captioners/occlusion.py`) the sum of their drops of log-probability.
+(`captioners/saliency.py`) the sum of their drops of log-probability.
 
     pointing   the region of maximum weight has its centre in a box of the mention (the pointing game of J. Zhang et
                al., Top-down neural attention by excitation backprop, ECCV 2016); of several maxima, their share
@@ -28,11 +28,11 @@ from typing import Any, ClassVar
 
 import _threads  # noqa: F401  (first)
 from showtell.captioners import EncoderDecoderCaptioner
-from showtell.captioners.occlusion import OCCLUSION_METHODS, occlude
-from showtell.captioners.teacher_forcing import pad_captions
+from showtell.captioners.saliency import OCCLUSION_METHODS, occlude
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, StageView, search, teacher_forced
+from showtell.decoding.rollout import pad_captions
 from showtell.errors import DataError, UsageError, or_raise
 from showtell.features.store import FeatureStore
 from showtell.features.stored_images import photo_or_stored
@@ -217,7 +217,7 @@ def measure_attention(
         captioner: the model.
         records: images with boxes.
         captions: "references", along which the model is teacher-forced, or "own", which it generates.
-        occlusion: occlusion method, see `captioners/occlusion.py`; None: no occlusion.
+        occlusion: occlusion method, see `captioners/saliency.py`; None: no occlusion.
         settings: how own captions are searched for, and at which stage (default: the checkpoint's settings).
         store: features of the images by the captioner's encoder, read instead of the photos.
         progress: called with the number of images done since the last call.

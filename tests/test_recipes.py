@@ -13,11 +13,11 @@ import yaml
 
 import showtell.recipes
 from showtell import counter_rng
+from showtell.checkpoint import skeleton
 from showtell.config import flat
 from showtell.errors import RecipeError
 from showtell.features import EncoderConfig, build_encoder
 from showtell.models import MODELS, build_decoder
-from showtell.models.skeleton import skeleton
 from showtell.objectives import OBJECTIVES, build_objective
 from showtell.recipes import find_recipe, list_recipes, published_for, recipe_name
 from showtell.training import load_recipe

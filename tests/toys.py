@@ -15,8 +15,7 @@ from showtell.captioners import EncoderDecoderCaptioner
 from showtell.decoding import DecodingConfig
 from showtell.features import build_encoder, encoder_config
 from showtell.models import MODELS, build_decoder
-from showtell.models.capabilities import DecoderConfig
-from showtell.models.contract import Decoder, Output, State
+from showtell.models.contract import Decoder, DecoderConfig, Output, State
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 

@@ -248,7 +248,7 @@ class ExplainedCaption:
     attention: Tensor | None = field(default=None, compare=False, repr=False)  # (T, R), a row sums to at most one
     word_values: tuple[WordValues, ...] = ()
     # What a word loses on average, in natural logarithms, if the fifth of the regions is hidden that a map lights most,
-    # for "attention" and the saliency method, and for "random" regions (`captioners/occlusion.py`).
+    # for "attention" and the saliency method, and for "random" regions (`captioners/saliency.py`).
     deletion: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

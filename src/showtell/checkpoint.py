@@ -7,7 +7,7 @@ everything that captioning needs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -16,6 +16,7 @@ import torch
 from pydantic import Field, TypeAdapter, ValidationError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from showtell import __version__
 from showtell.config import describe_problem
@@ -26,7 +27,6 @@ from showtell.features.weights import part_of_checkpoint
 from showtell.files import read_json, write_bytes, write_json
 from showtell.hub import ADAPTER, SETTINGS, WEIGHTS
 from showtell.models import MODELS, Decoder, build_decoder
-from showtell.models.skeleton import filled, skeleton
 from showtell.text.vocabulary import Vocabulary
 from showtell.torch_weights import is_plain
 
@@ -226,3 +226,57 @@ def _build(build: Callable[[], ModuleT], tensors: Mapping[str, Tensor], part: st
 
 def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
+
+
+# --- modules on torch's meta device: their shapes before anything is allocated, and their weights put in place ---
+
+
+class _NoRandomNumbers(TorchFunctionMode):
+    """Leaves out random initial values, for which torch would import its compiler on the meta device: a second."""
+
+    FILLS = (
+        *(Tensor.normal_, Tensor.uniform_),
+        *(nn.init.normal_, nn.init.uniform_, nn.init.kaiming_normal_, nn.init.kaiming_uniform_),
+    )
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if func in self.FILLS:
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
+
+
+def skeleton(build: Callable[[], ModuleT]) -> ModuleT | None:
+    """The module that a function builds, on torch's meta device; None where it cannot be built there."""
+    try:
+        with torch.device("meta"), _NoRandomNumbers():
+            return build()
+    except (NotImplementedError, RuntimeError):  # its constructor needs tensor values
+        return None
+
+
+def filled(module: ModuleT, weights: Mapping[str, Tensor]) -> ModuleT | None:
+    """A skeleton with its weights, in its own precisions and memory formats; None where it has more than its weights.
+
+    That is a tensor which its constructor computes and no file has, or one that two of its parts share.
+    """
+    expected = module.state_dict(keep_vars=True)
+    known = set(map(id, expected.values()))
+    if len(known) < len(expected) or not known.issuperset(map(id, _tensors(module))):
+        return None
+    own = {  # `empty_like` would import sympy
+        name: torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype).copy_(weights[name])
+        for name, tensor in expected.items()
+    }
+    module.load_state_dict(own, assign=True)
+    return module
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors of a module, those in its attributes too."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, nn.Module | dict | list | tuple):
+        parts = vars(value) if isinstance(value, nn.Module) else value
+        for part in parts.values() if isinstance(parts, dict) else parts:
+            yield from _tensors(part)

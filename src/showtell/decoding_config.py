@@ -39,25 +39,6 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class LengthPenalty:
-    """What a caption's log-probability is divided by before captions are ranked.
-
-    none: 1. average: length ** exponent, which is Hugging Face's `length_penalty`. wu: ((5 + length) / 6) ** exponent,
-    Wu et al., 2016, equation 14. The length counts the words and, where it came, the end.
-    """
-
-    form: Literal["none", "average", "wu"] = "none"
-    exponent: float = 0.0
-
-    def divisor(self, length: int) -> float:
-        """For a caption of that length; one of length 0 counts as 1."""
-        if self.form == "none":
-            return 1.0
-        base = float(max(length, 1)) if self.form == "average" else (5 + length) / 6
-        return float(base**self.exponent)
-
-
-@dataclass(frozen=True)
 class Search:
     """A search, and the settings that it uses beside those that all searches share."""
 
@@ -117,18 +98,17 @@ class DecodingConfig(Config):
         "the models of showtell take none.",
     )
     num_beams: int = Field(1, ge=1, le=1000, description="Beam width; 1 is greedy search.")
-    length_normalisation: Literal["none", "average", "wu"] | None = Field(
+    length_normalisation: Literal["none", "average"] | None = Field(
         None,
-        description="What beams divide the log-probability by: nothing, the length (average), or the formula of Wu et "
-        "al., 2016 (wu). If not set: average if `length_penalty` is given, otherwise none; for a captioner of "
-        "transformers its own.",
+        description="What beams divide the log-probability by: nothing, or the length (average). If not set: average "
+        "if `length_penalty` is given, otherwise none; for a captioner of transformers its own.",
     )
     length_penalty: float | None = Field(
         None,
         ge=-10,
         le=10,
-        description="Exponent of the length normalisation; higher values favour longer captions (default: 1 for "
-        "average, 0.65 for wu).",
+        description="Exponent of the length by which beams divide; higher values favour longer captions (default: 1 "
+        "for average).",
     )
     prefix: str | None = Field(None, description="Words that captions begin with; other rules hold after them.")
     temperature: float = Field(
@@ -164,7 +144,7 @@ class DecodingConfig(Config):
             yield f"min_length={self.min_length} is above max_length={self.max_length}; lower one or raise the other"
         if self.length_normalisation == "none" and self.length_penalty is not None:
             penalty = self.length_penalty
-            yield f"length_penalty={penalty} has no effect with length_normalisation=none; use average or wu"
+            yield f"length_penalty={penalty} has no effect with length_normalisation=none; use average"
         for name in _search_settings():
             value = getattr(self, name)
             is_default = value == type(self).model_fields[name].default
@@ -199,11 +179,9 @@ class DecodingConfig(Config):
         return "beam" if self.num_beams > 1 else "greedy"
 
     @property
-    def ranking(self) -> LengthPenalty:
-        """How captions of different lengths are compared."""
-        form = self.length_normalisation or ("none" if self.length_penalty is None else "average")
-        usual = {"none": 0.0, "average": 1.0, "wu": 0.65}[form]  # Wu et al. found 0.6 to 0.7 best
-        return LengthPenalty(form, usual if self.length_penalty is None else self.length_penalty)
+    def length_exponent(self) -> float:
+        """The exponent of the length by which the log-probabilities of captions are divided before they are ranked."""
+        return float(self.length_normalisation == "average") if self.length_penalty is None else self.length_penalty
 
     def rules(self, vocabulary: Vocabulary) -> Rules:
         """The rules for captions, in the ids of a vocabulary.

@@ -24,7 +24,6 @@ from torch import Tensor
 from showtell import counter_rng
 from showtell.decoding import teacher_forced
 from showtell.decoding.policy import policy_logprobs, rollouts
-from showtell.decoding.rollout import forced_outputs
 from showtell.models import Capability, Decoder, DecoderConfig, spread, take_rows
 from showtell.objectives import OBJECTIVES, build_objective
 from showtell.objectives.compatibility import contradictions
@@ -94,7 +93,7 @@ def check_attention(config: DecoderConfig, decoder: BuildDecoder) -> None:
     """Attention is over the regions, none of it over padding; a sentinel may have the rest. Diagnostics are (.., K)."""
     model, given = build(config, decoder).eval(), features()
     given.is_region[1, 3:] = False
-    outputs = forced_outputs(model, given, captions())
+    outputs = model.forced_outputs(given, captions())
     has = Capability.ATTENTION in model.capabilities
     assert (outputs.attention is not None) == has, f"the settings {'' if has else 'do not '}say that it attends"
     if outputs.attention is not None:

@@ -311,8 +311,6 @@ def test_what_is_refused(opened: Open) -> None:
             opened(name).caption(PHOTOS[0], **settings)
 
     refused("blip", r"cannot honour stage=0; it knows search, num_return_sequences", stage=0)
-    refused("blip", r"cannot honour length_normalisation=wu.*use average, or none", num_beams=2,
-            length_normalisation="wu")  # fmt: skip
     refused("blip", r"max_length=65 is more than the 64 tokens", max_length=65)
     refused("vision-encoder-decoder", r"cannot honour prompt=a photo", prompt="a photo")
     refused("florence2", r'captions for the prompts <CAPTION>, .*, not for "<OD>"', prompt="<OD>")

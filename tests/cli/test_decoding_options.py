@@ -89,8 +89,8 @@ GIVEN: list[tuple[list[object], dict[str, Any]]] = [
      {"no_repeat_ngram_size": 1, "no_bad_endings": True, "no_unknown": False, "min_length": 6}),
     (["--search", "sample", "--seed", 7, "--temperature", 3, "--top-k", 5, "--top-p", 0.9, "--no-repeat-words"],
      {"search": "sample", "seed": 7, "temperature": 3, "top_k": 5, "top_p": 0.9, "no_repeat_words": True}),
-    (["--num-beams", 4, "--length-normalisation", "wu", "--length-penalty", 0.5, "--prefix", "a red"],
-     {"num_beams": 4, "length_normalisation": "wu", "length_penalty": 0.5, "prefix": "a red"}),
+    (["--num-beams", 4, "--length-normalisation", "average", "--length-penalty", 0.5, "--prefix", "a red"],
+     {"num_beams": 4, "length_normalisation": "average", "length_penalty": 0.5, "prefix": "a red"}),
 ]  # fmt: skip
 
 

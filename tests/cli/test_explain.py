@@ -12,8 +12,7 @@ from PIL import Image
 
 from showtell import Captioner
 from showtell.captioners import EncoderDecoderCaptioner
-from showtell.captioners.gradients import GRADIENT_METHODS
-from showtell.captioners.occlusion import OCCLUSION_METHODS
+from showtell.captioners.saliency import GRADIENT_METHODS, OCCLUSION_METHODS
 from showtell.cli.explain import SaliencyMethod
 from showtell.datasets import open_dataset
 from showtell.decoding import teacher_forced

@@ -11,7 +11,7 @@ import pytest
 
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.datasets import CaptionRecord, open_dataset
-from showtell.features.foreign import convert
+from showtell.features.precomputed import convert
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 from tests.cli.test_caption import run

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from showtell.decoding import Captions, LengthPenalty, Rules
+from showtell.decoding import Captions, Rules
 from showtell.text.vocabulary import Vocabulary
 from tests.toys import TableDecoder
 
@@ -19,10 +19,8 @@ class Hypothesis:
     logprob: float
     is_stuck: bool = False  # it had nothing left to say
 
-    def score(self, penalty: LengthPenalty) -> float:
-        length = max(1, len(self.words))
-        base = {"none": 1.0, "average": length, "wu": (5 + length) / 6}[penalty.form]
-        return self.logprob / base**penalty.exponent
+    def score(self, penalty: float) -> float:
+        return self.logprob / max(1, len(self.words)) ** penalty
 
 
 def has(words: Sequence[int], phrase: Sequence[int]) -> bool:
@@ -58,9 +56,7 @@ def at_limit(words: list[int], total: float, logprobs: dict[int, float]) -> Hypo
     return Hypothesis(words, total)
 
 
-def every_caption(
-    decoder: TableDecoder, image: int, max_length: int, rules: Rules, penalty: LengthPenalty
-) -> list[Hypothesis]:
+def every_caption(decoder: TableDecoder, image: int, max_length: int, rules: Rules, penalty: float) -> list[Hypothesis]:
     """All captions that the rules allow, the best first."""
     captions: list[Hypothesis] = []
 
@@ -82,7 +78,7 @@ def every_caption(
 
 
 def plain_beam(
-    decoder: TableDecoder, image: int, max_length: int, num_beams: int, *, rules: Rules, penalty: LengthPenalty
+    decoder: TableDecoder, image: int, max_length: int, num_beams: int, *, rules: Rules, penalty: float
 ) -> list[Hypothesis]:
     """The pool, the best first. The search does not end before its time."""
     live: list[tuple[list[int], float]] = [([], 0.0)]

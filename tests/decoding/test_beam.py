@@ -8,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from showtell.decoding import LengthPenalty, Rules, beam, greedy
+from showtell.decoding import Rules, beam, greedy
 from showtell.types import Features
 from tests.decoding.plain import Hypothesis, every_caption, plain_beam, words_of
 from tests.toys import table_decoder
 
-NO_RULES, NO_PENALTY = Rules(), LengthPenalty()
-PENALTIES = [NO_PENALTY, LengthPenalty("average", 1.0), LengthPenalty("wu", 0.7), LengthPenalty("average", -0.5)]
+NO_RULES, NO_PENALTY = Rules(), 0.0
+PENALTIES = [NO_PENALTY, 1.0, 0.7, -0.5]
 RULES = {
     "none": NO_RULES,
     "min_length": Rules(min_length=2),
@@ -32,7 +32,7 @@ SIZE = 7  # four words to say
 seeds = st.integers(0, 1000)
 
 
-def check(captions, image: int, expected: list[Hypothesis], penalty: LengthPenalty) -> None:
+def check(captions, image: int, expected: list[Hypothesis], penalty: float) -> None:
     assert [words_of(captions, image, row) for row in range(len(expected))] == [one.words for one in expected]
     logprobs, scores = captions.logprob[image].tolist(), captions.score[image].tolist()
     assert logprobs[: len(expected)] == pytest.approx([one.logprob for one in expected], abs=1e-4)

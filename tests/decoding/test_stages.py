@@ -7,8 +7,7 @@ from torch import Tensor
 
 from showtell.decoding import StageView, beam, greedy, sample, teacher_forced
 from showtell.errors import UsageError
-from showtell.models.capabilities import Capability, DecoderConfig
-from showtell.models.contract import Decoder, Output, State
+from showtell.models.contract import Capability, Decoder, DecoderConfig, Output, State
 from showtell.types import Features
 from tests.toys import TableDecoder, TableOutput, table_decoder
 

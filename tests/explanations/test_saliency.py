@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from showtell.captioners import Captioner, occlusion
-from showtell.captioners.gradients import attribute
-from showtell.captioners.occlusion import OCCLUSION_METHODS, deletion_test, fill_rectangles, occlude
+from showtell.captioners import Captioner, saliency
+from showtell.captioners.saliency import OCCLUSION_METHODS, attribute, deletion_test, fill_rectangles, occlude
 from showtell.decoding import teacher_forced
 from showtell.types import EncodedBatch, Features, PreparedBatch, map_tensors
 from tests.toys import random_captioner
@@ -41,7 +40,7 @@ def word_logprobs(made: Captioner, features: Features, words: Tensor) -> Tensor:
 @pytest.mark.parametrize("memory", [1, 2**28])
 @torch.no_grad()
 def test_it_is_one_region_after_the_other(padding, method, memory, monkeypatch):
-    monkeypatch.setattr(occlusion, "MEMORY", memory)
+    monkeypatch.setattr(saliency, "MEMORY", memory)
     made = captioner()
     batch = encoded_batch(made)
     batch.features.is_region[1, len(batch.features.is_region[1]) - padding :] = False

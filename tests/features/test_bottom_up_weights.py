@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from showtell.errors import WeightsError
-from showtell.features.bottom_up_detector import BottomUpDetector, load_detector
+from showtell.features.bottom_up import BottomUpDetector, load_detector
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -69,7 +69,7 @@ def own_name(name: str) -> str:
 
 def load(monkeypatch: pytest.MonkeyPatch, detector: BottomUpDetector, tensors: dict[str, Tensor]) -> None:
     """Load a file that holds some tensors; nothing is written, for that would be 262 MB."""
-    monkeypatch.setattr("showtell.features.bottom_up_detector.read_weights", lambda file: dict(tensors))
+    monkeypatch.setattr("showtell.features.bottom_up.read_weights", lambda file: dict(tensors))
     load_detector(detector, Path("w.pth"))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from showtell.errors import DataError
-from showtell.features.foreign import convert, read_foreign
+from showtell.features.precomputed import convert, read_foreign
 from showtell.features.store import FeatureStore
 
 CHANCE = np.random.default_rng(0)

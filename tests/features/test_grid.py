@@ -270,7 +270,7 @@ import sys
 from showtell.features import build_encoder
 from showtell.features.quick_import import quick_import
 from showtell.features.small_cnn import SmallCnnConfig
-from showtell.models.skeleton import skeleton
+from showtell.checkpoint import skeleton
 quick_import("timm"), quick_import("torchvision.models.detection")
 skeleton(lambda: build_encoder(SmallCnnConfig(seed=0, position_slope=0.5)))
 print("torch._dynamo" in sys.modules)

@@ -14,7 +14,7 @@ from torchvision.models.detection.image_list import ImageList
 from showtell.captioners import Captioner
 from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
-from showtell.features.choosing import DetectorConfig, choose_regions
+from showtell.features.regions import DetectorConfig, choose_regions
 from showtell.types import Features, PreparedBatch
 from tests.toys import random_captioner
 

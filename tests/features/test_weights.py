@@ -19,8 +19,7 @@ from torch import nn
 
 from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
-from showtell.features.weight_packages import package_file, rename_for_timm
-from showtell.features.weights import from_hub, from_url, load_weights, read_weights
+from showtell.features.weights import from_hub, from_url, load_weights, package_file, read_weights, rename_for_timm
 from tests.features.conftest import NOWHERE
 from tests.test_torch_weights import Settings
 from tests.toys import http_server

@@ -13,8 +13,7 @@ import torch
 from PIL import Image
 
 from showtell.errors import ImageError
-from showtell.images.loading import FEW, READERS, prepare_batches, prepare_photo
-from showtell.images.prefetch import prefetch, prefetch_map
+from showtell.images.loading import FEW, READERS, prefetch, prefetch_map, prepare_batches, prepare_photo
 from showtell.images.preprocessing import Preprocessing
 
 SETTINGS = Preprocessing(

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from showtell import testing
+from showtell.checkpoint import skeleton
 from showtell.models import MODELS, Decoder, DecoderConfig, build_decoder
-from showtell.models.skeleton import skeleton
 from showtell.testing import DECODER_CHECKS, check_gradients, check_steps, shrink
 
 # Combinations of settings whose equations differ from those of a model as it comes.

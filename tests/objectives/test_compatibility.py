@@ -3,7 +3,7 @@
 import pytest
 
 from showtell.models import MODELS, Capability
-from showtell.models.capabilities import DecoderConfig
+from showtell.models.contract import DecoderConfig
 from showtell.models.sat import SatConfig
 from showtell.models.stack import StackConfig
 from showtell.objectives import OBJECTIVES

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from showtell import counter_rng
-from showtell.decoding import Captions, LengthPenalty, Rules
+from showtell.decoding import Captions, Rules
 from showtell.decoding.policy import rollouts
 from showtell.decoding.rollout import collect
 from showtell.errors import RecipeError, TrainingError
@@ -73,7 +73,7 @@ def gradient_of_scores(table: Tensor, captions: Captions, advantage: Tensor) -> 
 def captions_of_plain_beam(decoder: TableDecoder, images: int, width: int) -> Captions:
     """Of `tests/decoding/plain.py`: one hypothesis at a time."""
     found = [
-        [one.words for one in plain_beam(decoder, image, LENGTH, width, rules=Rules(), penalty=LengthPenalty())]
+        [one.words for one in plain_beam(decoder, image, LENGTH, width, rules=Rules(), penalty=0.0)]
         for image in range(images)
     ]
     padded = torch.tensor([[words + [0] * (LENGTH + 1 - len(words)) for words in own] for own in found])

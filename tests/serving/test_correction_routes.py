@@ -1,7 +1,5 @@
 """Corrections over HTTP: each route, and each mistake."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

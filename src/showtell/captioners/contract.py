@@ -27,9 +27,8 @@ from showtell.confidence.familiarity import Floats
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, ImageError, UsageError, nearest, or_raise, shorten
 from showtell.features.store import FeatureStore, StoredImage
-from showtell.images.loading import prepare_batches
+from showtell.images.loading import prefetch, prepare_batches
 from showtell.images.photo import PhotoSource
-from showtell.images.prefetch import prefetch
 
 PhotoToCaption = PhotoSource | StoredImage  # a photo, or an image whose features are in a store
 Texts = str | Caption | Sequence[str | Caption]  # about one photo

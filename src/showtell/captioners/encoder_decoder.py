@@ -15,12 +15,11 @@ from torch import Tensor
 from showtell import __version__, checkpoint
 from showtell.captioners.contract import Abilities, About, Captioner, Names, PhotoToCaption, Source, Texts, several
 from showtell.captioners.explaining import explain_batch
-from showtell.captioners.gradients import GRADIENT_METHODS
-from showtell.captioners.occlusion import OCCLUSION_METHODS
-from showtell.captioners.teacher_forcing import pad_captions, word_logprobs
+from showtell.captioners.saliency import GRADIENT_METHODS, OCCLUSION_METHODS
 from showtell.captions import Attention, Caption, TextLogprobs, Word
 from showtell.confidence.familiarity import Floats
 from showtell.decoding import SEARCHES, Captions, DecodingConfig, StageView, search
+from showtell.decoding.rollout import pad_captions, word_logprobs
 from showtell.errors import UsageError, or_raise
 from showtell.features import Encoder
 from showtell.features.grid import GridEncoder

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from showtell.captioners.gradients import GRADIENT_METHODS, attribute
-from showtell.captioners.occlusion import deletion_test, occlude
+from showtell.captioners.saliency import GRADIENT_METHODS, attribute, deletion_test, occlude
 from showtell.captions import NUM_RUNNERS_UP, ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
 from showtell.decoding import DecodingConfig, StageView, search
 from showtell.features.grid import GridEncoder

@@ -164,10 +164,6 @@ class TransformersCaptioner(Captioner):
     def check(self, settings: DecodingConfig) -> DecodingConfig:
         """The settings, if this captioner can honour them."""
         settings = super().check(settings)
-        if settings.length_normalisation == "wu":
-            raise UsageError(
-                f"{self.name} cannot honour length_normalisation=wu, which transformers lacks; use average, or none."
-            )
         if self.family.prompts and settings.prompt not in self.family.prompts:
             raise UsageError(
                 f'{self.name} captions for the prompts {", ".join(self.family.prompts)}, not for "{settings.prompt}".'

@@ -64,7 +64,7 @@ def features(
     import json
 
     from showtell.errors import DataError, UsageError, summarise
-    from showtell.features.foreign import convert
+    from showtell.features.precomputed import convert
     from showtell.features.store import FeatureStore
     from showtell.progress import counting
 

@@ -6,9 +6,9 @@ from showtell.decoding.sampling import greedy, sample
 from showtell.decoding.scheduled import scheduled
 from showtell.decoding.searches import search
 from showtell.decoding.stages import StageView
-from showtell.decoding_config import SEARCHES, DecodingConfig, LengthPenalty, Rules, Search
+from showtell.decoding_config import SEARCHES, DecodingConfig, Rules, Search
 
 __all__ = [
-    "SEARCHES", "Captions", "DecodingConfig", "LengthPenalty", "Rules", "Search", "StageView", "TeacherForcedOutput",
-    "beam", "greedy", "sample", "scheduled", "search", "teacher_forced",
+    "SEARCHES", "Captions", "DecodingConfig", "Rules", "Search", "StageView", "TeacherForcedOutput", "beam", "greedy",
+    "sample", "scheduled", "search", "teacher_forced",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 At each step the beam of an image becomes the best extensions of its hypotheses. Those that end move from the beam to
 the pool of finished ones, where no extension can displace them. An image is done when no live hypothesis is left, or
 when none could still get into the pool: log-probabilities only fall, so the log-probability of a hypothesis over the
-most favourable divisor of the length penalty bounds its score. Images that are done are dropped from the batch.
+most favourable divisor bounds its score. Images that are done are dropped from the batch.
 
 Ties: of equal hypotheses the one from the lower parent row comes first, then the lower id; in the pool the one that
 ended first.
@@ -21,12 +21,11 @@ from showtell.decoding.active_batch import ActiveBatch, take_images
 from showtell.decoding.ranking import order_key, sort_keys, stable_topk
 from showtell.decoding.rollout import Captions, collect, gather_by_backpointers, run_search
 from showtell.decoding.rules import NO_RULES, LogitsProcessor
-from showtell.decoding_config import LengthPenalty, Rules
+from showtell.decoding_config import Rules
 from showtell.models.contract import Decoder, Output, gather_rows, take_rows
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors
 
-NO_PENALTY = LengthPenalty()
 MINUS_INF = float("-inf")
 TIER = 1 << 33  # above the range of `order_key`: captions of this tier beat those of none, whatever their scores
 EMPTY = -(1 << 48)  # below every tier, and far enough from overflow
@@ -66,7 +65,7 @@ def beam(
     num_beams: int,
     *,
     num_return: int | None = None,
-    length_penalty: LengthPenalty = NO_PENALTY,
+    length_penalty: float = 0.0,
     rules: Rules = NO_RULES,
     keep_outputs: bool = False,
 ) -> Captions:
@@ -81,7 +80,8 @@ def beam(
         max_length: at most this many words, `end` not counted.
         num_beams: K.
         num_return: captions per image, at most K; None is K. Fewer end the search earlier.
-        length_penalty: how finished captions of different lengths are compared.
+        length_penalty: exponent of the length, end included where it came, by which log-probabilities of finished
+            captions are divided before they are ranked; one of length 0 counts as 1.
         rules: what captions may contain.
         keep_outputs: whether to fill `Captions.outputs`.
     """
@@ -100,7 +100,7 @@ def _search(
     features: Features,
     num_beams: int,
     num_return: int,
-    length_penalty: LengthPenalty,
+    length_penalty: float,
     processor: LogitsProcessor,
     keep_outputs: bool,
 ) -> Steps[Captions]:
@@ -139,13 +139,13 @@ def _search(
             outputs.append((active_batch.images, output))
         if not active_batch.sync_is_free or bool(stops.any()):
             ended = last == Vocabulary.end
-            divided = total / length_penalty.divisor(step + 1), total / length_penalty.divisor(step)
+            divided = total / (step + 1) ** length_penalty, total / max(step, 1) ** length_penalty
             score = torch.where(ended, *divided).masked_fill(~stops, MINUS_INF)
             # Finished captions and those cut off at the limit, then those with all next words forbidden.
             tier = 1 if step == max_length else ended.long()
             rank = torch.where(stops, tier * TIER + order_key(score), EMPTY)
             pool = _merge(pool, Pool(hypotheses, score, rank), num_return)
-        bound = live.total.amax(-1) / max(length_penalty.divisor(step + 1), length_penalty.divisor(max_length + 1))
+        bound = live.total.amax(-1) / max((step + 1) ** length_penalty, (max_length + 1) ** length_penalty)
         is_done = bound.isneginf() | (pool.rank[..., -1] >= TIER + order_key(bound))
         remaining = active_batch.remaining(is_done, step, last=step == max_length)
         if remaining is not None or active_batch.may_end(step):

@@ -27,19 +27,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from showtell import counter_rng
 from showtell.cuda_graphs import is_static, run_eagerly
 from showtell.decoding.beam import beam
 from showtell.decoding.ranking import stable_topk
-from showtell.decoding.rollout import Captions, collect, forced_outputs, outputs_in_place, trimmed
+from showtell.decoding.rollout import Captions, collect, outputs_in_place, trimmed
 from showtell.decoding.rules import NEVER_GENERATED, NO_RULES, LogitsProcessor
 from showtell.decoding.sampling import greedy, inverse_cdf, walk
 from showtell.errors import UsageError
-from showtell.models.capabilities import Capability
-from showtell.models.contract import Decoder, Output, eval_mode
-from showtell.models.kernels import gathered_gradients, log_likelihood
+from showtell.models.contract import Capability, Decoder, Output
+from showtell.models.kernels import log_likelihood
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors
 
@@ -49,8 +47,7 @@ class Rollouts:
     """N sampled captions of each image, or those of a beam, and its greedy caption as row N."""
 
     captions: Captions  # (B, N + 1, T)
-    # Of the samples alone, (B, N, T or more, ...); None where no gradients are asked for, or later (`sample_logprobs`).
-    outputs: Output | None
+    outputs: Output | None  # of the samples alone, (B, N, T or more, ...); None where no gradients are asked for
 
     @property
     def samples(self) -> Captions:
@@ -58,12 +55,11 @@ class Rollouts:
         return map_tensors(self.captions, lambda x: x[:, :-1])
 
 
-def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int, *, feed: bool = True) -> Rollouts:
+def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int) -> Rollouts:
     """Sample N captions of at most `max_length` words, `end` not counted, with the greedy one beside them.
 
     The decoder is in eval mode, as it generates captions. Draws come from `counter_rng`, so in a `counter_rng.use`
-    block they are functions of (seed, step, image, sample, position). Without `feed` a decoder that reads all words at
-    once is not fed its samples.
+    block they are functions of (seed, step, image, sample, position).
     """
     numbers = counter_rng.uniform((len(features.vectors), samples, max_length + 1), features.vectors.device)
 
@@ -77,12 +73,12 @@ def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int
     generated = decoder.generate(features, max_length, samples + 1, choose)
     if generated is None:
         processor = LogitsProcessor(NO_RULES, max_length=max_length, device=numbers.device)
-        with gathered_gradients(), torch.set_grad_enabled(keep):
+        with torch.set_grad_enabled(keep):
             steps = walk(decoder, features, samples + 1, choose, processor, keep_outputs=keep)
             sequences, outputs = run_eagerly(steps)
         generated = sequences.words, sequences.logprobs
     drawn = Rollouts(trimmed(collect(*generated)), None)
-    if with_gradients and is_fed and feed:
+    if with_gradients and is_fed:
         return replace(drawn, outputs=_fed_again(decoder, features, drawn.samples))
     return replace(drawn, outputs=outputs_in_place(outputs, generated[0][:, :-1])) if keep else drawn
 
@@ -112,7 +108,7 @@ def beam_rollouts(decoder: Decoder, features: Features, max_length: int, num_bea
 def _fed_again(decoder: Decoder, features: Features, captions: Captions) -> Output:
     """The outputs of a decoder that is fed captions, at all of their decisions."""
     words = captions.words[..., : _steps(captions) - 1]
-    return forced_outputs(decoder, features, F.pad(words, (1, 0), value=Vocabulary.begin))
+    return decoder.forced_outputs(features, F.pad(words, (1, 0), value=Vocabulary.begin))
 
 
 def _decisions(captions: Captions) -> Tensor:
@@ -125,33 +121,7 @@ def _steps(captions: Captions) -> int:
     return captions.words.shape[-1] if is_static() else int(_decisions(captions).max())
 
 
-def sample_logprobs(
-    decoder: Decoder, features: Features, drawn: Rollouts, samples_per_pass: int | None = None
-) -> Tensor:
-    """The log-probability of each decision of the samples, (B, N, steps), with gradients: see `policy_logprobs`.
-
-    Of rollouts without outputs this many samples of each image are fed at a time, and once more for their gradients, so
-    that the logits and activations of no others are in memory.
-    """
-    if drawn.outputs is not None:
-        return policy_logprobs(decoder, drawn.outputs, drawn.samples)
-    samples, steps = drawn.samples, _steps(drawn.samples)
-
-    def feed(first: int) -> Tensor:
-        some = map_tensors(samples, lambda x: x[:, first : first + size])
-        with eval_mode(decoder):  # the second time too, when the loss is known
-            logprobs = policy_logprobs(decoder, _fed_again(decoder, features, some), some)
-        return F.pad(logprobs, (0, steps - logprobs.shape[-1]))
-
-    size = samples_per_pass or samples.words.shape[1]
-    parts = [
-        checkpoint(feed, first, use_reentrant=False, preserve_rng_state=False)  # nothing is drawn in it
-        for first in range(0, samples.words.shape[1], size)
-    ]
-    return torch.cat(parts, 1)
-
-
-def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Tensor:
+def policy_logprobs(decoder: Decoder, outputs: Output | None, captions: Captions) -> Tensor:
     """The log-probability of each decision of a policy: its words, `end`, being cut off, and regions that it sampled.
 
     `outputs` are of the steps of the captions, (B, N, T or more, ...): one step more than words for what was cut off.
@@ -159,6 +129,7 @@ def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Te
     Returns:
         (B, N, steps) with gradients, float32 or wider; 0 where there is no decision.
     """
+    assert outputs is not None, "rollouts without gradients keep none"
     steps = _steps(captions)
     words = F.pad(captions.words, (0, max(0, steps - captions.words.shape[-1])))[..., :steps]
     decides = torch.arange(steps, device=words.device) < _decisions(captions).unsqueeze(-1)  # (B, N, steps)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from showtell import counter_rng
 from showtell.cuda_graphs import Steps, is_static, run
 from showtell.decoding.stages import StageView
-from showtell.models.capabilities import Capability
-from showtell.models.contract import Decoder, Output, gather_rows, spread
-from showtell.models.kernels import gathered_gradients
+from showtell.models.contract import Decoder, Output, gather_rows
+from showtell.models.kernels import log_likelihood
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import Features, TensorRecord, map_tensors, stack_over_time, unstack
+from showtell.types import Features, TensorRecord, map_tensors, stack_over_time
 
 
 @dataclass(frozen=True)
@@ -48,21 +47,23 @@ class Captions(TensorRecord):
 
 def teacher_forced(decoder: Decoder, features: Features, words: Tensor) -> TeacherForcedOutput:
     """Feed given words, (B, N, T) int64, begin first, and read out all steps in one matrix product."""
-    outputs = forced_outputs(decoder, features, words)
+    outputs = decoder.forced_outputs(features, words)
     return TeacherForcedOutput(decoder.readout(outputs), outputs)
 
 
-def forced_outputs(decoder: Decoder, features: Features, words: Tensor) -> Output:
-    """The outputs (B, N, T, ...) of a decoder that is fed given words, (B, N, T), before any readout."""
-    if Capability.PARALLEL in decoder.capabilities:
-        return decoder.all_steps(words, spread(decoder.start(features), words.shape[1]))[0]
-    outputs = []
-    with gathered_gradients():
-        state = spread(decoder.start(features), words.shape[1])
-        for last in counter_rng.timesteps(unstack(decoder.embed(words.movedim(-1, 0)))):
-            output, state = decoder.step(last, state)
-            outputs.append(output)
-    return stack_over_time(outputs)
+def word_logprobs(decoder: Decoder, features: Features, words: Tensor) -> Tensor:
+    """The log-probability of each given word, end included: words (B, N, T + 1) to (B, N, T), 0 for padding."""
+    targets = words[..., 1:]
+    logprobs = log_likelihood(teacher_forced(decoder, features, words[..., :-1]).logits, targets)
+    return logprobs.masked_fill(targets == Vocabulary.pad, 0)
+
+
+def pad_captions(images: Sequence[Sequence[Sequence[int]]]) -> Tensor:
+    """Ids of captions as (B, N, T + 1): short captions are padded, missing ones are padding alone."""
+    most = max(1, *map(len, images))
+    rows = [torch.tensor(ids) for image in images for ids in [*image, *[[Vocabulary.begin]] * (most - len(image))]]
+    padded = pad_sequence(rows, batch_first=True, padding_value=Vocabulary.pad)
+    return torch.unflatten(padded, 0, (len(images), most))
 
 
 def collect(words: Tensor, logprobs: Tensor, score: Tensor | None = None, outputs: Output | None = None) -> Captions:
@@ -105,15 +106,10 @@ def trimmed(captions: Captions) -> Captions:
     return dataclasses.replace(captions, **changed, outputs=outputs)
 
 
-def is_repeat(words: Tensor) -> Tensor:
-    """Whether a row has the words of an earlier row of its image, finished or cut off: (B, K, L) to (B, K)."""
-    content = words.masked_fill(words == Vocabulary.end, Vocabulary.pad)
-    return (content.unsqueeze(1) == content.unsqueeze(2)).all(-1).tril(-1).any(-1)
-
-
 def deduplicate(captions: Captions) -> Captions:
     """The captions of each image without duplicates, the best first; unused rows have log-probability -inf."""
-    is_duplicate = is_repeat(captions.words)
+    content = captions.words.masked_fill(captions.words == Vocabulary.end, Vocabulary.pad)  # finished or cut off
+    is_duplicate = (content.unsqueeze(1) == content.unsqueeze(2)).all(-1).tril(-1).any(-1)  # (B, K), of an earlier row
     score = captions.score.masked_fill(is_duplicate, float("-inf"))
     order = score.sort(dim=-1, descending=True, stable=True).indices
     logprob = captions.logprob.masked_fill(is_duplicate, float("-inf"))

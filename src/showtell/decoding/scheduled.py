@@ -15,7 +15,6 @@ from showtell.decoding.rollout import TeacherForcedOutput
 from showtell.decoding.rules import mask_words
 from showtell.decoding.sampling import inverse_cdf
 from showtell.models.contract import Decoder, Output, spread
-from showtell.models.kernels import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, stack_over_time
 
@@ -34,15 +33,14 @@ def scheduled(decoder: Decoder, features: Features, words: Tensor, probability: 
     numbers = counter_rng.uniform(words.shape, device)
     outputs: list[Output] = []
     logits: list[Tensor] = []
-    with gathered_gradients():
-        state = spread(decoder.start(features), words.shape[1])
-        last = words[..., 0]
-        for step in counter_rng.timesteps(range(words.shape[-1])):
-            if step:
-                scores = mask_words(logits[-1].detach().float(), NEVER_FED)
-                own = inverse_cdf(scores.softmax(-1), numbers[..., step])
-                last = torch.where(is_replaced[..., step], own, words[..., step])
-            output, state = decoder.step(last, state)
-            outputs.append(output)
-            logits.append(decoder.readout(output))
+    state = spread(decoder.start(features), words.shape[1])
+    last = words[..., 0]
+    for step in counter_rng.timesteps(range(words.shape[-1])):
+        if step:
+            scores = mask_words(logits[-1].detach().float(), NEVER_FED)
+            own = inverse_cdf(scores.softmax(-1), numbers[..., step])
+            last = torch.where(is_replaced[..., step], own, words[..., step])
+        output, state = decoder.step(last, state)
+        outputs.append(output)
+        logits.append(decoder.readout(output))
     return TeacherForcedOutput(torch.stack(logits, 2), stack_over_time(outputs))

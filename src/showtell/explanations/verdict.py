@@ -17,9 +17,9 @@ from torch import Tensor
 
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.captioners.photos import explain_photos
-from showtell.captioners.teacher_forcing import word_logprobs
 from showtell.captions import Caption, ExplainedCaption, Explanation
 from showtell.datasets.records import CaptionRecord
+from showtell.decoding.rollout import word_logprobs
 from showtell.errors import ImageError
 from showtell.features.store import FeatureStore
 from showtell.features.stored_images import photo_or_stored

@@ -4,7 +4,7 @@ Papers: El Baz 2020 and the work it repeats, Anderson et al. 2018 (Bottom-Up and
 Detector: Faster R-CNN of torchvision, trained on COCO. docs/features.md compares it with the papers' detector.
 
 Regions of a photo, as in the authors' release: the region proposal network gives boxes, the box head gives each a
-vector and a probability of each class, and regions are chosen by these (features/choosing.py).
+vector and a probability of each class, and regions are chosen by these (features/regions.py).
 
 Where we differ:
 1. The release keeps the proposals' own boxes; ours are refined by the detector for the class found (`refine: false` is
@@ -26,9 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.config import Pixels, Size
-from showtell.features.choosing import DetectorConfig, choose_regions
 from showtell.features.quick_import import quick_import
-from showtell.features.regions import ImageRegions, RegionEncoder, collect_regions
+from showtell.features.regions import DetectorConfig, ImageRegions, RegionEncoder, choose_regions, collect_regions
 from showtell.features.weights import from_url, load_weights, read_weights, weights_path
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, PreparedBatch

@@ -16,8 +16,16 @@ from showtell.errors import RecipeError, WeightsError, nearest
 from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
 from showtell.features.quick_import import quick_import
-from showtell.features.weight_packages import package_file, rename_for_timm
-from showtell.features.weights import HUB_FILES, from_hub, from_url, part_of_checkpoint, read_weights, weights_path
+from showtell.features.weights import (
+    HUB_FILES,
+    from_hub,
+    from_url,
+    package_file,
+    part_of_checkpoint,
+    read_weights,
+    rename_for_timm,
+    weights_path,
+)  # fmt: skip
 from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import multiprocessing
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import chain, islice, repeat
+from itertools import chain, islice, repeat, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,15 +25,48 @@ from showtell.cores import usable_cores
 from showtell.errors import ImageError
 from showtell.images import photo as photo_files
 from showtell.images.photo import PhotoSource, to_photo
-from showtell.images.prefetch import prefetch_map
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import PreparedBatch
 
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
 SourceT = TypeVar("SourceT")
 PreparedT = TypeVar("PreparedT")
 READERS = usable_cores()  # threads, or processes
 FEW = 256  # photos that threads read first: to start the processes takes as long
 CHUNK = 8  # photos that a process reads and hands on together
+
+
+def prefetch(items: Iterable[ItemT], *, ahead: int) -> Iterator[ItemT]:
+    """The same items, drawn by a thread ahead of their use; `ahead` is that of `prefetch_map`."""
+    remaining = iter(items)
+    drawn = prefetch_map(lambda _: list(islice(remaining, 1)), repeat(None), ahead=ahead)
+    for (item,) in takewhile(len, drawn):
+        yield item
+
+
+def prefetch_map(
+    function: Callable[[ItemT], ResultT], items: Iterable[ItemT], *, ahead: int, workers: int = 1
+) -> Generator[ResultT]:
+    """The results of a function for items, in their order, computed by threads ahead of their use.
+
+    Args:
+        function: called with one item.
+        items: drawn by the consumer's thread, up to `ahead` items early.
+        ahead: number of results that are computed while one is used.
+        workers: number of threads.
+    """
+    remaining = iter(items)
+    waiting: deque[Future[ResultT]] = deque()
+    pool = ThreadPoolExecutor(workers)
+    try:
+        while True:
+            waiting.extend(pool.submit(function, item) for item in islice(remaining, ahead + 1 - len(waiting)))
+            if not waiting:
+                return
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import Any
 
 from showtell.errors import UsageError, nearest
 from showtell.models.att2in import Att2InConfig, Att2InDecoder
-from showtell.models.capabilities import Capability, DecoderConfig, as_overrides
-from showtell.models.contract import Decoder, Output, State, spread, take_rows
+from showtell.models.contract import Capability, Decoder, DecoderConfig, Output, State, as_overrides, spread, take_rows
 from showtell.models.hacap import HacapConfig, HacapDecoder
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder

@@ -39,8 +39,7 @@ from torch import Tensor, nn
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention
-from showtell.models.capabilities import Capability
-from showtell.models.contract import Decoder, Output, State
+from showtell.models.contract import Capability, Decoder, Output, State
 from showtell.models.layers import Linear, feature_projection
 from showtell.models.recurrent import MaxoutLstmCell, initialise
 from showtell.models.region_input import RegionInput, RegionInputConfig

@@ -1,4 +1,6 @@
-"""The contract of a decoder: one step at a time; `decoding/` loops over time.
+"""The contract of a decoder: what it can do, by its settings, and one step at a time; `decoding/` loops over time.
+
+Objectives, recipes and tests ask for a capability and not for the name of a model.
 
     state = decoder.start(features)              # everything that does not depend on the last word, once
     output, state = decoder.step(words, state)   # words (B, N): one step for all rows of all images
@@ -16,16 +18,66 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic
+from enum import StrEnum
+from typing import Any, ClassVar, Generic
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
-from showtell.models.capabilities import Capability, DecoderConfig
-from showtell.types import Features, map_tensors, stack_over_time
+from showtell import counter_rng
+from showtell.config import Config
+from showtell.types import Features, map_tensors, stack_over_time, unstack
+
+
+class Capability(StrEnum):
+    """An ability that some decoders have. The value ends a sentence that begins with "a model"."""
+
+    ATTENTION = "that attends to regions"
+    SAMPLED_ATTENTION = "that samples the regions it attends to"
+    STAGES = "with several stages"
+    GOALS = "with subgoals and a discriminator"
+    MANAGER = "with a manager of subgoals"
+    LABELS = "that scores a caption's words as labels"
+    PARALLEL = "that reads all words of a caption at once"
+
+
+class DecoderConfig(Config):
+    """The settings of a decoder, and what a decoder with these settings can do."""
+
+    # Each capability that a decoder of this class may have, with the settings that it takes; {} if it always has it.
+    provides: ClassVar[Mapping[Capability, Mapping[str, Any]]] = {}
+
+    name: str = Field(description="Name of the model; a subclass gives the default.")
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """The capabilities of a decoder with these settings."""
+        return frozenset(capability for capability in self.provides if not self.missing_settings(capability))
+
+    @property
+    def stages(self) -> int:
+        """The number of distributions of the next word that a step has, from coarse to fine."""
+        return 1
+
+    def missing_settings(self, capability: Capability) -> dict[str, Any]:
+        """The settings, of those that a capability takes, that have another value here: key to current value."""
+        required = self.provides.get(capability, {})
+        return {key: getattr(self, key) for key, value in required.items() if getattr(self, key) != value}
+
+
+def as_overrides(settings: Mapping[str, Any]) -> str:
+    """Settings of a model as a recipe's overrides.
+
+    >>> as_overrides({"name": "hacap", "goals": True})
+    'model.name=hacap and model.goals=true'
+    """
+    values = {key: str(value).lower() if isinstance(value, bool) else value for key, value in settings.items()}
+    return " and ".join(f"model.{key}={value}" for key, value in values.items())
+
 
 # Searches take any decoder and do not use the fields of its records: without type arguments they are opaque to mypy.
 InputsT = TypeVar("InputsT", default=Any)  # the output of `embed`
@@ -126,14 +178,18 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
         """
         if words.dim() == 2:
             return self(features, words.unsqueeze(1)).squeeze(1)  # type: ignore[no-any-return]  # torch's __call__
+        return self.readout(self.forced_outputs(features, words))
+
+    def forced_outputs(self, features: Features, words: Tensor) -> Output:
+        """The outputs (B, N, T, ...) for given words, (B, N, T), before any readout."""
         state = spread(self.start(features), words.shape[1])
         if Capability.PARALLEL in self.capabilities:
-            return self.readout(self.all_steps(words, state)[0])
+            return self.all_steps(words, state)[0]
         outputs = []
-        for word in words.unbind(2):
-            output, state = self.step(word, state)
+        for last in counter_rng.timesteps(unstack(self.embed(words.movedim(-1, 0)))):
+            output, state = self.step(last, state)
             outputs.append(output)
-        return self.readout(stack_over_time(outputs))
+        return stack_over_time(outputs)
 
     def generate(
         self, features: Features, max_length: int, rows: int, choose: Callable[[Tensor, Tensor, int], Tensor]

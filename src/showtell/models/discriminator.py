@@ -1,4 +1,5 @@
-"""HACap's discriminator, which leaks a feature of the prefix to the manager (HACap §3.4, §4.3; LeakGAN, 2018).
+"""HACap's discriminator, which leaks a feature of the prefix to the manager (HACap §3.4, §4.3; LeakGAN, 2018), and
+what adversarial objectives need of the decoder that follows the manager.
 
     x_t = E_d y_t                            or, with an image input,      [x_t ; x_t * s_t]
     h_t = SRU(x_t)                           three layers over the words, begin included                    (§4.3)
@@ -31,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.models.attention import masked_mean
+from showtell.models.contract import Decoder, ImageT, InputsT, Output, RowsT
 from showtell.models.layers import Linear
 from showtell.models.sru import Sru
 
@@ -108,3 +110,17 @@ class Discriminator(nn.Module):
                 self.query(rows), image.keys, image.values, image.is_region.unsqueeze(1)
             )
         return products + self.sru.first.project_input((rows * attended).view_as(embedded), offset=embedded.shape[-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoalOutput(Output):
+    """The output of a step with a subgoal."""
+
+    goal: Tensor | None = None  # (B, N, G) g_t, with its gradient to the manager; None without goals
+
+
+class GoalDecoder(Decoder[InputsT, ImageT, RowsT]):
+    """A decoder that, with `Capability.GOALS`, follows a manager's subgoals, computed from the leaked feature."""
+
+    discriminator: Discriminator
+    horizon: int  # c, the number of steps that a subgoal looks ahead

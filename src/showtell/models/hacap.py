@@ -57,10 +57,8 @@ from torch.nn import functional as F
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_softmax
-from showtell.models.capabilities import Capability, DecoderConfig
-from showtell.models.contract import Output, State
-from showtell.models.discriminator import Discriminator, DiscriminatorImage
-from showtell.models.goals import GoalDecoder, GoalOutput
+from showtell.models.contract import Capability, DecoderConfig, Output, State
+from showtell.models.discriminator import Discriminator, DiscriminatorImage, GoalDecoder, GoalOutput
 from showtell.models.layers import Linear, feature_projection
 from showtell.models.sru import Sru
 from showtell.types import Features

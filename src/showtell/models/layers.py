@@ -10,7 +10,7 @@ from showtell.models.kernels import linear
 
 
 class Linear(nn.Linear):
-    """torch's linear layer, faster for decoders (`kernels/linear.py`)."""
+    """torch's linear layer, faster for decoders (`kernels/onednn.py`)."""
 
     if TYPE_CHECKING:
 

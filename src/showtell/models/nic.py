@@ -42,8 +42,7 @@ from torch import Tensor, nn
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import masked_mean
-from showtell.models.capabilities import DecoderConfig
-from showtell.models.contract import Decoder, Output, State
+from showtell.models.contract import Decoder, DecoderConfig, Output, State
 from showtell.models.layers import Linear
 from showtell.models.recurrent import Cell, GruCell, LstmCell, MaxoutLstmCell, RnnCell, initialise
 from showtell.types import Features

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 from showtell.counter_rng import Dropout
 from showtell.errors import UsageError
-from showtell.models.capabilities import DecoderConfig
+from showtell.models.contract import DecoderConfig
 from showtell.types import Features
 
 BOX_NUMBERS = 5  # appended to each vector

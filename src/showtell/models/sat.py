@@ -51,8 +51,7 @@ from showtell import counter_rng
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
-from showtell.models.capabilities import Capability, DecoderConfig
-from showtell.models.contract import Decoder, Output, State, gather_rows
+from showtell.models.contract import Capability, Decoder, DecoderConfig, Output, State, gather_rows
 from showtell.models.layers import Linear, feature_projection
 from showtell.models.recurrent import LstmCell
 from showtell.types import Features

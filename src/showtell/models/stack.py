@@ -44,8 +44,7 @@ from torch import Tensor, nn
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
-from showtell.models.capabilities import Capability, DecoderConfig
-from showtell.models.contract import Decoder, Output, State
+from showtell.models.contract import Capability, Decoder, DecoderConfig, Output, State
 from showtell.models.layers import Linear, feature_projection
 from showtell.models.recurrent import LstmCell, initialise
 from showtell.types import Features

@@ -45,8 +45,7 @@ from torch import Tensor, nn
 
 from showtell.config import Size
 from showtell.counter_rng import Dropout
-from showtell.models.capabilities import Capability
-from showtell.models.contract import Decoder, Output, State
+from showtell.models.contract import Capability, Decoder, Output, State
 from showtell.models.layers import Linear
 from showtell.models.region_input import RegionInput, RegionInputConfig
 from showtell.types import Features, map_tensors

@@ -57,8 +57,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
-from showtell.models.capabilities import Capability
-from showtell.models.contract import Decoder, Output, State
+from showtell.models.contract import Capability, Decoder, Output, State
 from showtell.models.layers import Linear, feature_projection
 from showtell.models.recurrent import LstmCell, initialise
 from showtell.models.region_input import RegionInput, RegionInputConfig

@@ -14,7 +14,7 @@ computes from it, y_{t+1} the next word, T the number of words of a caption, its
 `adversarial_pretraining` is the first stage: every step trains all three, the worker and the manager on reference
 captions, the discriminator on them and on samples. `adversarial` starts from such a checkpoint: every step trains all
 three, worker and manager on samples; one step of pre-training comes before each `interleave` such steps. The three
-share no weights and no gradient flows from one into another (`models/goals.py`), so that one sum is minimised.
+share no weights and no gradient flows from one into another (`models/hacap.py`), so that one sum is minimised.
 `cross_entropy` adds the likelihood of the reference captions to each adversarial step.
 
 Where this differs from the papers, or they are silent:
@@ -58,8 +58,7 @@ from showtell.decoding.rules import NEVER_GENERATED, NO_RULES, LogitsProcessor, 
 from showtell.decoding.sampling import inverse_cdf, walk
 from showtell.models import Capability, Decoder
 from showtell.models.contract import eval_mode
-from showtell.models.discriminator import Discriminator, DiscriminatorImage
-from showtell.models.goals import GoalDecoder, GoalOutput, spread_of_directions
+from showtell.models.discriminator import Discriminator, DiscriminatorImage, GoalDecoder, GoalOutput
 from showtell.models.kernels import log_likelihood
 from showtell.objectives.contract import counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
@@ -322,9 +321,11 @@ def mean_of_other_rows(values: Tensor, is_word: Tensor) -> Tensor:
 
 
 def goal_health(goals: Tensor, is_word: Tensor) -> dict[str, Tensor]:
-    """Mean length and spread (`models.goals.spread_of_directions`) of subgoals, (B, N, T, G)."""
+    """Mean length of subgoals, (B, N, T, G), and spread: 1 minus the length of the mean of their directions, 0 if all
+    are alike, as for collapsed goals."""
     chosen = goals[is_word].float()
-    return {"goal_norm": chosen.norm(dim=-1).mean(), "goal_spread": spread_of_directions(chosen)}
+    spread = 1 - F.normalize(chosen, dim=-1).mean(-2).norm(dim=-1)
+    return {"goal_norm": chosen.norm(dim=-1).mean(), "goal_spread": spread}
 
 
 def fraction_of_step(batch: Batch) -> Tensor:

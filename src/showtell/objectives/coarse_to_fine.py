@@ -37,7 +37,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from showtell.cuda_graphs import Answer, Steps
-from showtell.decoding.policy import sample_logprobs
+from showtell.decoding.policy import policy_logprobs
 from showtell.decoding.stages import StageView
 from showtell.models import Capability, Decoder
 from showtell.objectives.contract import counts_of
@@ -82,7 +82,7 @@ class CoarseToFine(SelfCritical):
             of_stages[f"reward_{stage - 1}"] = before.sum() / (counts.images * self.config.samples)
             drawn = self._draw(features, own)
             yield self._ask_reward(drawn, own)
-            logprobs = sample_logprobs(own, features, drawn)  # meanwhile
+            logprobs = policy_logprobs(own, drawn.outputs, drawn.samples)  # meanwhile
             rewards = yield Answer()
             advantage = self.config.baseline_weight * self._advantage(rewards)
             over_before = rewards[:, :-1] - before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from showtell.config import flat
 from showtell.models import DecoderConfig, settings_with
-from showtell.models.capabilities import Capability, as_overrides
+from showtell.models.contract import Capability, as_overrides
 from showtell.objectives import OBJECTIVES
 from showtell.objectives.contract import Objective, ObjectiveConfig
 

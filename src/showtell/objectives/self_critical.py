@@ -62,9 +62,8 @@ from torch import Tensor
 from showtell.config import Config, Size
 from showtell.cuda_graphs import Answer, Ask, Steps, run_eagerly
 from showtell.decoding import Captions
-from showtell.decoding.policy import Rollouts, beam_rollouts, rollouts, sample_logprobs
+from showtell.decoding.policy import Rollouts, beam_rollouts, policy_logprobs, rollouts
 from showtell.errors import TrainingError
-from showtell.models import Capability
 from showtell.models.contract import Decoder, eval_mode
 from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
@@ -120,11 +119,6 @@ class SelfCriticalConfig(ObjectiveConfig):
         description="Weight of what a caption would earn for another photo of the batch, at most; taken away.",
     )
     cross_entropy: float = Field(0.0, ge=0, description="Weight of the cross-entropy of the reference captions.")
-    samples_per_pass: Size | None = Field(
-        None,
-        description="Samples of each image that are in memory at a time for their gradients, which then takes a second "
-        "pass (default: all).",
-    )
 
     @model_validator(mode="after")
     def _has_others(self) -> Self:
@@ -138,7 +132,6 @@ class SelfCritical(Objective):
 
     config: SelfCriticalConfig
     optimises_reward: ClassVar[bool] = True
-    setting_needs: ClassVar[Mapping[str, Capability]] = {"samples_per_pass": Capability.PARALLEL}
 
     def __init__(self, config: SelfCriticalConfig, *, feature_size: int, vocabulary_size: int) -> None:
         super().__init__()
@@ -173,14 +166,14 @@ class SelfCritical(Objective):
 
     @property
     def has_fixed_shapes(self) -> bool:  # type: ignore[override]
-        """Not those of a beam, whose captions are counted, nor where samples are fed again behind the graph."""
-        return self.config.sampling == "multinomial" and self.config.samples_per_pass is None
+        """Not those of a beam, whose captions are counted."""
+        return self.config.sampling == "multinomial"
 
     def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> Steps[tuple[Tensor, dict[str, Tensor]]]:
         """The policy-gradient term and its parts for the log."""
         drawn = self._draw(features, decoder)
         yield self._ask_reward(drawn, decoder)
-        logprobs = sample_logprobs(decoder, features, drawn, self.config.samples_per_pass)  # meanwhile
+        logprobs = policy_logprobs(decoder, drawn.outputs, drawn.samples)  # meanwhile
         rewards = yield Answer()
         return self._terms(drawn.samples, logprobs, rewards, self._advantage(rewards), counts_of(batch).images)
 
@@ -196,8 +189,7 @@ class SelfCritical(Objective):
     def _draw(self, features: Features, decoder: Decoder) -> Rollouts:
         """Samples and the greedy caption."""
         if self.config.sampling == "multinomial":
-            feed = self.config.samples_per_pass is None
-            return rollouts(decoder, features, self.max_length, self.config.samples, feed=feed)
+            return rollouts(decoder, features, self.max_length, self.config.samples)
         if decoder.samples_attention:
             raise TrainingError(
                 "objective.sampling=beam needs a model that samples no regions when it captions: set "

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from showtell.captioners.occlusion import DELETED, OCCLUSION_METHODS
+from showtell.captioners.saliency import DELETED, OCCLUSION_METHODS
 from showtell.captions import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
 from showtell.explanations.geometry import attention_map
 from showtell.explanations.verdict import has_collapsed

@@ -22,8 +22,7 @@ from showtell.counter_rng import key_of
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import ImageError
 from showtell.features.store import FeatureStore, ImageFeatures, collate_features
-from showtell.images.loading import PreparedPhotos, stack_images
-from showtell.images.prefetch import prefetch_map
+from showtell.images.loading import PreparedPhotos, prefetch_map, stack_images
 from showtell.text.vocabulary import Vocabulary
 from showtell.training.mentions import ImageMentions, collate_mentions, find_mentions
 from showtell.types import Batch, NamingWords

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from showtell.models.kernels import additive_scores, fused, log_likelihood, plain
+from showtell.models.kernels import additive_scores, fused, plain
 from showtell.models.kernels.compiled import library as compiled
 
 needs_compiler = pytest.mark.skipif(compiled.why_not() is not None, reason=f"no compiled kernels: {compiled.why_not()}")
@@ -54,31 +54,6 @@ def test_scores_whose_exponentials_are_no_float32_are_computed_sum_by_sum(size, 
     p[0, 2], q[0, 1], q[1, 2] = far + p[0, 2], q[0, 1] - far, q[1, 2] + far
     values = [p.requires_grad_(), q.requires_grad_(), w.requires_grad_()]
     assert_same(additive_scores, plain.additive_scores, values, atol=2e-5 * size)
-
-
-@needs_compiler
-@given(sizes, st.integers(2, 200), st.sampled_from([0.0, 0.1]), scales)
-def test_the_log_likelihood_of_words(rows, size, smoothing, scale):
-    words = torch.randint(0, size, (rows,), generator=torch.Generator().manual_seed(4))
-    assert_same(
-        lambda x: log_likelihood(x, words, smoothing), lambda x: plain.log_likelihood(x, words, smoothing),
-        [numbers(rows, size, scale=scale)],
-    )  # fmt: skip
-
-
-@needs_compiler
-def test_words_that_are_ruled_out_and_numbers_that_are_none_are_treated_as_torch_does():
-    infinity, nan = float("inf"), float("nan")
-    scores = torch.tensor(
-        [[0.0, -infinity, 1.0], [-infinity, -infinity, 0.0], [0.0, nan, 1.0], [nan, 0.0, 1.0], [0.0, infinity, 1.0]]
-    ).requires_grad_()
-    words = torch.tensor([0, 2, 0, 1, 0])
-    one, other = log_likelihood(scores, words), plain.log_likelihood(scores, words)
-    torch.testing.assert_close(one[:4], other[:4], equal_nan=True)
-    assert not one[4].isfinite()
-    (got,), (wanted,) = (torch.autograd.grad(x[:2].sum(), scores) for x in (one, other))
-    torch.testing.assert_close(got[:2], wanted[:2])
-    assert got[0, 1] == 0
 
 
 @needs_compiler

@@ -45,7 +45,7 @@ def test_the_plain_form_calls_no_operator_of_ours(monkeypatch):
     def forbidden(*_: object, **__: object) -> None:
         raise AssertionError("a private operator was called")
 
-    monkeypatch.setattr(onednn, "packed_product", forbidden)
+    monkeypatch.setattr(onednn, "_packed", forbidden)
     decoder = make("sat")
     with plain_kernels():
         logits = teacher_forced(decoder, features(), captions()).logits

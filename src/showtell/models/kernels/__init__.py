@@ -2,24 +2,21 @@
 
 | function          | plain form (`plain.py`)       | fast form                                                        |
 |-------------------|-------------------------------|------------------------------------------------------------------|
-| `linear`          | x W' + b with some columns    | packed weights, gradients over time (`linear.py`)                |
+| `linear`          | x W' + b with some columns    | packed weights, without gradients (`onednn.py`)                  |
 | `additive_scores` | w . f(p + q)                  | C++ (`fused.py`, `compiled/`), on a GPU compiled by torch        |
-| `log_likelihood`  | s_y - log sum_v exp s_v       | C++ (`fused.py`, `compiled/`)                                    |
 
-The fast forms call private operators of torch (`onednn.py`, `accumulation.py`): nothing outside of this package does.
+The fast forms call private operators of torch (`onednn.py`): nothing outside of this package does.
 Inside `plain_kernels()`, or with SHOWTELL_KERNELS=plain in the environment, the plain forms run: a torch without those
 operators still works. Tests hold both forms equal.
 """
 
 from __future__ import annotations
 
-from showtell.models.kernels.accumulation import gathered_gradients
-from showtell.models.kernels.fused import additive_scores, log_likelihood
-from showtell.models.kernels.linear import linear
-from showtell.models.kernels.onednn import bfloat16_products, can_round_products
-from showtell.models.kernels.plain import Activation, is_plain, plain_kernels
+from showtell.models.kernels.fused import additive_scores
+from showtell.models.kernels.onednn import bfloat16_products, can_round_products, linear
+from showtell.models.kernels.plain import Activation, is_plain, log_likelihood, plain_kernels
 
 __all__ = [
-    "Activation", "additive_scores", "bfloat16_products", "can_round_products", "gathered_gradients",
-    "is_plain", "linear", "log_likelihood", "plain_kernels",
+    "Activation", "additive_scores", "bfloat16_products", "can_round_products", "is_plain", "linear", "log_likelihood",
+    "plain_kernels",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
-"""Fused operations: a C++ loop each, with gradients, in place of several passes of torch over megabytes.
+"""Scores of attention by one C++ loop, with gradients, in place of several passes of torch over megabytes.
 
-The loops are in `compiled/` and compute with float32 on a CPU. On a GPU torch compiles scores of attention
-(Triton). Everything else runs the plain form: other precisions, and machines without a compiler.
+The loop is in `compiled/` and computes with float32 on a CPU. On a GPU torch compiles the scores (Triton). Everything
+else runs the plain form: other precisions, and machines without a compiler.
 """
 
 from __future__ import annotations
@@ -71,50 +71,3 @@ def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation
     if is_plain() or not library.fits(projected, query, weight):
         return plain.additive_scores(projected, query, weight, activation)
     return cast(Tensor, _AdditiveScores.apply(projected, query, weight, activation))
-
-
-class _LogLikelihood(torch.autograd.Function):
-    """`plain.log_likelihood` of (M, V) scores and (M,) words, which keeps nothing but the scores.
-
-    torch keeps the log-probabilities of all words for the backward pass and fills two more tensors of that size there.
-
-        d/ds_v = g ((1 - epsilon) [v = y] + epsilon / V - p(v))
-    """
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, words: Tensor, smoothing: float) -> Tensor:
-        ctx.smoothing = smoothing
-        logsumexp, sums = scores.new_empty(len(scores)), scores.new_empty(len(scores))
-        library.call("log_sum_exp", (scores,), (logsumexp, sums), *scores.shape)
-        ctx.save_for_backward(scores, words, logsumexp)
-        logprob = scores.gather(1, words.unsqueeze(1)).squeeze(1) - logsumexp
-        if not smoothing:
-            return logprob
-        return (1 - smoothing) * logprob + smoothing * (sums / scores.shape[1] - logsumexp)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        scores, words, logsumexp = ctx.saved_tensors
-        grad_scores, inputs = scores.new_empty(scores.shape), (scores, words, logsumexp, gradient)
-        library.call("log_likelihood_backward", inputs, (grad_scores,), *scores.shape, smoothing=ctx.smoothing)
-        return grad_scores, None, None
-
-
-def log_likelihood(scores: Tensor, words: Tensor, smoothing: float = 0.0) -> Tensor:
-    """log p of each word, smoothed by epsilon (Szegedy et al., 2016).
-
-    Args:
-        scores: (..., V), before the softmax.
-        words: (...) int64.
-        smoothing: epsilon.
-
-    Returns:
-        (...), in the precision of the scores, float32 for 16 bits.
-    """
-    if scores.dtype in (torch.float16, torch.bfloat16):
-        scores = scores.float()
-    if is_plain() or not library.fits(scores):
-        return plain.log_likelihood(scores, words, smoothing)
-    rows = _LogLikelihood.apply(scores.reshape(-1, scores.shape[-1]), words.flatten(), smoothing)
-    return cast(Tensor, rows).view(words.shape)

@@ -2,7 +2,7 @@
 
 A step of a decoder multiplies matrices of megabytes with a handful of rows. The library that torch calls for float32
 on a CPU repacks the matrix into its own layout in every call, which takes longer than the product; oneDNN, which
-is part of torch too, can keep a packed copy. `packed_product` keeps one beside a large weight.
+is part of torch too, can keep a packed copy. `linear` keeps one beside a large weight.
 
 The copy is renewed when the weight has changed, by torch's version counter (the one that autograd relies on), and
 after every step of an optimiser, because fused optimisers do not increase the counter. Like autograd, it does not
@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
+from showtell.models.kernels import plain
 from showtell.models.kernels.plain import is_plain
 
 MIN_PACKED_NUMEL = 2**17  # numbers in a weight; below, calling oneDNN costs more than it saves
@@ -34,6 +35,24 @@ _HAS_OPERATORS = torch._C._has_mkldnn and all(
     hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
 )
 _HAS_BFLOAT16 = _HAS_OPERATORS and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, offset: int = 0) -> Tensor:
+    """x W' + b with some columns of W; with gradients (training) by torch's own function.
+
+    Args:
+        x: (..., P).
+        weight: W, a parameter, (out, in). The columns offset to offset + P are used.
+        bias: b, (out).
+        offset: the first column.
+
+    Returns:
+        (..., out).
+    """
+    if not torch.is_grad_enabled() and supports(x, weight):
+        packed = _packed(weight, offset, offset + x.shape[-1])
+        return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], ""))
+    return plain.linear(x, weight, bias, offset=offset)
 
 
 def supports(x: Tensor, weight: Tensor) -> bool:
@@ -50,22 +69,8 @@ def supports(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-def packed_product(x: Tensor, weight: Tensor, bias: Tensor | None, start: int, stop: int) -> Tensor:
-    """x W' + b by the packed copy of the columns start to stop of W.
-
-    Args:
-        x: (..., stop - start).
-        weight: W, (out, in), a tensor that stays alive: the copy is kept as long.
-        bias: b, (out).
-        start: the first column.
-        stop: one past the last column.
-    """
-    packed = _packed(weight, start, stop)
-    return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], ""))
-
-
 def _packed(weight: Tensor, start: int, stop: int) -> Tensor:
-    """The up-to-date packed copy of these columns of a weight."""
+    """The up-to-date packed copy of the columns start to stop of a weight, kept as long as that lives."""
     copies = _packed_copies.setdefault(weight, {})
     version = (weight._version, weight.data_ptr())
     cached = copies.get((start, stop))

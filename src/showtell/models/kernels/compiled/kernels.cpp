@@ -173,41 +173,4 @@ void additive_scores_backward(const float* p, const float* q, const float* w, co
     (relu ? scores_backward<Relu> : scores_backward<Tanh>)(p, q, w, g, dp, dq, dw, B, N, R, A, threads);
 }
 
-// log sum_v exp s_mv and sum_v s_mv of each row.
-void log_sum_exp(const float* __restrict s, float* __restrict logsumexp, float* __restrict sums, int64_t M, int64_t V,
-                 int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (M * V > SERIAL)
-    for (int64_t m = 0; m < M; ++m) {
-        const float* row = s + m * V;
-        float top = row[0], sum = 0.0f, exponentials = 0.0f;
-#pragma omp simd reduction(max : top) reduction(+ : sum)
-        for (int64_t v = 0; v < V; ++v) {
-            top = row[v] > top ? row[v] : top;
-            sum += row[v];
-        }
-#pragma omp simd reduction(+ : exponentials)
-        for (int64_t v = 0; v < V; ++v) exponentials += exponential(row[v] - top);
-        logsumexp[m] = top + std::log(exponentials);
-        sums[m] = sum;
-    }
-}
-
-// d_mv = g_m (smoothing / V - exp(s_mv - logsumexp_m)), and (1 - smoothing) g_m more at the word.
-void log_likelihood_backward(const float* __restrict s, const int64_t* __restrict words,
-                             const float* __restrict logsumexp, const float* __restrict g, float* __restrict d,
-                             int64_t M, int64_t V, float smoothing, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (M * V > SERIAL)
-    for (int64_t m = 0; m < M; ++m) {
-        const float *row = s + m * V, gm = g[m], all = logsumexp[m], uniform = smoothing / V;
-        float* dm = d + m * V;
-        if (gm == 0.0f) {  // of a step that is padding
-            std::memset(dm, 0, V * sizeof(float));
-            continue;
-        }
-#pragma omp simd
-        for (int64_t v = 0; v < V; ++v) dm[v] = gm * (uniform - exponential(row[v] - all));
-        dm[words[m]] += (1.0f - smoothing) * gm;
-    }
-}
-
 }  // extern "C"

@@ -46,7 +46,7 @@ def why_not() -> str | None:
     return library if isinstance(library, str) else None
 
 
-def call(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *sizes: int, **numbers: float) -> None:
+def call(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *sizes: int) -> None:
     """Run a function of `kernels.cpp`, which takes its arguments in this order, with torch's number of threads."""
     library = _library()
     assert isinstance(library, ctypes.CDLL) and all(x.is_contiguous() for x in outputs)
@@ -54,7 +54,6 @@ def call(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *sizes:
     getattr(library, name)(
         *(ctypes.c_void_p(x.data_ptr()) for x in (*read, *outputs)),
         *map(ctypes.c_int64, sizes),
-        *map(ctypes.c_float, numbers.values()),
         torch.get_num_threads(),
     )
 

@@ -1,7 +1,7 @@
-"""Occlusion: how much less likely each word of a caption becomes when one region of the photo is hidden.
+"""Saliency: how much each word of a caption needs each region of the photo, by occlusion or by gradients.
 
-M. D. Zeiler and R. Fergus, Visualizing and understanding convolutional networks, ECCV 2014, for captions: the words
-are given (teacher forcing), the regions are hidden one at a time, and for every word t and region r
+The words are given (teacher forcing). **Occlusion** (M. D. Zeiler and R. Fergus, Visualizing and understanding
+convolutional networks, ECCV 2014, for captions) hides the regions one at a time; for every word t and region r
 
     saliency[t, r] = log p(y_t | y_<t, image) - log p(y_t | y_<t, image without r)
 
@@ -18,6 +18,16 @@ because they are given. A filled rectangle is itself something to be seen: its e
 
 The deletion test (V. Petsiuk et al., RISE, BMVC 2018) asks the same of any map: does hiding the regions that it lights
 most cost a word more than hiding as many at random?
+
+**Gradients**, of every region with the vector v_r of D numbers:
+
+    input_x_gradient      s[t, r] = v_r . d log p(y_t | y_<t, v) / d v_r
+    integrated_gradients  s[t, r] = v_r . mean_a d log p(y_t | y_<t, a v) / d (a v_r),   a from 0 to 1
+
+M. Sundararajan, A. Taly and Q. Yan, Axiomatic attribution for deep networks, ICML 2017: the integrated gradients of a
+word sum over the regions to what it gains from the features, log p(y_t | y_<t, v) - log p(y_t | y_<t, 0). The mean is
+over the middles of `STEPS` equal parts. The product with the gradient at the photo itself is the same to first order.
+For gradients to pixels, and other methods, see `EncoderDecoderCaptioner.token_logprobs`.
 """
 
 from __future__ import annotations
@@ -30,7 +40,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from showtell.captioners.teacher_forcing import word_logprobs
+from showtell.decoding.rollout import word_logprobs
 from showtell.errors import UsageError
 from showtell.images.loading import stack_images
 from showtell.models import Decoder
@@ -46,6 +56,9 @@ MEMORY = 256 * 2**20  # bytes of features and logits of the variants in a batch
 MAX_PHOTOS = 32  # filled photos in a batch
 DELETED = 0.2  # share of the regions that the deletion test hides
 DRAWS = 8  # random choices of as many
+STEPS = 32  # of the integral
+GRADIENT_METHODS = {"input_x_gradient": (1.0,), "integrated_gradients": [(n + 0.5) / STEPS for n in range(STEPS)]}
+GRADIENT_MEMORY = 128 * 2**20  # bytes of the features in a batch
 
 
 @torch.no_grad()
@@ -72,9 +85,8 @@ def occlude(
         (B, N, T, R) natural logarithms, above 0 where the region supports the word; 0 for padding.
 
     Raises:
-        UsageError: an unknown method, or pixels without photos.
+        UsageError: pixels without photos.
     """
-    captioner.check_saliency(method)
     if method == "pixels" and batch.photos is None:
         raise UsageError(
             "Occlusion by pixels fills parts of the photo and encodes it again, and the features of a store come "
@@ -213,3 +225,31 @@ def fill_rectangles(image: Tensor, window: Tensor, rectangles: Tensor) -> Tensor
     is_hidden = (rows[:, :, None] & columns[:, None]).any(0).to(image.device)
     colour = image.double().mean((1, 2)).round().to(torch.uint8)
     return torch.where(is_hidden, colour[:, None, None], image)
+
+
+def attribute(decoder: Decoder, features: Features, words: Tensor, method: str) -> Tensor:
+    """The saliency of each region for each given word.
+
+    Args:
+        decoder: the model, or a view of one of its stages.
+        features: of B images.
+        words: (B, N, T + 1) int64, begin first, padded: N captions of each image.
+        method: one of `GRADIENT_METHODS`.
+
+    Returns:
+        (B, N, T, R) natural logarithms, above 0 where the region supports the word; 0 for padding.
+    """
+    words, shares = words.to(features.vectors.device), GRADIENT_METHODS[method]
+    indices = (words[..., 1:] != Vocabulary.pad).nonzero()  # (words of all captions, 3)
+    saliency = features.vectors.new_zeros(*words[..., 1:].shape, features.vectors.shape[1])
+    with eval_mode(decoder), torch.enable_grad():
+        for some in torch.split(indices, max(1, GRADIENT_MEMORY // (4 * features.vectors[0].numel()))):
+            image, row, time = some.unbind(-1)
+            own = map_tensors(features, lambda x, of=image: x[of])
+            total = torch.zeros_like(own.vectors)
+            for share in shares:
+                vectors = (share * own.vectors).detach().requires_grad_()
+                logprobs = word_logprobs(decoder, replace(own, vectors=vectors), words[image, row].unsqueeze(1))
+                total += torch.autograd.grad(logprobs[:, 0].gather(1, time.unsqueeze(1)).sum(), vectors)[0]
+            saliency[image, row, time] = (own.vectors * total / len(shares)).sum(-1)
+    return saliency
