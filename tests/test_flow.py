@@ -54,8 +54,9 @@ MAY_IMPORT: dict[str, str] = {
     # training
     "recipes": "errors",
     "objectives": "config counter_rng cuda_graphs decoding errors models registry scores text types",
-    "training": "captioners captions checkpoint config cores counter_rng cuda_graphs datasets decoding errors "
-    "explanations features files grounding hub images models objectives processes progress recipes scores text types",
+    "training": "captioners captions checkpoint confidence config cores counter_rng cuda_graphs datasets decoding "
+    "errors evaluation explanations features files grounding hub images models objectives processes progress recipes "
+    "scores text types",
     "quickstart": "captioners captions cores datasets errors evaluation explanations hub models processes progress "
     "reports scenes scores training",
     "doctor": "captioners cores datasets errors explanations features files hub scores text training",

@@ -107,3 +107,44 @@ def test_what_does_not_fit_is_a_sentence(capsys, checkpoint, dataset, tiny_scene
     status, out, err = run(capsys, "caption", checkpoint, photo, *SEARCH)
     assert (status, out) == (2, "")
     assert f"{checkpoint / 'calibration.json'} is no calibration" in err
+
+
+@pytest.mark.parametrize("kept", [50, 30])
+def test_a_captioner_that_learned_keeps_its_marks_and_shows_before_and_after(
+    capsys, checkpoint, dataset, tmp_path, kept, browser
+):
+    """Fitted where 40 photos were kept apart, else the start's; on the page is every photo that was kept apart."""
+    photos = sorted(dataset.glob("*.png"))
+    for photo in photos[kept:50]:
+        photo.unlink()
+    captioner = Captioner.from_pretrained(checkpoint)
+    first = captioner.caption(photos[0])[0].text
+    rows = [f"{photo.name},{first if n % 2 else 'a zebra'},val" for n, photo in enumerate(photos[:kept])]
+    rows += [f"{photo.name},a zebra at last,train" for photo in photos[50:]]
+    (dataset / "captions.csv").write_text("\n".join(["image,caption,split", *rows]))
+    assert run(capsys, "calibrate", checkpoint, dataset)[0] == 0
+    before, folder = Captioner.from_pretrained(checkpoint).calibration, tmp_path / "run"
+    given = [
+        f"data.path={dataset}",
+        f"training.start_from={checkpoint}",
+        "training.epochs=1",
+        "vocabulary.extend=false",
+    ]
+    given += ["training.learning_rate=1e-9"]  # so that its captions, and which are good, stay as they are
+    status, out, err = run(capsys, "train", "adapt/corrections", *given, "--out", folder)
+    assert status == 0, err
+    after = Captioner.from_pretrained(folder / "best").calibration
+    assert after.familiarity == before.familiarity
+    if kept == 50:
+        assert "by which captions are marked, was fitted to the 50 photos of val" in err
+        assert after.captions == 50 and after.weights == pytest.approx(before.weights, abs=1e-4)
+    else:
+        assert f"marked, is that of {checkpoint}, as 30 photos of val are too few, and it takes 40" in err
+        assert after == before
+    *_, summary, page = out.splitlines()
+    assert summary.startswith(f"{kept} photos of val, before and after: 0 gained, 0 lost; CIDEr-D ")
+    browser.resize(390, 800)
+    browser.open(Path(page))
+    assert Path(page) == folder / "report.html"
+    assert browser.ask("document.querySelectorAll('.changes li img').length") == kept
+    assert browser.ask("document.documentElement.scrollWidth <= innerWidth") and not browser.complaints

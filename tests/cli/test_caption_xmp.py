@@ -198,7 +198,8 @@ def test_a_folder_goes_to_sidecars_and_edits_come_back_to_train_on(capsys, tiny_
     assert sum("a zebra at last" in record.captions for record in open_dataset(album).records) == 20  # none is lost
 
     run_folder = album.parent / "run"
-    more = ["training.epochs=40", "training.learning_rate=0.01", "training.batch_size=4", "--out", run_folder]
+    more = ["training.epochs=40", "training.learning_rate=0.01", "training.batch_size=4", "training.start_share=0"]
+    more += ["--out", run_folder]
     given = [f"data.path={album}", f"training.start_from={tiny_checkpoint}"]
     assert run(capsys, "train", "adapt/corrections", *given, *more)[0] == 0
     before_and_after = [Captioner.from_pretrained(one, device="cpu") for one in (tiny_checkpoint, run_folder / "best")]

@@ -152,7 +152,7 @@ def test_settings_without_a_name_are_those_of_the_checkpoint(continued):
 
 
 def test_killed_and_resumed_it_ends_with_the_same_bits(continued, tmp_path, capsys, monkeypatch):
-    """With words added, and the checkpoint it started from gone in between."""
+    """With words added, weights averaged with the start's, and the checkpoint it started from gone in between."""
     mine = tmp_path / "checkpoint"
     shutil.copytree(continued["training"]["start_from"], mine)
     kept = load_checkpoint(mine)
@@ -161,7 +161,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(continued, tmp_path, caps
     EncoderDecoderCaptioner(
         encoder=kept.encoder, decoder=decoder, vocabulary=fewer, decoding=kept.decoding, origin=kept.origin
     ).save_pretrained(mine)
-    continued["training"] |= {"start_from": str(mine), "epochs": 3}
+    continued["training"] |= {"start_from": str(mine), "epochs": 3, "start_share": 0.25}
     continued["vocabulary"]["extend"] = True
     whole = train(continued, tmp_path / "whole").folder
     assert " and 3 new: " in capsys.readouterr().err
@@ -172,3 +172,10 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(continued, tmp_path, caps
     broken = train(continued, tmp_path / "broken", resume=True).folder
     assert "resuming at step" in capsys.readouterr().err
     assert fingerprints(broken) == fingerprints(whole)
+    learned, best = (load_checkpoint(whole / name).decoder.state_dict() for name in ("last", "best"))
+    for name, before in decoder.state_dict().items():
+        old = tuple(slice(size) for size in before.shape)
+        torch.testing.assert_close(best[name][old], 0.75 * learned[name][old] + 0.25 * before)
+    assert not torch.equal(best["embedding.weight"], learned["embedding.weight"])
+    with pytest.raises(RecipeError, match=r"start_share=0\.25 is a share of the weights of training\.start_from: name"):
+        make_recipe(continued | {"vocabulary": {}, "training": continued["training"] | {"start_from": None}})

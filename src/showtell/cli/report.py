@@ -42,7 +42,8 @@ def report(
     from showtell.captioners import Captioner
     from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
     from showtell.datasets import open_dataset
-    from showtell.errors import DataError
+    from showtell.errors import CheckpointError, DataError
+    from showtell.evaluation import evaluate
     from showtell.explanations.photo_set import choose_photos
     from showtell.explanations.verdict import verdict_on_checkpoint
     from showtell.features.extraction import fill_store
@@ -52,19 +53,21 @@ def report(
     from showtell.progress import counting
     from showtell.recipes import published_for
     from showtell.reports.base import refuse_foreign
+    from showtell.reports.before_after import SCORES, BeforeAfter, before_after
     from showtell.reports.run import Paper, read_run, score_run
     from showtell.reports.run_page import write_run_page
     from showtell.training.recipe_loading import load_recipe
 
     record = read_run(run)
     models = open_score_models(score_models)
-    refuse_overwriting(out, "--out", [run])
+    refuse_overwriting(out, "--out", [run / name for name in ("recipe.yaml", "log.jsonl", "best", "last")])
     refuse_foreign(out, "--out")
     recipe = record.recipe
     chosen = split or recipe["data"]["validation_split"] or "test"
     path, own = data or recipe["data"]["path"], recipe["data"].get("features") if data is None else None
     store = FeatureStore(features) if features else FeatureStore(Path(own)) if own and Path(own).exists() else None
     card, note, verdict = None, None, list[str]()
+    changes: BeforeAfter | None = None
     explanations: list[Explanation] = []
     if record.checkpoint is None or not (score or photos):
         pass
@@ -96,11 +99,23 @@ def report(
                 card = score_run(
                     captioner, dataset, chosen, score_models=models, store=store, progress=progress, paper=paper
                 )
+            try:
+                start = recipe["training"].get("start_from")
+                before = Captioner.from_pretrained(start) if start else None
+            except CheckpointError:  # the run does not need it any more
+                before = None
+            if before is not None:
+                own = store if store is not None and before.reads(store) else None
+                with counting("captioning as before", len(dataset[chosen])) as progress:
+                    earlier = evaluate(before, dataset, chosen, metrics=SCORES, store=own, progress=progress)
+                changes = before_after(earlier, card.report, dataset[chosen], chosen)
         if photos:
             photo_set = choose_photos([path], chosen, photos, store=store)
             with counting("explaining", len(photo_set.photos)) as progress:  # unreadable photos are skipped
                 explanations, _ = explain_and_judge(
                     {record.title: captioner}, photo_set, score_models=models, progress=progress
                 )
-    write_run_page(out, record, card, explanations, note, verdict)
+    write_run_page(out, record, card, explanations, note, verdict, changes)
+    if changes is not None:
+        typer.echo(changes.summary)
     typer.echo(out)

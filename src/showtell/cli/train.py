@@ -13,7 +13,8 @@ from showtell.cli.arguments import AsJson, Overrides, out_folder
 if TYPE_CHECKING:
     from showtell.training import Recipe
 
-PHOTOS = 3  # whose captions are printed before and after a run that started from a checkpoint
+PAGE = "report.html"  # in the folder of a run that started from a checkpoint
+MAX_PHOTOS = 500  # of it that are captioned before and after
 
 
 def train(
@@ -73,7 +74,7 @@ def train(
         typer.echo(f"{best}{score}")
         trained = load_recipe(result.folder / RECIPE)
         typer.echo(_next_command(best, trained))
-        _print_before_and_after(best, trained)
+        _show_before_and_after(result.folder, trained)
     if result.interrupted:
         raise typer.Exit(130)
 
@@ -91,32 +92,17 @@ def _next_command(best: Path, recipe: Recipe) -> str:
     return f"caption an image of its features: {command} --features {shlex.join([str(store.path), image_id])}"
 
 
-def _print_before_and_after(best: Path, recipe: Recipe) -> None:
-    """Print captions of a few photos by the checkpoint that a run started from, and by its own; none if it had none.
+def _show_before_and_after(folder: Path, recipe: Recipe) -> None:
+    """Write the page of a run that started from a checkpoint, with its captions before and after, and name it."""
+    from showtell.cli.report import report
+    from showtell.errors import DataError
+    from showtell.training.data import kept_apart
 
-    The photos are of the validation split, else those of a table of corrections that nobody has looked at, else those
-    that it learned from.
-    """
-    from showtell.captioners import Captioner
-    from showtell.datasets.splits import UNCHECKED
-    from showtell.errors import CheckpointError, ImageError, printable
-    from showtell.training.data import open_dataset_of
-
-    data, start = recipe.data, recipe.training.start_from
-    if start is None or data.features is not None:
+    if recipe.training.start_from is None:
         return
-    splits = (data.validation_split, UNCHECKED, data.train_split)
-    dataset = open_dataset_of(data)
-    split = next(name for name in splits if name in dataset.splits)
-    records = dataset[split][:PHOTOS]
-    is_stored = dataset.format == "corrections"  # where files are not called as their photos were
-    names = [record.image_id if is_stored else record.path.name for record in records]
     try:
-        captioners = [Captioner.from_pretrained(checkpoint) for checkpoint in (start, best)]
-    except CheckpointError:  # a resumed run does not need its start any more, which may be gone
+        split, _ = kept_apart(recipe.data)
+    except DataError as error:
+        typer.echo(f"captions are not shown before and after: {error}")
         return
-    captioned = [captioner.caption_photos([record.path for record in records]) for captioner in captioners]
-    typer.echo(f"captions of {split} before and after:")
-    for name, (_, before), (_, after) in zip(names, *captioned, strict=True):
-        if not isinstance(before, ImageError) and not isinstance(after, ImageError):
-            typer.echo(f"  {printable(name)}: {before[0].text} -> {after[0].text}")
+    report(folder, folder / PAGE, split=split, limit=MAX_PHOTOS, photos=0, score_models={})

@@ -56,7 +56,7 @@ def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, An
         "id": f"photo-{number}",
         "image": explanation.image,
         "name": name,
-        "picture": _picture(explanation.photo),
+        "picture": picture(explanation.photo),
         "width": width,
         "height": height,
         "is_tiny": max(width, height) <= MAX_TINY,
@@ -67,7 +67,7 @@ def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, An
     }
 
 
-def _picture(photo: Image.Image) -> str:
+def picture(photo: Image.Image) -> str:
     """A photo as a data URL, a small one without loss."""
     content, kind = io.BytesIO(), "PNG" if max(photo.size) <= MAX_TINY else "JPEG"
     photo.save(content, kind, quality=JPEG_QUALITY)

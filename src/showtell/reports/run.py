@@ -16,12 +16,12 @@ from showtell.captioners.photos import display_name
 from showtell.config import differences, flat
 from showtell.datasets.records import CaptionDataset
 from showtell.errors import DataError, shorten, summarise
-from showtell.evaluation import evaluate
+from showtell.evaluation import Evaluation, evaluate
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log, read_text
 from showtell.hub import SETTINGS
 from showtell.recipes import Published
-from showtell.scores import Interval, ScoreModels, ScoreReport, diagnose, image_facts, score
+from showtell.scores import Interval, ScoreModels, diagnose, image_facts, score
 from showtell.scores.files import training_captions
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
@@ -132,7 +132,7 @@ class ScoreCard:
 
     split: str
     search: str  # description of the search
-    report: ScoreReport
+    report: Evaluation
     bounds: Mapping[str, Interval]
     rates: Mapping[str, float] = field(default_factory=dict)  # of `scores.diagnose`
     paper: Paper | None = None

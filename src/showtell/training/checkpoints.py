@@ -18,6 +18,7 @@ from showtell.files import write_folder
 from showtell.training.model import TrainingModel
 from showtell.training.recipe_checks import make_recipe
 from showtell.training.run_folder import RunFolder
+from showtell.training.start_average import StartAverage
 from showtell.training.state import Progress, load_state, save_state
 
 
@@ -28,6 +29,7 @@ class RunCheckpoints:
     folder: RunFolder
     captioner: EncoderDecoderCaptioner  # with the weights that learn
     model: TrainingModel  # the same weights, and the objective's
+    average: StartAverage  # of those of the start
     optimizer: Optimizer
     accelerator: Accelerator  # its processes, and the scaler of fp16
     data_fingerprint: str  # of the training data
@@ -40,7 +42,7 @@ class RunCheckpoints:
         progress.log_bytes = self.folder.sync_log()
         if self.accelerator.scaler is not None:
             progress.scaler = self.accelerator.scaler.state_dict()
-        extra = {"objective": self.model.objective.state_dict()}
+        extra = {"objective": self.model.objective.state_dict(), "start": self.average.start}
         recipe = self.folder.recipe.model_dump(mode="json")
         numbers = {"progress": asdict(progress), "data": self.data_fingerprint, "recipe": recipe}
 
@@ -77,6 +79,7 @@ class RunCheckpoints:
             )
         self.captioner.load_weights(folder)
         self.model.objective.load_state_dict(extra.get("objective", {}))
+        self.average.load(extra.get("start", {}))
         progress = TypeAdapter(Progress).validate_python(numbers["progress"])
         if self.accelerator.scaler is not None and progress.scaler:
             self.accelerator.scaler.load_state_dict(progress.scaler)

@@ -41,6 +41,7 @@ from showtell.scores import image_facts
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL
 from showtell.training.batches import TrainingSet, epoch_batches
+from showtell.training.calibration import keep_calibration
 from showtell.training.checkpoints import RunCheckpoints
 from showtell.training.console import TrainingConsole
 from showtell.training.data import open_dataset_of, open_store, split_of, training_set
@@ -54,6 +55,7 @@ from showtell.training.run_folder import LOG, RECIPE, RunFolder, is_run
 from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
+from showtell.training.start_average import StartAverage
 from showtell.training.state import Progress
 from showtell.training.step import TrainingStep, on_device, sum_gradients
 from showtell.training.validation import Validation, check_selection_metric, validate
@@ -138,7 +140,11 @@ def train(
         require_settings(recipe.data.features, recipe.encoder)
     lock = lock_folder(folder, "training in", "another --out") if is_first_process() else contextlib.nullcontext()
     with lock, translate_errors(folder):
-        return Trainer(recipe, folder, resume=resume, quiet=quiet).fit()
+        trainer = Trainer(recipe, folder, resume=resume, quiet=quiet)
+        result = trainer.fit()
+        if recipe.training.start_from and not result.interrupted and is_first_process():
+            keep_calibration(trainer.folder.best, recipe, trainer.console.say)
+        return result
 
 
 @dataclass(frozen=True)
@@ -218,6 +224,7 @@ class Trainer:
         self.model.to(self.accelerator.device)
         if self.accelerator.num_processes > 1:
             broadcast([*self.model.parameters(), *self.model.buffers()])
+        self.average = StartAverage(self.model, recipe.training.start_share)
         self.optimizer = self.accelerator.prepare(build_optimizer(self.model, recipe))
         self.step = TrainingStep(self.model, self.accelerator, rounds_products=rounds_products(recipe))
 
@@ -234,7 +241,7 @@ class Trainer:
         self.objective.prepare(references, recipe.decoding.max_length)
         fingerprint = f"{counter_rng.key_of(self.start.vocabulary.fingerprint, *self.data.contents()):016x}"
         self.checkpoints = RunCheckpoints(
-            self.folder, self.captioner, self.model, self.optimizer, self.accelerator, fingerprint
+            self.folder, self.captioner, self.model, self.average, self.optimizer, self.accelerator, fingerprint
         )
         batches = math.ceil(len(self.training_records) / training.batch_size)  # of an epoch
         self.steps_per_epoch = math.ceil(batches / training.gradient_accumulation)
@@ -289,7 +296,8 @@ class Trainer:
             while progress.epochs < self.recipe.training.epochs and not (progress.stopped or self.interrupted):
                 yield from self._train_epoch()
                 if not self.interrupted:
-                    self._end_epoch()
+                    with self.average.applied():
+                        self._end_epoch()
                 self.checkpoints.save_last(progress)
             if self.interrupted:
                 self.console.say(f"stopped at step {progress.step} of {self.steps}; resume with --resume")

@@ -130,6 +130,11 @@ class TrainingConfig(Config):
         description="Checkpoint (folder or hub id) whose weights are trained further (default: fresh weights), and "
         "kept where no epoch is better; of `encoder` and `model`, a section without a `name` takes its settings.",
     )  # fmt: skip
+    start_share: float = Field(
+        0.0, ge=0, lt=1,
+        description="Share of the weights of `start_from` in those that are validated and kept as `best/`, for what "
+        "they know (Wortsman et al., 2022).",
+    )  # fmt: skip
     recipe: str | None = Field(
         None, description="Name of the recipe of showtell that this one is, which `train` fills in, or was made from."
     )

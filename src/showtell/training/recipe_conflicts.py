@@ -49,6 +49,11 @@ def conflicts(
             f"encoder.start_epoch={encoder.start_epoch} is not reached in training.epochs={training.epochs}, which "
             "count from 0: set it lower, or encoder.trained=false"
         )
+    if training and training.start_share and training.start_from is None:
+        yield (
+            f"training.start_share={training.start_share:g} is a share of the weights of training.start_from: name it, "
+            "or leave the share out"
+        )
     if data and training and training.patience and data.validation_split is None:
         yield (
             f"training.patience={training.patience} waits for a better validation, and data.validation_split=null has "

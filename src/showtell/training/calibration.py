@@ -1,0 +1,56 @@
+"""The chance that a caption is good, of a captioner that began as a calibrated one: its marks do not vanish.
+
+It is fitted to photos kept apart where they are enough; otherwise it is the start's own, which is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from showtell.captioners import Captioner
+from showtell.confidence.calibration import CALIBRATION, save_calibration
+from showtell.errors import CheckpointError, DataError, ShowtellError
+from showtell.evaluation import calibrate
+from showtell.features.store import FeatureStore
+from showtell.hub import find_checkpoint
+from showtell.training.data import kept_apart
+from showtell.training.recipe import Recipe
+
+MIN_PHOTOS = 40  # to which a calibration is fitted; with fewer that of the start is nearer to the truth
+
+
+def keep_calibration(checkpoint: Path, recipe: Recipe, say: Callable[[str], None]) -> None:
+    """Calibrate a checkpoint whose run started from a calibrated captioner, and say how; not where it is already.
+
+    Args:
+        checkpoint: of the run.
+        recipe: of the run.
+        say: shows a line.
+    """
+    start = str(recipe.training.start_from)
+    try:
+        is_calibrated = (find_checkpoint(start) / CALIBRATION).is_file()
+    except CheckpointError:  # a run that resumes does not need it any more
+        is_calibrated = False
+    before = Captioner.from_pretrained(start, "cpu").calibration if is_calibrated else None
+    captioner = Captioner.from_pretrained(checkpoint)
+    if before is None or captioner.calibration is not None:
+        return
+    calibration, how = before, f"is that of {start}, as "
+    try:
+        split, records = kept_apart(recipe.data)
+        if len(records) < MIN_PHOTOS:
+            raise DataError(f"{len(records)} photos of {split} are too few, and it takes {MIN_PHOTOS}")
+        store = None if recipe.data.features is None else FeatureStore(recipe.data.features)
+        if store is not None and store.missing([record.image_id for record in records]):
+            store = None  # training extracted its own splits alone
+        calibration = calibrate(captioner, records, store=store)
+        how = f"was fitted to the {len(records)} photos of {split}"
+    except ShowtellError as error:
+        how += str(error)
+    if before.familiarity is not None and not recipe.encoder.trained:
+        calibration = replace(calibration, familiarity=before.familiarity)
+    save_calibration(checkpoint, captioner.about.fingerprints["weights"], calibration)
+    say(f"the chance of a good caption, by which captions are marked, {how}")
