@@ -118,7 +118,7 @@ def test_without_log_probabilities_there_is_no_confidence(server, photos, capsys
     out = tmp_path / "captions.csv"
     status, _, err = run(capsys, "caption", server.name, *photos[:6], "--out", out)
     assert status == 0 and err.count("tells no log-probabilities, so captions of m have no confidence.") == 1
-    assert out.read_text().splitlines()[1:] == [f"{photo},A dog.,,," for photo in photos[:6]]
+    assert out.read_text().splitlines()[1:] == [f"{photo},A dog.,,,,captioner,dog" for photo in photos[:6]]
     (text, picture) = server.asked[0]["messages"][0]["content"]
     assert text["text"] == "Describe this photo in one sentence." and server.asked[0]["temperature"] == 0
     assert picture["image_url"]["url"].startswith("data:image/png;base64,") and server.asked[0]["logprobs"] is True

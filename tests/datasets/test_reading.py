@@ -73,7 +73,7 @@ KEYS = '{"' + '": 0, "'.join(letter * 300 for letter in string.ascii_letters) + 
 def test_a_refusal_is_never_longer_than_can_be_read(files: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
-            if name.strip(". ") and not Path(folder, name.lower()).exists():
+            if name.strip(". ") and not Path(folder, name.lower()).exists() and not name.lower().endswith(".xmp"):
                 Path(folder, name.lower()).write_text(content)
         assert len(refusal(Path(folder))) <= 400
 

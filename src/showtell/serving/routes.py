@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse
 
@@ -45,15 +45,15 @@ class CaptionTexts(Config):
 
     model_config = ConfigDict(defer_build=False)  # FastAPI cannot build the body of a route later
 
-    captions: list[str]
-    query: str = ""
+    captions: list[str] = Field(description="Captions, as a page shows them.")
+    query: str = Field("", description="Words that a caption should have, or names of the same thing.")
 
 
 class CaptionWords(Config):
     """What a caption names."""
 
-    keywords: list[str]
-    is_found: bool
+    keywords: list[str] = Field(description="Things that the caption names, in the singular.")
+    is_found: bool = Field(description="Whether it has all words of the query.")
 
 
 def v1_router(engine: Engine) -> APIRouter:
