@@ -15,6 +15,7 @@ import numpy as np
 from showtell.captioners import Captioner
 from showtell.captions import Caption
 from showtell.confidence.calibration import Calibration
+from showtell.confidence.familiarity import Familiarity
 from showtell.datasets import CaptionDataset, CaptionRecord, open_dataset
 from showtell.decoding import DecodingConfig
 from showtell.errors import DataError, UsageError, or_raise, summarise
@@ -156,6 +157,7 @@ def calibrate(
     *,
     good_cider: float = GOOD_CIDER,
     store: FeatureStore | None = None,
+    familiarity: Familiarity | None = None,
     progress: Callable[[int], None] | None = None,
     **decoding: Any,
 ) -> Calibration:
@@ -168,6 +170,7 @@ def calibrate(
         good_cider: elsewhere a good caption has at least this CIDEr-D, of at most 10, with the document frequencies of
             the split.
         store: features of the images by the captioner's encoder, read instead of the photos.
+        familiarity: of photos that the captioner knows (default: of these).
         progress: called with the number of images done since the last call.
         decoding: settings of the search that the calibration is for, as `evaluate` takes them.
 
@@ -193,6 +196,5 @@ def calibrate(
     report = score({image: caption.text for image, caption in captions.items()}, known, metrics=[name])
     is_good = [(report.per_image[image][name] or 0.0) >= least for image in captions]
     shown = [mean for mean in vectors if mean is not None]
-    return Calibration.fit(
-        list(captions.values()), is_good, meaning, settings, np.concatenate(shown) if shown else None
-    )
+    means = np.concatenate(shown) if shown else None
+    return Calibration.fit(list(captions.values()), is_good, meaning, settings, means, familiarity)

@@ -98,6 +98,7 @@ class Calibration:
         meaning: str,
         settings: DecodingConfig,
         vectors: Floats | None = None,
+        familiarity: Familiarity | None = None,
     ) -> Self:
         """Fit a map to the captions of a validation split, one for each image.
 
@@ -107,6 +108,7 @@ class Calibration:
             meaning: what that means, in words.
             settings: of the search that found them.
             vectors: (images, D), the mean feature vectors of the photos, if the captioner has such.
+            familiarity: of photos that the captioner knows (default: of these).
 
         Raises:
             DataError: there are too few captions, or they are all good or all bad.
@@ -120,7 +122,8 @@ class Calibration:
                 "good, or use the confidence that captions have without it, which ranks them but does not say how "
                 "often they are good."
             )
-        familiarity = None if vectors is None else Familiarity.fit(vectors)
+        if familiarity is None and vectors is not None:
+            familiarity = Familiarity.fit(vectors)
         features = _features(captions)
         if familiarity is not None and vectors is not None:
             number = min(OF_PHOTO, len(captions) // CAPTIONS_PER_FEATURE)

@@ -6,7 +6,6 @@ It is fitted to photos kept apart where they are enough; otherwise it is the sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from showtell.captioners import Captioner
@@ -46,11 +45,10 @@ def keep_calibration(checkpoint: Path, recipe: Recipe, say: Callable[[str], None
         store = None if recipe.data.features is None else FeatureStore(recipe.data.features)
         if store is not None and store.missing([record.image_id for record in records]):
             store = None  # training extracted its own splits alone
-        calibration = calibrate(captioner, records, store=store)
+        known = None if recipe.encoder.trained else before.familiarity  # by features that have changed nothing is known
+        calibration = calibrate(captioner, records, store=store, familiarity=known)
         how = f"was fitted to the {len(records)} photos of {split}"
     except ShowtellError as error:
         how += str(error)
-    if before.familiarity is not None and not recipe.encoder.trained:
-        calibration = replace(calibration, familiarity=before.familiarity)
     save_calibration(checkpoint, captioner.about.fingerprints["weights"], calibration)
     say(f"the chance of a good caption, by which captions are marked, {how}")
