@@ -26,6 +26,7 @@ from showtell.scores import DocumentFrequency, ImageFacts, ScoreModels, ScoreRep
 
 # From here on experts (Hodosh et al. 2013, Flickr8k-Expert) gave most captions 2.5 or more of 4: docs/lab_notes.md.
 GOOD_CIDER = 0.4
+FEW = 30  # images, below which scores depend mostly on which images were chosen
 BATCH_SIZE = 64  # images that are captioned at once
 
 

@@ -108,8 +108,10 @@ def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> It
     photos.sort(key=lambda photo: (photo[1][0].writer == "person", photo[1][0].confidence or 0.0))
 
     def is_accepted(caption: Caption) -> bool:
-        is_of_person, least = caption.writer == "person", options.accept_above
-        return is_of_person or (least is not None and caption.is_accepted(least) and not has_unknown(caption.to_json()))
+        if caption.writer == "person":
+            return True
+        least = options.accept_above
+        return least is not None and caption.is_accepted(least) and not has_unknown(caption.to_json())
 
     splits = draw_splits((name for name, (best, *_) in photos if is_accepted(best)), val=VAL_SHARE, test=0)
     rows = [

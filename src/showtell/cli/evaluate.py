@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from showtell.evaluation import Evaluation
 
 PERFECT = 0.999  # BLEU-4 that captions reach against themselves alone
-FEW = 30  # images, below which scores depend mostly on which images were chosen
 
 
 def evaluate(
@@ -51,6 +50,7 @@ def evaluate(
     Several checkpoints are scored on the same images, and each pair is compared.
     """
     from showtell.datasets import open_dataset
+    from showtell.evaluation import FEW
     from showtell.evaluation import evaluate as run
     from showtell.features.store import FeatureStore
     from showtell.files import listed_paths, refuse_overwriting, write_json

@@ -57,10 +57,11 @@ def report(
     from showtell.reports.run import Paper, read_run, score_run
     from showtell.reports.run_page import write_run_page
     from showtell.training.recipe_loading import load_recipe
+    from showtell.training.run_folder import LOG, RECIPE
 
     record = read_run(run)
     models = open_score_models(score_models)
-    refuse_overwriting(out, "--out", [run / name for name in ("recipe.yaml", "log.jsonl", "best", "last")])
+    refuse_overwriting(out, "--out", [run / name for name in (RECIPE, LOG, "best", "last")])
     refuse_foreign(out, "--out")
     recipe = record.recipe
     chosen = split or recipe["data"]["validation_split"] or "test"
@@ -105,9 +106,9 @@ def report(
             except CheckpointError:  # the run does not need it any more
                 before = None
             if before is not None:
-                own = store if store is not None and before.reads(store) else None
+                readable = store if store is not None and before.reads(store) else None
                 with counting("captioning as before", len(dataset[chosen])) as progress:
-                    earlier = evaluate(before, dataset, chosen, metrics=SCORES, store=own, progress=progress)
+                    earlier = evaluate(before, dataset, chosen, metrics=SCORES, store=readable, progress=progress)
                 changes = before_after(earlier, card.report, dataset[chosen], chosen)
         if photos:
             photo_set = choose_photos([path], chosen, photos, store=store)

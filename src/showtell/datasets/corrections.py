@@ -127,15 +127,18 @@ def match_corrections(folder: Path, photos: Sequence[Path]) -> MatchedCorrection
     sizes = {copy.stat().st_size for copy in copies if copy.is_file()}  # none other has their content
     has_all_sizes = all(map(Path.is_file, copies))
     by_photo: dict[Path, Correction] = {}
+    by_name: dict[str, list[Path]] = {}  # photos with another content
     for photo in photos:
         is_file = os.path.isfile(photo)  # noqa: PTH113 (a name that is too long is no file here)
-        if is_file and (photo.stat().st_size in sizes or not has_all_sizes) and (id := _digest(photo)) in rows:
+        if is_file and (photo.stat().st_size in sizes or not has_all_sizes) and (id := digest_of(photo)) in rows:
             by_photo[photo] = rows[id]
+        else:
+            by_name.setdefault(photo.name, []).append(photo)
     matched = {row.id for row in by_photo.values()}
     edited: dict[Path, Correction] = {}
     missing = []
     for row in (row for row in rows.values() if row.id not in matched):
-        alike = [photo for photo in photos if photo.name == Path(row.name).name and photo not in by_photo]
+        alike = [photo for photo in by_name.get(Path(row.name).name, []) if photo not in by_photo]
         alike = [photo for photo in alike if photo.as_posix().endswith(f"/{row.name}")] or alike
         for photo in alike:
             (by_photo if _show_the_same(photo, journal.parent / row.image) else edited)[photo] = row
@@ -143,7 +146,8 @@ def match_corrections(folder: Path, photos: Sequence[Path]) -> MatchedCorrection
     return MatchedCorrections(by_photo, {photo: row for photo, row in edited.items() if photo not in by_photo}, missing)
 
 
-def _digest(photo: Path) -> str:
+def digest_of(photo: Path) -> str:
+    """The SHA-256 of a photo's bytes, in hexadecimal digits; "" if it cannot be read."""
     try:
         return hashlib.sha256(read_photo(photo)).hexdigest()
     except ImageError:

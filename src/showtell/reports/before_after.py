@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import ImageError
-from showtell.evaluation import Evaluation
+from showtell.evaluation import FEW, Evaluation
 from showtell.images.photo import to_photo
 from showtell.reports.explanation_view import picture
 from showtell.scores import Comparison, compare, diagnose
@@ -18,7 +18,6 @@ from showtell.text.tokenizer import tokenize
 SCORES = {"cider": "CIDEr-D", "meteor": "METEOR"}  # that judge a change
 THUMBNAIL = 240  # pixels of the longer side
 COMMON = 12  # words that came or went which are listed
-FEW = 30  # photos, below which sums depend mostly on which photos were chosen
 
 Marked = tuple[tuple[str, bool], ...]  # the words of a caption, and whether the other caption lacks each
 

@@ -196,7 +196,7 @@
   function shownRows() {
     const { text, status, order } = Object.fromEntries(["text", "status", "order"].map((name) => [name, $(`[name='${name}']`, filters).value]));
     const words = text.trim().toLowerCase().split(/\s+/).filter(Boolean);
-    const hasByName = text.trim() === found.query ? found.captions : new Set();
+    const hasByName = text.trim() === matching.query ? matching.captions : new Set();
     const rank = (row) => (row.phase !== "done" ? 2 : row.error ? 1 : 0);
     const compare = {
       "least-sure": (one, other) => rank(one) - rank(other) || sure(one) - sure(other) || one.key - other.key,
@@ -215,7 +215,7 @@
     return (await server.ask("/page/words", { method: "POST", body, headers: { "Content-Type": "application/json" } })).json();
   }
 
-  let found = { query: "", captions: new Set() };
+  let matching = { query: "", captions: new Set() };
   let finding;
   function find() {
     clearTimeout(finding);
@@ -224,7 +224,7 @@
       const query = $("[name='text']", filters).value.trim();
       const captions = [...new Set(rows.map(textOf).filter(Boolean))];
       const words = query ? await wordsOf(captions, query) : [];
-      found = { query, captions: new Set(captions.filter((_, at) => words[at]?.is_found)) };
+      matching = { query, captions: new Set(captions.filter((_, at) => words[at]?.matches)) };
       refreshNow();
     }, 150);
   }

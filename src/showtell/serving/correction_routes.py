@@ -17,15 +17,14 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from showtell.config import Config
 from showtell.datasets.corrections import Correction, Status
 from showtell.images.photo import photo_media_type
 from showtell.serving.corrections import CorrectionBatch, CorrectionPage, CorrectionStore, thumbnail_of
 from showtell.serving.photo_requests import MAX_FIELD, UNNAMED, read_photo
-from showtell.serving.routes import describe_photo
+from showtell.serving.routes import Body, describe_photo
 
 MAX_PAGE = 1_000  # rows
 _FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}  # an id names these bytes and no others
@@ -33,10 +32,8 @@ _FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}  # an id na
 Statuses = Annotated[list[Status] | None, Query(alias="status", description="Of the rows (default: any).")]
 
 
-class CorrectionChange(Config):
+class CorrectionChange(Body):
     """A change of a row."""
-
-    model_config = ConfigDict(defer_build=False)  # FastAPI cannot build the body of a route later
 
     revision: int = Field(ge=1, description="Of the row that was looked at.")
     caption: str | None = Field(None, max_length=MAX_FIELD, description="The caption as it should be.")
@@ -51,10 +48,8 @@ class NamedChange(CorrectionChange):
     id: str = Field(description="Of the row.")
 
 
-class CorrectionChanges(Config):
+class CorrectionChanges(Body):
     """Changes that are kept together."""
-
-    model_config = ConfigDict(defer_build=False)
 
     changes: list[NamedChange] = Field(description="One for each row.")
 

@@ -29,13 +29,14 @@ from showtell.datasets.corrections import (
     PHOTOS,
     Correction,
     Status,
+    digest_of,
     draw_correction_splits,
     parse_rows,
 )
 from showtell.datasets.table import correction_lines
-from showtell.errors import DataError, ImageError, ShowtellError, StorageError, UsageError, printable, shorten
+from showtell.errors import DataError, ShowtellError, StorageError, UsageError, printable, shorten
 from showtell.files import locked, require_writable, write_bytes
-from showtell.images.photo import decode_photo, photo_suffix, read_photo, to_photo
+from showtell.images.photo import decode_photo, photo_suffix, to_photo
 from showtell.images.photo_files import IMAGE_SUFFIXES
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
@@ -260,10 +261,7 @@ class CorrectionStore:
 
     def _is_kept(self, row: Correction) -> bool:
         """Whether the file of a row holds its photo."""
-        try:
-            return hashlib.sha256(read_photo(self.folder / row.image)).hexdigest() == row.id
-        except ImageError:
-            return False
+        return digest_of(self.folder / row.image) == row.id
 
 
 def _now() -> str:

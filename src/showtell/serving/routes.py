@@ -40,10 +40,14 @@ SALIENCY_FIELD = {"saliency": {"type": "string", "description": "Saliency method
 EXAMPLE = caption_result("photo", [Caption("a dog", -1.5, True, (Word("a", -0.5), Word("dog", -0.75)), -1.5, 0.2)])
 
 
-class CaptionTexts(Config):
-    """Captions that are asked about."""
+class Body(Config):
+    """JSON that a route takes."""
 
-    model_config = ConfigDict(defer_build=False)  # FastAPI cannot build the body of a route later
+    model_config = ConfigDict(defer_build=False)  # FastAPI cannot build it later
+
+
+class CaptionTexts(Body):
+    """Captions that are asked about."""
 
     captions: list[str] = Field(description="Captions, as a page shows them.")
     query: str = Field("", description="Words that a caption should have, or names of the same thing.")
@@ -53,7 +57,7 @@ class CaptionWords(Config):
     """What a caption names."""
 
     keywords: list[str] = Field(description="Things that the caption names, in the singular.")
-    is_found: bool = Field(description="Whether it has all words of the query.")
+    matches: bool = Field(description="Whether it has all words of the query.")
 
 
 def v1_router(engine: Engine) -> APIRouter:
@@ -132,7 +136,7 @@ def page_router(engine: Engine, settings: ServeSettings) -> APIRouter:
     @router.post("/page/words")
     def words(asked: CaptionTexts) -> list[CaptionWords]:
         """The keywords of captions, and which of them have all words of a query."""
-        return [CaptionWords(keywords=keywords(text), is_found=matches(asked.query, text)) for text in asked.captions]
+        return [CaptionWords(keywords=keywords(text), matches=matches(asked.query, text)) for text in asked.captions]
 
     @router.post("/page/explanation")
     async def explanation(request: Request) -> HTMLResponse:

@@ -40,11 +40,11 @@ def sidecar_router(corrections: Path, photos: Path) -> APIRouter:
 
     def run(with_keywords: bool, *, writes: bool) -> Sidecars:
         try:
-            found = [photo for photo in find_photos([str(photos)]) if not photo.is_relative_to(corrections)]
-        except ImageError:  # no photo is left there, which is said of each correction
-            found = []
+            files = [photo for photo in find_photos([str(photos)]) if not photo.is_relative_to(corrections)]
+        except ImageError:  # no photo is left there, and each correction is listed as missing
+            files = []
         with lock:
-            matched = match_corrections(corrections, found)
+            matched = match_corrections(corrections, files)
             kind = XmpSidecars("", with_keywords=with_keywords)
             plan = SidecarPlan.of(matched.by_photo, kind, matched.by_photo)
             written = list(plan.files)

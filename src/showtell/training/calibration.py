@@ -1,6 +1,6 @@
 """The chance that a caption is good, of a captioner that began as a calibrated one: its marks do not vanish.
 
-It is fitted to photos kept apart where they are enough; otherwise it is the start's own, which is said.
+It is fitted to photos kept apart where they are enough; otherwise it is the start's own, and a line tells which.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def keep_calibration(checkpoint: Path, recipe: Recipe, say: Callable[[str], None
         is_calibrated = (find_checkpoint(start) / CALIBRATION).is_file()
     except CheckpointError:  # a run that resumes does not need it any more
         is_calibrated = False
-    before = Captioner.from_pretrained(start, "cpu").calibration if is_calibrated else None
-    captioner = Captioner.from_pretrained(checkpoint)
-    if before is None or captioner.calibration is not None:
+    if not is_calibrated or (captioner := Captioner.from_pretrained(checkpoint)).calibration is not None:
+        return
+    if (before := Captioner.from_pretrained(start, "cpu").calibration) is None:
         return
     calibration, how = before, f"is that of {start}, as "
     try:
