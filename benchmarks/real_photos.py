@@ -5,8 +5,9 @@
 
  1. The encoder is EfficientNet-Lite2 with its weights from the package index, frozen. Its last map (9 x 9 x 352, of
     photos of 288 x 288 pixels) goes into a store once; so does the map of the stage before (14 x 14 x 120, of 224).
- 2. Every row is a recipe of `flickr8k/small` with the learning rate that stands in it, chosen for soft attention on
-    validation. No rate is tried for other rows, as `study.py` does on scenes: that costs nearly as much as the row.
+ 2. Every row is a recipe of `flickr8k/small`. Half of the rate that stands in it, that rate and twice it are tried for
+    two epochs (rewards: one), and further ones by the factor 2 as long as the best is at the edge; the best by CIDEr-D
+    on validation is the row's. Rows that switch one thing of another have its rate.
  3. Test captions are those of a beam of 5.
 
 What came out of each run, and its captions of the test photos, is kept beside this file in `real_photos/`, so that
@@ -32,7 +33,7 @@ from showtell.recipes import FOLDER
 from showtell.scores import diagnose
 from showtell.scores.files import training_captions
 from showtell.text.tokenizer import tokenize
-from study import REINFORCE, Bench, Row, command, mean_and_spread
+from study import REINFORCE, TRIAL_SEED, Bench, Row, command, mean_and_spread
 
 import torch
 from torch.nn import functional
@@ -50,48 +51,70 @@ ROWS = (
     Row("nic_gru", "GRU, no attention", "nic_gru"),
     Row("nic_rnn", "plain RNN, no attention", "nic_gru", changes=("model.cell=rnn",)),
     Row("nic_lstm", "LSTM, no attention", "nic_gru", changes=("model.cell=lstm", "model.image=input")),
-    Row("nic_lstm_state", "LSTM whose first state is the photo", "nic_gru", changes=("model.cell=lstm",)),
-    Row("nic_gru_input", "GRU whose first input is the photo", "nic_gru", changes=("model.image=input",)),
+    Row(
+        "nic_lstm_state", "LSTM whose first state is the photo", "nic_gru",
+        changes=("model.cell=lstm",), tried_by="nic_lstm",
+    ),
+    Row(
+        "nic_gru_input", "GRU whose first input is the photo", "nic_gru",
+        changes=("model.image=input",), tried_by="nic_gru",
+    ),
     Row(
         "nic_lstm3", "LSTM of 3 layers, no attention", "nic_gru",
-        changes=("model.cell=lstm", "model.image=input", "model.layers=3"),
+        changes=("model.cell=lstm", "model.image=input", "model.layers=3"), tried_by="nic_lstm",
     ),
-    Row("sat_ensae", "attention of the report (no gate, readout from h)", "sat_soft", changes=PLAIN_ATTENTION),
+    Row(
+        "sat_ensae", "attention of the report (no gate, readout from h)", "sat_soft",
+        changes=PLAIN_ATTENTION, tried_by="sat_soft",
+    ),
     Row("sat_soft", "soft attention", "sat_soft"),
     Row("sat_hard", "hard attention", "sat_hard"),
     Row("att2in", "Att2in", "att2in"),
     Row("updown", "Up-Down over the grid", "updown"),
     Row("stack", "Stack, stacked attention", "stack"),
-    Row("stack_independent", "Stack, independent attention", "stack", changes=("model.attention=independent",)),
+    Row(
+        "stack_independent", "Stack, independent attention", "stack",
+        changes=("model.attention=independent",), tried_by="stack",
+    ),
     Row("hacap", "HACap, pre-trained", "hacap"),
     Row("hacap_fast", "HACap at twice the rate", "hacap", rate=0.004),
-    Row("hacap_no_manager", "HACap without the manager", "hacap", changes=("model.manager=false",)),
+    Row("hacap_no_manager", "HACap without the manager", "hacap", changes=("model.manager=false",), tried_by="hacap"),
     Row(
-        "hacap_worker", "HACap, worker alone", "hacap", changes=("model.goals=false", "objective.name=cross_entropy"),
+        "hacap_worker", "HACap, worker alone", "hacap",
+        changes=("model.goals=false", "objective.name=cross_entropy"), tried_by="hacap",
     ),
     Row("transformer", "transformer", "transformer"),
     # what the ingredients of Show, Attend and Tell bring
-    Row("soft_no_gate", "soft attention without the gate", "sat_soft", changes=("model.gate=false",)),
-    Row("soft_hidden", "soft attention, readout from h alone", "sat_soft", changes=("model.readout=hidden",)),
+    Row(
+        "soft_no_gate", "soft attention without the gate", "sat_soft",
+        changes=("model.gate=false",), tried_by="sat_soft",
+    ),
+    Row(
+        "soft_hidden", "soft attention, readout from h alone", "sat_soft",
+        changes=("model.readout=hidden",), tried_by="sat_soft",
+    ),
     Row(
         "soft_no_penalty", "soft attention without the penalty", "sat_soft",
-        changes=("objective.doubly_stochastic=0",),
+        changes=("objective.doubly_stochastic=0",), tried_by="sat_soft",
     ),
     Row("soft_before", "soft attention, the stage before (14 x 14)", "sat_soft", "before"),
     *(
         Row(
             f"hard_{name}", f"hard attention, lambda_r {name.replace('_', ', reward per ')}", "sat_hard",
-            changes=REINFORCE[name],
+            changes=REINFORCE[name], tried_by=None if name == "0_word" else "sat_hard",
         )
         for name in HARD
     ),
-    Row("hard_sampled", "hard attention, always a sample", "sat_hard", changes=("model.expectation_probability=0",)),
+    Row(
+        "hard_sampled", "hard attention, always a sample", "sat_hard",
+        changes=("model.expectation_probability=0",), tried_by="hard_0_word",
+    ),
     # rewards
     Row("nic_gru_sc", "GRU, then self-critical", "nic_gru_self_critical", start="nic_gru"),
     *(
         Row(
             f"nic_gru_sc_d{weight}", f"GRU, then self-critical with discriminability {weight}", "nic_gru_self_critical",
-            start="nic_gru", changes=(f"objective.discriminability={weight}",),
+            start="nic_gru", changes=(f"objective.discriminability={weight}",), tried_by="nic_gru_sc",
         )
         for weight in ("0.5", "1")
     ),
@@ -104,7 +127,7 @@ ROWS = (
     Row("transformer_small", "transformer over the encoder of `small`", "transformer", "small"),
     Row(
         "transformer_small_sc", "transformer over the encoder of `small`, then self-critical",
-        "transformer_self_critical", "small", start="transformer_small",
+        "transformer_self_critical", "small", start="transformer_small", tried_by="transformer_sc",
     ),
     Row(
         "transformer_small_sc_fast", "transformer over the encoder of `small`, then self-critical at 0.0003",
@@ -112,11 +135,12 @@ ROWS = (
     ),
     Row(
         "transformer_small_sc_long", "transformer over the encoder of `small`, then 15 epochs self-critical",
-        "transformer_self_critical", "small", start="transformer_small", changes=("training.epochs=15",),
+        "transformer_self_critical", "small", start="transformer_small",
+        changes=("training.epochs=15",), tried_by="transformer_sc",
     ),
     Row(
         "small_sc", "`small`, then self-critical", "sat_soft_self_critical", "small",
-        changes=("training.start_from=small",),
+        changes=("training.start_from=small",), tried_by="sat_soft_sc",
     ),
     # does a start that has learned its photos less by heart leave rewards more to find?
     Row("sat_soft_slow", "soft attention at a quarter of the rate", "sat_soft", rate=0.0005),
@@ -126,7 +150,7 @@ ROWS = (
     ),
     Row("updown_sc", "Up-Down, then self-critical", "updown_self_critical", start="updown"),
     Row("stack_sc", "Stack, then self-critical on the last stage", "stack_self_critical", start="stack"),
-    Row("stack_c2f", "Stack, then coarse to fine", "stack_coarse_to_fine", start="stack"),
+    Row("stack_c2f", "Stack, then coarse to fine", "stack_coarse_to_fine", start="stack", tried_by="stack_sc"),
     Row("transformer_sc", "transformer, then self-critical", "transformer_self_critical", start="transformer"),
     Row("hacap_adversarial", "HACap, then adversarial", "hacap_adversarial", start="hacap", rate=0.0003),
     Row(
@@ -135,7 +159,7 @@ ROWS = (
     ),
     Row(
         "hacap_image", "HACap whose discriminator sees the photo", "hacap",
-        changes=("model.discriminator_image=attended",),
+        changes=("model.discriminator_image=attended",), tried_by="hacap",
     ),
     Row(
         "hacap_more", "HACap, then as much pre-training", "hacap", start="hacap", rate=0.0003,
@@ -192,8 +216,7 @@ class Photos(Bench):
     recipes: ClassVar[Path] = FOLDER / "flickr8k" / "small"
     splits: ClassVar[tuple[str, ...]] = ("test",)
     metrics: ClassVar[tuple[str, ...]] = ("bleu", "bleu_no_bp", "meteor", "rouge_l", "cider")
-    rates: ClassVar[tuple[float, ...]] = ()
-    reward_rates: ClassVar[tuple[float, ...]] = ()
+    factor: ClassVar[float] = 2
     encoder_row: ClassVar[Row | None] = None
     has_boxes: ClassVar[bool] = False
     views: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -209,6 +232,11 @@ class Photos(Bench):
     @property
     def results(self) -> Path:
         return self.kept
+
+    def first_rates(self, row: Row) -> tuple[float, ...]:
+        """Around the rate of the recipe."""
+        rate = self.recipe(row, TRIAL_SEED)["training"]["learning_rate"]
+        return rate / 2, rate, 2 * rate
 
     def draw(self) -> None:
         """Photos are there."""

@@ -141,6 +141,7 @@ class Bench:
     metrics: ClassVar[tuple[str, ...]] = METRICS
     rates: ClassVar[tuple[float, ...]] = RATES
     reward_rates: ClassVar[tuple[float, ...]] = (0.0003, 0.001, 0.003)  # of rows that start from another
+    factor: ClassVar[float] = FACTOR
     encoder_row: ClassVar[Row | None] = ENCODER_ROW  # whose encoder all others have
     has_boxes: ClassVar[bool] = True  # so that pointing can be measured
 
@@ -161,6 +162,10 @@ class Bench:
     def trial_path(self, row: Row, rate: float) -> Path:
         """Of a short run that tries a learning rate."""
         return Path("trials", row.trial, str(rate))
+
+    def first_rates(self, row: Row) -> tuple[float, ...]:
+        """The learning rates that a row tries first."""
+        return self.reward_rates if row.start else self.rates
 
     def draw(self) -> None:
         """Make the dataset."""
@@ -299,8 +304,9 @@ def run_all(bench: Bench, rows: Sequence[Row], known: Mapping[str, Row], *, seed
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
 
         def submit(content: dict[str, Any], path: Path, splits: tuple[str, ...], weights: bool) -> None:
-            """Start a run, unless it is done; its weights may be needed where another machine has done it."""
-            done = (bench.results / path / "result.json").exists()
+            """Start a run, unless it is done at this rate; its weights may be needed where another machine did it."""
+            kept = bench.results / path / "result.json"
+            done = kept.exists() and read_json(kept)["learning_rate"] == content["training"]["learning_rate"]
             if not done or (weights and not (bench.out / path / "best").exists()):
                 folders = bench.out / path, bench.results / path
                 runs[pool.submit(run, content, *folders, splits, boxes=bench.has_boxes)] = folders[1]
@@ -365,12 +371,12 @@ def _fill_stores(bench: Bench, rows: Iterable[Row]) -> None:
 def missing_rates(bench: Bench, row: Row) -> list[float]:
     """The learning rates still to try: those that every row tries, then beyond the edge while the best is there."""
     tried = tried_rates(bench, row)
-    if first := [rate for rate in (bench.reward_rates if row.start else bench.rates) if rate not in tried]:
+    if first := [rate for rate in bench.first_rates(row) if rate not in tried]:
         return first
     best = best_rate(bench, row)
     if best is None or len(tried) >= MAX_RATES:
         return []
-    beyond = {max(tried): best * FACTOR, min(tried): best / FACTOR}
+    beyond = {max(tried): best * bench.factor, min(tried): best / bench.factor}
     return [float(f"{beyond[best]:.3g}")] if best in beyond else []
 
 
