@@ -194,14 +194,14 @@ class Bench:
         """The recipe of a row as it is written, with what the row, the command line, the seed and the rate change."""
         content: dict[str, Any] = yaml.safe_load((self.recipes / f"{row.recipe}.yaml").read_text(encoding="utf-8"))
         fixed = [f"data.path={self.data}", f"training.seed={seed}", "training.trackers=[]"]
-        if rate is not None:
-            fixed.append(f"training.learning_rate={rate}")
         if row.start is not None:
             begun = 0 if seed == TRIAL_SEED else seed
             fixed.append(f"training.start_from={self.out / 'runs' / row.start / str(begun) / 'best'}")
         if row.view is not None:
             content["objective"].pop("word_presence", None)  # it teaches the encoder
         apply_overrides(content, [*row.changes, *self.overrides, *fixed])
+        if rate is not None:
+            content["training"]["learning_rate"] = rate
         return content
 
     def trial(self, row: Row, rate: float) -> dict[str, Any]:
