@@ -444,8 +444,10 @@ def summarise_runs(
                 "says": row.says,
                 "seeds": seeds_done,
                 "learning_rate": results[0]["learning_rate"],
+                "tried": tried_rates(bench, row) if row.is_tried else {},
                 "weights": results[0]["weights"],
                 "cpu_seconds": mean_and_spread([result["cpu_seconds"] for result in results]),
+                "devices": sorted({result.get("device", "CPU") for result in results}),
                 "device_minutes": minutes_by_device(results),
                 "attention": {
                     name: mean_and_spread([result["attention"][name] for result in results])
@@ -554,6 +556,7 @@ def write_results(lines: Sequence[dict[str, Any]], name: str, folder: Path = RES
 def score_rows(line: Mapping[str, Any]) -> list[dict[str, str]]:
     """A line for each split, and for the captions of each stage before the last."""
     taken = {"learning rate": f"{line['learning_rate']:g}", "CPU seconds": cell(line["cpu_seconds"], 0)}
+    tried = ", ".join(f"{rate:g}: {value:.3f}" for rate, value in sorted(line["tried"].items()))
     minutes = ", ".join(f"{minutes:.0f} ({device})" for device, minutes in line["device_minutes"].items())
     rows = []
     for split, scores in line["scores"].items():
@@ -565,7 +568,7 @@ def score_rows(line: Mapping[str, Any]) -> list[dict[str, str]]:
         rows.append(
             {"row": line["says"], "split": split, "seeds": str(len(line["seeds"])), **cells(scores), **cells(more)}
         )
-        rows[-1] |= {**taken, "minutes": minutes}
+        rows[-1] |= {**taken, "rates tried": tried, "device": ", ".join(line["devices"]), "minutes": minutes}
     return rows
 
 

@@ -35,8 +35,21 @@ def photos_table() -> str:
             held = [f"{100 * float(first[one['row']][name]):+.1f}" for name in NUMBERS] if one["row"] in first else []
             reads = [f"{100 * float(one[share].partition(' ')[0]):.0f}\u00a0%" for share in shares]
             words = f"{float(one['different words'].partition(' ')[0]):.0f}"
-            lines.append(row(one["row"], one["seeds"], *cells, interval(held), words, *reads))
-    return table(["row", "seeds", *scores.values(), "difference", "words", *shares.values()], lines)
+            tried = len(one["rates tried"].split(", ")) if one["rates tried"] else 0
+            rate = f"{one['learning rate']}, best of {tried}" if tried else one["learning rate"]
+            lines.append(
+                row(
+                    one["row"],
+                    rate,
+                    one["seeds"],
+                    one["device"].replace("NVIDIA ", ""),
+                    *cells,
+                    interval(held),
+                    words,
+                    *reads,
+                )
+            )
+    return table(["row", "rate", "seeds", "device", *scores.values(), "difference", "words", *shares.values()], lines)
 
 
 def scenes_table() -> str:
