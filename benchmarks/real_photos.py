@@ -219,6 +219,7 @@ class Photos(Bench):
     factor: ClassVar[float] = 2
     encoder_row: ClassVar[Row | None] = None
     has_boxes: ClassVar[bool] = False
+    undivided: ClassVar[frozenset[str]] = frozenset({"sat_soft", "sat_hard"})  # beside the rows of Xu et al.
     views: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "last": {},
         "before": {"stage": -2, "image_size": 224},  # 14 x 14 cells

@@ -75,6 +75,7 @@ METRICS = ("bleu", "meteor", "rouge_l", "cider", "truth")
 RATES = (0.003, 0.009, 0.027)
 FACTOR = 3  # between rates
 MAX_RATES = 6  # of one model
+UNDIVIDED = ".undivided"  # in the name of a file of captions
 TRIAL_SEED = 100  # none of those that are reported
 RESULTS = Path(__file__).parent / "results"
 COMPARED = ("cider", "truth", "meteor")  # of which differences are written
@@ -144,6 +145,7 @@ class Bench:
     factor: ClassVar[float] = FACTOR
     encoder_row: ClassVar[Row | None] = ENCODER_ROW  # whose encoder all others have
     has_boxes: ClassVar[bool] = True  # so that pointing can be measured
+    undivided: ClassVar[frozenset[str]] = frozenset()  # rows captioned by a beam not divided by the length, too
 
     @property
     def data(self) -> Path:
@@ -215,7 +217,15 @@ class Bench:
 # --- one run, in a process of its own ---
 
 
-def run(content: dict[str, Any], folder: Path, results: Path, splits: Sequence[str], *, boxes: bool = False) -> bool:
+def run(
+    content: dict[str, Any],
+    folder: Path,
+    results: Path,
+    splits: Sequence[str],
+    *,
+    boxes: bool = False,
+    undivided: bool = False,
+) -> bool:
     """Train by a recipe, caption the test splits, and write down what came out.
 
     Args:
@@ -224,6 +234,7 @@ def run(content: dict[str, Any], folder: Path, results: Path, splits: Sequence[s
         results: where `result.json` and the captions of each split go.
         splits: those to caption; none for a run that tries a learning rate.
         boxes: the dataset has boxes, so that attention can be measured.
+        undivided: caption by a beam that is not divided by the length, too.
 
     Returns:
         Whether it is done; false: it was interrupted, and resumes another time.
@@ -241,11 +252,15 @@ def run(content: dict[str, Any], folder: Path, results: Path, splits: Sequence[s
         dataset = open_dataset(content["data"]["path"])
         store = FeatureStore(content["data"]["features"]) if "features" in content["data"] else None
         last = captioner.decoder.stages - 1
+        searches = {f".stage{stage}": captioner.settings(stage=stage) for stage in range(last)}
+        searches[""] = captioner.settings()
+        if undivided:
+            searches[UNDIVIDED] = captioner.settings(length_normalisation="none")
         for split in splits:
-            for stage in range(last + 1):
-                captions = caption_records(captioner, dataset[split], captioner.settings(stage=stage), store=store)
+            for suffix, settings in searches.items():
+                captions = caption_records(captioner, dataset[split], settings, store=store)
                 texts = {image: caption.text for image, caption in captions.items()}
-                write_json(results / f"{split}{'' if stage == last else f'.stage{stage}'}.json", texts)
+                write_json(results / f"{split}{suffix}.json", texts)
     learned = [captioner.decoder, *([captioner.encoder] if captioner.encoder.config.trained else [])]
     result = {
         "validation": trained.best,
@@ -307,9 +322,14 @@ def run_all(bench: Bench, rows: Sequence[Row], known: Mapping[str, Row], *, seed
             """Start a run, unless it is done at this rate; its weights may be needed where another machine did it."""
             kept = bench.results / path / "result.json"
             done = kept.exists() and read_json(kept)["learning_rate"] == content["training"]["learning_rate"]
+            undivided = path.parts[1] in bench.undivided
+            if undivided and splits:
+                done = done and (kept.parent / f"{splits[0]}{UNDIVIDED}.json").exists()
             if not done or (weights and not (bench.out / path / "best").exists()):
                 folders = bench.out / path, bench.results / path
-                runs[pool.submit(run, content, *folders, splits, boxes=bench.has_boxes)] = folders[1]
+                runs[pool.submit(run, content, *folders, splits, boxes=bench.has_boxes, undivided=undivided)] = folders[
+                    1
+                ]
 
         def submit_row(row: Row, seed: int) -> None:
             rate = None if row.view is None else best_rate(bench, row)
@@ -425,6 +445,7 @@ def summarise_runs(
         seeds_done = [int(folder.name) for folder in folders]
         described: dict[str, dict[str, Any]] = {}
         stages: dict[str, Any] = {}
+        undivided: dict[str, Any] = {}
         for split in bench.splits:
             captions = [read_json(folder / f"{split}.json") for folder in folders]
             described[split] = bench.describe(captions, split)
@@ -435,6 +456,10 @@ def summarise_runs(
             if all(file.exists() for file in own.values()):  # its start was trained again
                 again = {seed: score(read_json(file), facts[split], metrics) for seed, file in own.items()}
                 kept.setdefault(f"{row.name}, {row.start}", {})[split] = again
+            searched = [folder / f"{split}{UNDIVIDED}.json" for folder in folders]
+            if texts := [read_json(file) for file in searched if file.exists()]:
+                numbers = spreads([score(one, facts[split], metrics) for one in texts])
+                undivided[split] = {"seeds": str(len(texts)), **cells({**numbers, **bench.describe(texts, split)})}
             for number in range(len(list(folders[0].glob(f"{split}.stage*.json")))):
                 texts = [read_json(folder / f"{split}.stage{number}.json") for folder in folders]
                 stages.setdefault(split, []).append(spreads([score(one, facts[split], metrics) for one in texts]))
@@ -456,6 +481,7 @@ def summarise_runs(
                 "scores": scores,
                 "reads": described,
                 "stages": stages,  # those before the last
+                "undivided": undivided,
             }
         )
     starts = {row.name: row.start for row in rows}
@@ -569,6 +595,9 @@ def score_rows(line: Mapping[str, Any]) -> list[dict[str, str]]:
             {"row": line["says"], "split": split, "seeds": str(len(line["seeds"])), **cells(scores), **cells(more)}
         )
         rows[-1] |= {**taken, "rates tried": tried, "device": ", ".join(line["devices"]), "minutes": minutes}
+        if split in line["undivided"]:
+            title = f"{line['says']}: a beam not divided by the length, as the paper's"
+            rows.append({"row": title, "split": split, **line["undivided"][split]})
     return rows
 
 
