@@ -1,5 +1,5 @@
 """Captions of a model on a server: any that speaks OpenAI's chat completions with photos, such as vLLM, llama.cpp,
-LM Studio, Ollama and `showtell serve`.
+LM Studio and Ollama.
 
     Captioner.from_pretrained("openai:http://127.0.0.1:8000/v1#MODEL")
 
