@@ -143,9 +143,8 @@ def _encoder(name: str, grid: int, weights: Mapping[str, Tensor], file: str) -> 
 
 def _word_ids(wordmap: object, file: str) -> dict[str, int]:
     """The word map, if it is one; else a `DataError`."""
-    is_map = isinstance(wordmap, dict) and wordmap.keys() >= set(_MARKS.values())
-    ids = list(wordmap.values()) if isinstance(wordmap, dict) and is_map else []
-    if not is_map or not all(type(index) is int for index in ids) or len(set(ids)) < len(ids):
+    ids = wordmap if isinstance(wordmap, dict) and wordmap.keys() >= set(_MARKS.values()) else {}
+    if not ids or not all(type(index) is int for index in ids.values()) or len(set(ids.values())) < len(ids):
         marks = ", ".join(_MARKS.values())
         raise DataError(f"{file} is no word map: it should hold a number of its own for each word, {marks} among them.")
-    return dict(wordmap)
+    return ids
