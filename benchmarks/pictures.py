@@ -36,9 +36,9 @@ from showtell.quickstart.photos import PHOTOS
 from showtell.scenes.dataset import sample_image
 from showtell.scenes.rendering import render
 from terminal import draw, record
-from tiny_blip import make_base
 
 from PIL import Image
+from tests.captioners.tiny_transformers import build
 from tests.chromium import Chromium
 from tests.importing.makers import write_luo
 
@@ -259,7 +259,7 @@ def write_adapted() -> None:
     draw_photos()
     for made in ("my-captioner", "tiny-blip", "runs/adapted"):
         shutil.rmtree(WORK / made, ignore_errors=True)
-    make_base(WORK / "tiny-blip", ["a", "red", "circle", "is", "above", "blue", "square"])
+    build("blip", WORK / "tiny-blip")
     captioner = Captioner.from_pretrained(WORK / "tiny-blip", "cpu")
     assert isinstance(captioner, TransformersCaptioner)
     adapt(captioner, TransformersConfig())

@@ -188,15 +188,6 @@ def test_what_is_known_is_not_changed_by_a_file(tmp_path: Path) -> None:
     assert torch._utils._rebuild_tensor_v2.__defaults__ == (None,)
 
 
-def packed(content: bytes, compression: int) -> bytes:
-    """An archive as torch.save writes it, around a pickle."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", compression) as archive:
-        archive.writestr("w/data.pkl", content)
-        archive.writestr("w/version", b"3\n")
-    return stream.getvalue()
-
-
 def test_a_tensor_larger_than_what_is_stored_is_not_plain() -> None:
     assert is_plain(torch.ones(3, 2)[1:]) and is_plain(torch.ones(2, 3).t())
     assert not is_plain(torch.ones(1).expand(10**12)) and not is_plain(torch.ones(2).to_sparse())
@@ -212,13 +203,8 @@ def test_files_of_other_kinds_are_named(tmp_path: Path) -> None:
         "HTML": (b"\n<html>404</html>", "is a page of HTML or XML, such as a download site shows"),
         "LFS": (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull fetches it"),
         "TorchScript": (jit.getvalue(), "is a program in TorchScript; save the state dict of the model alone"),
-        "text": (pickle.dumps(np.array(["a"])), "an array of something other than numbers"),
         "a call of text": (b"\x80\x04X\x01\x00\x00\x00a)R.", "is damaged, or no file of torch.save or pickle"),
-        "nesting": (b"(" * 2000 + b".", "its lists and objects are nested more than 1,000 deep"),
-        "nesting in an archive": (packed(b"(" * 2000 + b".", zipfile.ZIP_STORED), "are nested more than 1,000 deep"),
-        "a packed archive": (packed(b"(" * 10**6, zipfile.ZIP_DEFLATED), "unpacks to 1,000,002 bytes, and has"),
         "endless bytes": (b"\x80\x04\x8e" + b"\xff" * 7 + b"\x00.", "is damaged, or no file of torch.save or pickle"),
-        "a large memo": (b"\x80\x04Nr\xff\xff\xff\xffj\xfe\xff\xff\xff.", "is damaged, or no file"),
     }
     for name, (content, message) in sent.items():
         with pytest.raises(WeightsError) as raised:

@@ -14,7 +14,7 @@ import pickle
 import warnings
 import zipfile
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO
@@ -26,7 +26,6 @@ from torch import Tensor
 from showtell.errors import WeightsError, first_line, printable, shorten
 from showtell.files import open_file
 
-MAX_NESTING = 1000  # of lists and objects in a file
 _MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle in files of torch.save before torch 1.6
 _OTHER_KINDS = {  # how files begin that are often given by mistake
     b"version https://git-lfs": "what Git LFS has in place of the file: git lfs pull fetches it",
@@ -53,6 +52,9 @@ class StandIn:
         made.entries = dict(args[0]) if args and isinstance(args[0], dict) else {}
         return made
 
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
     @property
     def attributes(self) -> dict[Any, Any]:
         """What the object's `__dict__` and `__slots__` had; empty if its state is of another kind."""
@@ -68,17 +70,17 @@ class StandIn:
     add = append
 
 
-class _Number:
-    """A `numpy.dtype` of numbers; its byte order comes later, as its state."""
+class _Function:
+    """A known function. A file can give it a state, which would change what others call, so each has one of its own."""
 
-    def __init__(self, code: str, *_: object) -> None:
-        self.dtype = np.dtype(code)
-        if self.dtype.kind not in "biufc":
-            raise pickle.UnpicklingError("it holds an array of something other than numbers")
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
 
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
 
-class _Array(np.ndarray[Any, Any]):
-    """An array of numbers, empty until its state is set."""
+    def __setstate__(self, state: object) -> None:
+        """Nothing."""
 
 
 def _bytes(content: bytes | str = b"", *_: object) -> bytes:
@@ -86,34 +88,32 @@ def _bytes(content: bytes | str = b"", *_: object) -> bytes:
     return content.encode("latin-1") if isinstance(content, str) else b"".join([content])
 
 
-def _array_of_buffer(raw: bytes, kind: _Number, shape: tuple[int, ...], order: Any) -> object:
-    """An array as protocol 5 writes it."""
-    return np.frombuffer(raw, kind.dtype).reshape(shape, order=order).copy(order=order)
-
-
-_REBUILDERS = (  # of dense tensors, and of others, which `is_plain` sees
-    "_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_sparse_tensor",
-    "_rebuild_meta_tensor_no_storage",
-)  # fmt: skip
-# The only classes and functions that are used, by their names in Python 3 and NumPy 1.
-_KNOWN: dict[str, Any] = {
+# The only classes and functions that are used, by their names in Python 3 and NumPy 2.
+_CLASSES: dict[str, Any] = {
     **{f"builtins.{kind.__name__}": kind for kind in (object, dict, set, frozenset, complex)},
+    "collections.OrderedDict": OrderedDict,
+    "collections.Counter": dict,
+    "numpy.dtype": np.dtype,
+    "numpy.ndarray": np.ndarray,
+    "torch.Size": torch.Size,
+    "torch.device": torch.device,
+    "torch.storage.UntypedStorage": torch.UntypedStorage,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "builtins.bytes": _bytes,
     "builtins.bytearray": lambda *args: bytearray(_bytes(*args)),
     "_codecs.encode": _bytes,
     "copyreg._reconstructor": lambda kind, base, content: kind() if base is object else kind(content),
-    "collections.OrderedDict": OrderedDict,
-    "collections.Counter": dict,
     "collections.defaultdict": lambda factory=None, *content: dict(*content),
-    "numpy.dtype": _Number,
-    "numpy.ndarray": np.ndarray,
-    "numpy.core.multiarray.scalar": lambda kind, raw: np.frombuffer(_bytes(raw), kind.dtype, 1)[0].item(),
-    "numpy.core.multiarray._reconstruct": lambda *_: np.empty(0).view(_Array),
-    "numpy.core.numeric._frombuffer": _array_of_buffer,
-    "torch.Size": torch.Size,
-    "torch.device": torch.device,
-    **{f"torch._utils.{name}": getattr(torch._utils, name) for name in _REBUILDERS},
-    "torch.storage.UntypedStorage": torch.UntypedStorage,
+    "numpy._core.multiarray.scalar": lambda kind, raw: np.frombuffer(_bytes(raw), kind, 1)[0].item(),
+    "numpy._core.multiarray._reconstruct": lambda *_: np.empty(0),
+    "numpy._core.numeric._frombuffer": lambda raw, kind, shape, order: (
+        np.frombuffer(raw, kind).reshape(shape, order=order).copy(order=order)
+    ),
+    **{
+        f"torch._utils.{name}": getattr(torch._utils, name)
+        for name in ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3")
+    },
     "torch._utils._rebuild_parameter": lambda tensor, *_: tensor,
     "torch._utils._rebuild_parameter_with_state": lambda tensor, *_: tensor,
     "torch._tensor._rebuild_from_type_v2": lambda rebuild, kind, args, state: rebuild(*args),
@@ -123,45 +123,23 @@ _KNOWN: dict[str, Any] = {
         io.BytesIO(content), "cpu", weights_only=False, pickle_module=_PICKLE, encoding="latin1"
     ),
 }
-_RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg", "numpy._core": "numpy.core"}
+_RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg", "numpy.core": "numpy._core"}
 
 
-class _Unpickler(pickle._Unpickler):
-    """Python's own, but for what stands for classes and how objects get their state.
-
-    It is the one in Python: that in C takes memory for any position that a file names.
-    """
+class _Unpickler(pickle.Unpickler):
+    """Python's own, but for what a name stands for."""
 
     def find_class(self, module: str, name: str) -> Any:
         """What is known under a name, or else a kind of `StandIn`; nothing is imported."""
         for old, new in _RENAMED.items():
             if module == old or module.startswith(f"{old}."):
                 module = new + module.removeprefix(old)
-        if known := _KNOWN.get(f"{module}.{name}"):
+        if known := _CLASSES.get(f"{module}.{name}"):
             return known
+        if function := _FUNCTIONS.get(f"{module}.{name}"):
+            return _Function(function)
         dtype = vars(torch).get(name) if module == "torch" else None
         return dtype if isinstance(dtype, torch.dtype) else type(name, (StandIn,), {"__module__": module})
-
-    def load_build(self) -> None:
-        """Set the state of an object; attributes of anything else are not a part of its value."""
-        state, target = self.stack.pop(), self.stack[-1]  # type: ignore[attr-defined]
-        if isinstance(target, StandIn):
-            target.state = state
-        elif isinstance(target, _Number):
-            target.dtype = target.dtype.newbyteorder(state[1])
-        elif isinstance(target, _Array):
-            version, shape, kind, columns_first, raw = state
-            target.__setstate__((version, shape, kind.dtype, columns_first, _bytes(raw)))
-
-    def load_mark(self) -> None:
-        """Open a list, tuple or dict within those that are open."""
-        if len(self.metastack) > MAX_NESTING:  # type: ignore[attr-defined]
-            raise pickle.UnpicklingError(f"its lists and objects are nested more than {MAX_NESTING:,} deep")
-        super().load_mark()  # type: ignore[misc]
-
-    dispatch = {  # noqa: RUF012
-        **pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build, pickle.MARK[0]: load_mark,  # type: ignore[dict-item]
-    }  # fmt: skip
 
 
 def _load(stream: BinaryIO, **_: object) -> Any:
@@ -203,14 +181,9 @@ def read_torch_file(path: Path) -> Any:
 def _read(path: Path, is_archive: bool) -> Any:
     if is_archive:
         with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-        if any(member.filename.endswith("/constants.pkl") for member in members):
+            names = archive.namelist()
+        if any(name.endswith("/constants.pkl") for name in names):
             raise WeightsError(f"{path} is a program in TorchScript; save the state dict of the model alone.")
-        if (unpacked := sum(member.file_size for member in members)) > (packed := path.stat().st_size):
-            raise WeightsError(
-                f"{path} unpacks to {unpacked:,} bytes, and has {packed:,}: torch.save packs nothing, so it is none of "
-                "its files; fetch it again, or write it with torch.save."
-            )
     else:
         with path.open("rb") as stream:
             content = _load(stream)

@@ -1,6 +1,5 @@
-"""Captions from a server that speaks OpenAI's chat completions: our own, and one that fails in every way."""
+"""Captions from a server that speaks OpenAI's chat completions, and fails in every way."""
 
-import gzip
 import json
 import os
 import signal
@@ -17,10 +16,7 @@ from hypothesis import strategies as st
 from showtell.captioners import Captioner, openai_server
 from showtell.captioners.openai_server import MAX_UNANSWERED, caption_text
 from showtell.errors import CheckpointError, ImageError, UsageError
-from showtell.serving.engine import Engine
-from showtell.serving.settings import ServeSettings
 from tests.cli.test_caption import run
-from tests.serving.servers import running_server
 from tests.toys import http_server
 
 KEY = "sk-secret-0123456789"
@@ -30,24 +26,6 @@ KEY = "sk-secret-0123456789"
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)  # the pauses of its client
-
-
-def test_captions_and_confidence_are_those_of_the_model_that_our_server_has(tiny_checkpoint, photos):
-    local = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
-    with running_server(Engine({"tiny": local}, ServeSettings())) as running:
-        remote = Captioner.from_pretrained(f"openai:{running.url}#tiny")
-        captions = remote.caption(photos[:6])
-        assert Captioner.from_pretrained(f"openai:{running.url}/v1/").about.name == "tiny"  # the only one
-        with pytest.raises(CheckpointError, match='has no model "tyny"; did you mean "tiny"'):
-            Captioner.from_pretrained(f"openai:{running.url}#tyny")
-        with pytest.raises(UsageError, match="has no search beam; choose one of greedy, sample"):
-            remote.caption(photos[0], num_beams=3)
-        with pytest.raises(UsageError, match="no attention, explanations or"):
-            remote.explain(photos[0])
-    for (other,), (own,) in zip(captions, local.caption(photos[:6]), strict=True):
-        assert (other.text, other.finished, len(other.words)) == (own.text, own.finished, len(own.words))
-        assert other.logprob == pytest.approx(own.logprob, abs=1e-4)
-        assert other.confidence == pytest.approx(own.confidence, abs=1e-5)
 
 
 Answer = tuple[int, str, bytes]  # status, type, body
@@ -94,8 +72,6 @@ class FaultyServer:
                     return
                 self.send_response(status)
                 self.send_header("Content-Type", JSON)
-                if kind in ("gzip", "zstd"):
-                    self.send_header("Content-Encoding", kind)
                 if status == 307:
                     self.send_header("Location", "/v1/elsewhere")
                 self.send_header("Content-Length", str(len(body) + 100 * (kind == "half")))
@@ -114,10 +90,24 @@ def server() -> Iterator[FaultyServer]:
         yield faulty
 
 
+def test_a_server_is_asked_what_it_can_do_and_for_a_model_that_it_has(server, photos):
+    remote = Captioner.from_pretrained(server.name)
+    assert Captioner.from_pretrained(server.name.replace("/v1#m", "")).about.name == "m"  # the only one
+    with pytest.raises(CheckpointError, match=r'has no model "n"; '):
+        Captioner.from_pretrained(server.name.replace("#m", "#n"))
+    with pytest.raises(UsageError, match="has no search beam; choose one of greedy, sample"):
+        remote.caption(photos[0], num_beams=3)
+    with pytest.raises(UsageError, match="no attention, explanations or"):
+        remote.explain(photos[0])
+    remote.caption(photos[0], search="sample", temperature=0.5, top_p=0.9, seed=3, num_return_sequences=2, max_length=7)
+    asked = {"temperature": 0.5, "top_p": 0.9, "seed": 3, "n": 2, "max_tokens": 7}
+    assert asked.items() <= server.asked[0].items()
+
+
 def test_without_log_probabilities_there_is_no_confidence(server, photos, capsys, tmp_path):
     out = tmp_path / "captions.csv"
     status, _, err = run(capsys, "caption", server.name, *photos[:6], "--out", out)
-    assert status == 0 and err.count("tells no log-probabilities, so captions of m have no confidence.") == 1
+    assert status == 0 and err.count("tells no usable log-probabilities, so captions of m have no confidence.") == 1
     assert out.read_text().splitlines()[1:] == [f"{photo},A dog.,,,,captioner,dog" for photo in photos[:6]]
     (text, picture) = server.asked[0]["messages"][0]["content"]
     assert text["text"] == "Describe this photo in one sentence." and server.asked[0]["temperature"] == 0
@@ -146,9 +136,6 @@ FAULTS: dict[str, Answer] = {
     "depth": (200, JSON, b"[" * 100_000),
     "choices that are none": (200, JSON, b'{"choices": [1]}'),
     "a redirection": (307, JSON, b""),
-    "gzip": (200, "gzip", gzip.compress(GOOD + b" " * 50_000_000)),
-    "size": (200, JSON, GOOD + b" " * 10_000_000),
-    "another compression": (200, "zstd", GOOD),
     "drops": (200, "drops", GOOD),
     "drops of headers": (1, "drops", b""),
 }
@@ -158,7 +145,6 @@ NO_CAPTION: dict[str, tuple[Answer, str]] = {
     "marks": (answer_of('"..."\u200b'), "no text, as it ended by stop"),
     "blanks": (answer_of(" \n\t", "length"), "no text up to its last token; raise max_length"),
     "a refusal": (answer_of(None, refusal="I cannot help."), 'it refuses, "I cannot help"'),
-    "a refusal in a part": (answer_of([{"type": "refusal", "refusal": "No."}]), 'it refuses, "No"'),
     "a refusal as text": (answer_of("I’m sorry, but I can't assist."), 'it refuses, "I’m sorry, but I can\'t assist"'),
     "a filter": (answer_of("A man s", "content_filter"), 'it refuses, "A man s"'),
     "thoughts beside": (
@@ -166,7 +152,6 @@ NO_CAPTION: dict[str, tuple[Answer, str]] = {
         "thoughts alone up to its last token; raise",
     ),
     "thoughts": (answer_of("<think>Hm, a man", "length"), "thoughts alone up to its last token; raise max_length"),
-    "parts of thoughts": (answer_of([{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}]), "no text"),
 }
 
 
@@ -234,19 +219,8 @@ def test_a_server_that_has_gone_ends_the_run_and_a_photo_that_it_refuses_does_no
 
 THOUGHTS = [  # how models mark them: the thoughts, then the caption
     *("<think>{}</think>\n\n{}", "{}\n</think>\n{}", "<thinking>{}</thinking>{}", "<Thought>{}</Thought>{}"),
-    *(
-        "<seed:think>{}</seed:think>{}",
-        "◁think▷{}◁/think▷{}",
-        "[THINK]{}[/THINK]{}",
-        "<think>{}</think><answer>{}</answer>",
-    ),
-    "<think>{}</think><|begin_of_box|>{}<|end_of_box|>",
-    "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>{}<|return|>",
-    "<|start|>assistant<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>{}",
-    "{}<|end|><|start|>assistant<|channel|>final<|message|>{}<|return|>",
-    *("analysis{}assistantfinal{}", "<|channel>thought\n{}<channel|>{}", "<unused94>thought\n{}<unused95>{}"),
-    "<|begin_of_thought|>{}<|end_of_thought|><|begin_of_solution|>{}<|end_of_solution|>",
-    "<|START_THINKING|>{}<|END_THINKING|><|START_RESPONSE|>{}<|END_RESPONSE|>",
+    *("<seed:think>{}</seed:think>{}", "◁think▷{}◁/think▷{}", "[THINK]{}[/THINK]{}"),
+    *("<think>{}</think><answer>{}</answer>", "<think>{}</think><|begin_of_box|>{}<|end_of_box|>"),
 ]
 LETTERS = st.characters(categories=("L", "N", "P", "Zs"), exclude_characters="<>[]◁▷|｜")
 
@@ -261,17 +235,14 @@ def test_thoughts_are_no_part_of_a_caption(marks, thought, caption, is_cut):
         assert caption_text(marks.partition("{}")[0] + f"They want {thought}") == ""
 
 
-def test_answers_in_parts_with_thoughts_or_too_many_have_their_caption_and_its_tokens(server, photos):
+def test_answers_with_thoughts_or_too_many_have_their_caption_and_its_tokens(server, photos):
     thoughts = [("<think>", -5.0), ("Hm", -5.0), ("</think>", -5.0)]
     pieces = [*thoughts, ("A", -0.5), (" dog", -0.25), (".", 0.0), ("", -0.25)]
     logprobs = {"content": [{"token": token, "logprob": logprob} for token, logprob in pieces]}
-    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}, {"type": "text", "text": "A dog."}]
     captioner = Captioner.from_pretrained(server.name)
     for answer in (
         answer_of("<think>Hm</think>\n\nA dog.", logprobs=logprobs),
         answer_of("A dog.", logprobs=logprobs, reasoning_content="Hm"),
-        answer_of(parts, logprobs=logprobs),
-        answer_of([{"text": "A"}, {"type": "output_text", "text": " dog."}], logprobs=logprobs, reasoning="Hm"),
     ):
         server.answer = lambda number, answer=answer: answer
         (caption,) = captioner.caption(photos[0])
@@ -288,7 +259,7 @@ def test_numbers_that_are_no_log_probabilities_make_no_confidence(server, photos
         server.answer = lambda number, body=body: (200, JSON, body)
         (caption,) = Captioner.from_pretrained(server.name).caption(photos[0])
         assert (caption.text, caption.confidence, caption.logprob) == ("A dog.", None, None), number
-        assert "tells impossible log-probabilities, so captions of m have no confidence." in capsys.readouterr().err
+        assert "tells no usable log-probabilities, so captions of m have no confidence." in capsys.readouterr().err
 
 
 def test_an_interrupt_does_not_wait_for_a_server(server, photos):
@@ -325,15 +296,15 @@ def test_what_is_no_server_is_refused_at_once(capsys, photos):
         assert KEY not in err
 
 
-def test_models_that_have_no_name_are_none_and_a_key_is_one_line(server, photos, capsys, monkeypatch):
+def test_models_without_a_name_are_refused_and_a_key_is_one_line(server, photos, capsys, monkeypatch):
     for models, sentence in (
-        ('[{"id": null}, {"id": 7}, {"id": ["m"]}, {}]', "is captioned"),
+        ('[{"id": null}]', "does not answer as a server of models does (its answer is cut off, or not of this kind)"),
         ("[null, 7]", "does not answer as a server of models does (its answer is cut off, or not of this kind)"),
         ("[" * 100_000, "does not answer as a server of models does (its answer is cut off, or not of this kind)"),
     ):
         server.models = f'{{"data": {models}}}'
         status, _, err = run(capsys, "caption", server.name, photos[0])
-        assert (status, sentence in err) == ((0, False) if sentence == "is captioned" else (2, True))
+        assert (status, sentence in err) == (2, True)
     server.models = '{"data": [{"id": "m"}]}'
     monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
     assert run(capsys, "caption", server.name, photos[0])[0] == 0

@@ -34,10 +34,10 @@ ADAPT = f"train adapt/corrections {START}"
 WRONG = [
     ("caption {blip} {photo} --stage 0", "cannot honour stage=0; it knows "),
     (f"train scenes/sat_soft {START}", "and the recipe has the model sat; leave the sections encoder and model out"),
-    (f"{ADAPT} model.adapter.rank=0", "model.adapter.rank: input should be greater than or equal to 1, got 0"),
-    (f"{ADAPT} objective.label_smoothing=0.1", "objective.label_smoothing=0.1 is for models of showtell; leave it out"),
+    (f"{ADAPT} model.rank=0", "model.rank: input should be greater than or equal to 1, got 0"),
+    (f"{ADAPT} objective.label_smoothing=0.1", "learns by name=cross_entropy alone; leave its other keys out"),
     (f"{ADAPT} data.features=store", "a captioner of transformers looks at photos itself; leave it out"),
-    (f"{ADAPT} model.dropout=0.3", "model.dropout: no key of transformers, but of "),
+    (f"{ADAPT} model.hidden_size=3", "model.hidden_size: no key of transformers, but of "),
     ("export {ours} {out}", "has a model of showtell (sat), which transformers does not have; "),
 ]
 

@@ -22,7 +22,7 @@ PROGRAM = re.compile(
 SYNOPSIS = re.compile(r"\[(?=--|[a-z]+ [a-z]+\])|\w\|\w|\.\.\.|\[KEY")
 NOT_RUN = {  # commands, and why
     r"^(git clone|source |pip install|make |scripts/check|\.venv/bin/python -m pytest)": "setting up, or the tests",
-    r"^showtell quickstart$|showtell-quickstart/|runs/small/|runs/adapted/best |runs/rewarded/best |album$|--list$": (
+    r"^showtell quickstart$|showtell-quickstart/|runs/small/|runs/adapted/best |album$|--list$": (
         "make pictures runs it, and the picture below it is what it printed"
     ),
     r"Salesforce/|microsoft/|openai/|roberta-large|from pycocoevalcap|^showtell data get": "needs the internet",

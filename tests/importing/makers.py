@@ -34,7 +34,7 @@ def luo_tensors(case: str) -> OrderedDict[str, Tensor]:
 def luo_infos(case: str, **changes: Any) -> dict[str, Any]:
     """The infos of a case, with other options."""
     options = {**LUO[case], "vocab_size": reference("luo")[case]["vocab_size"], **changes}
-    return {"epoch": 2, "vocab": vocabulary_of(LUO[case]), "opt": Namespace(**options), "best_val_score": 1.13}
+    return {"epoch": 2, "vocab": vocabulary_of(LUO[case]), "opt": Namespace(**options)}
 
 
 def write_luo(

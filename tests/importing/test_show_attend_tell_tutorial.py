@@ -62,7 +62,6 @@ def test_a_photo_is_captioned_and_explained_at_once(captioner: Any, photo: Path)
     assert captioner.decoding.num_beams == 5 and captioner.decoding.max_length == 50
     (model,) = captioner.explain(photo, num_beams=1, max_length=5).models
     assert model.caption.words[0].probability > 0
-    assert captioner.about.origin["imported"]["scores"] == {"BLEU-4 (validation, teacher-forced)": 0.2325}
 
 
 def test_nothing_of_the_file_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -82,11 +81,11 @@ def test_a_word_map_that_does_not_fit_is_refused(source: Path, tmp_path: Path):
     torch.save({"encoder": {}, "decoder": decoder}, weights)  # words are read before the encoder
     apart = "The two files do not belong together"
     for content, sentence in (
-        ({word: index for word, index in words.items() if word != "<start>"}, "is no word map: it should hold an id"),
+        ({word: index for word, index in words.items() if word != "<start>"}, "is no word map: it should hold a"),
         ({word: index for word, index in words.items() if word != "dog"}, f"no word has id 3. {apart}"),
         ({**words, "zebra": 21}, f"there are words of id 21. {apart}"),
-        ({**words, "zebra": 3}, 'has the id 3 for two words, "dog" and "zebra"; ids are distinct.'),
-        ({**words, "dog": "3"}, 'The id of "dog" in'),
+        ({**words, "zebra": words["dog"]}, "a number of its own for each word"),
+        ({**words, "dog": "3"}, "is no word map"),
         ([1, 2], "is no word map"),
     ):
         write_json(file, content)

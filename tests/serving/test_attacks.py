@@ -1,15 +1,12 @@
 """Hostile photos, names, addresses and words, against the routes over a real captioner's parts."""
 
-import base64
-import json
 import random
 
 import pytest
 
 from tests.fuzzing import mutated
 from tests.serving.conftest import PNG
-from tests.serving.fakes import FakeEngine, photo_bytes
-from tests.serving.servers import running_server
+from tests.serving.fakes import photo_bytes
 
 
 def post(client, photo: bytes, **params):
@@ -36,28 +33,12 @@ def test_a_name_is_a_text_to_show_and_nothing_else(client, tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_ever_fetched(client):
-    with running_server(FakeEngine()) as trap:
-        for target in (
-            *("http://127.0.0.1:{port}/secret", "HTTP://127.0.0.1:{port}/secret", "//127.0.0.1:{port}/secret"),
-            *("ftp://127.0.0.1:{port}/secret", "file:///etc/passwd", "/etc/passwd", "blob:http://127.0.0.1:{port}/x"),
-            *("data:text/html;base64,PHNjcmlwdD4=", "data:image/png,http://127.0.0.1:{port}/"),
-        ):
-            url = target.format(port=trap.port)
-            chat = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}
-            answer = client.post("/v1/chat/completions", json=chat)
-            assert answer.status_code == 422
-            assert "send the photo itself" in answer.json()["detail"]
-            assert "root:" not in answer.text
-        assert trap.server.server_state.total_requests == 0
-
-
 def test_a_sentence_about_hostile_input_is_one_line_for_any_terminal(client):
     answer = post(client, photo_bytes(), captioner="\x1b[31m\nred\u202e" + "a" * 5000)
     assert answer.status_code == 404
     assert answer.json()["detail"].isprintable()
     assert len(answer.json()["detail"]) < 500
-    for path in ("/..%2f..%2fetc/passwd", "/v1/../../etc/passwd", "/%00", "/v1/models/..%2f..%2fx", "/page/%2e%2e/x"):
+    for path in ("/..%2f..%2fetc/passwd", "/v1/../../etc/passwd", "/%00", "/page/%2e%2e/x"):
         answer = client.get(path)
         assert answer.status_code == 404
         assert answer.headers["content-type"] == "application/problem+json"
@@ -67,15 +48,11 @@ def test_a_sentence_about_hostile_input_is_one_line_for_any_terminal(client):
 @pytest.mark.parametrize("seed", range(2))
 def test_whatever_happens_to_a_body_the_answer_is_a_caption_or_a_sentence(client, seed):
     choose, photo = random.Random(seed), photo_bytes((2, 2))
-    url = "data:image/png;base64," + base64.b64encode(photo).decode()
-    chat = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}
-    bodies = [("captions", "image/png", photo), ("chat/completions", "application/json", json.dumps(chat).encode())]
     statuses = set()
-    for _ in range(60):
-        path, kind, body = choose.choice(bodies)
-        answer = client.post(f"/v1/{path}", content=mutated(body, choose), headers={"Content-Type": kind})
+    for _ in range(40):
+        answer = post(client, mutated(photo, choose))
         statuses.add(answer.status_code)
         if answer.status_code != 200:
             assert answer.headers["content-type"] == "application/problem+json"
             assert answer.json()["detail"].isprintable() and answer.json()["detail"].endswith(".")
-    assert {200, 422} <= statuses <= {200, 400, 404, 422}
+    assert {200, 422} == statuses

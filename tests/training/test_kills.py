@@ -43,7 +43,6 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], folder: Path) -> dict[str,
         return recipe
     if name == "adapted":
         del recipe["encoder"], recipe["model"], recipe["decoding"]
-        recipe["objective"] = {"name": "self_critical", "samples": 2, "cross_entropy": 0.5}
         recipe["data"]["workers"] = 0  # its photos are not kept in memory, and these processes fork none
         base = folder / "blip" if (folder / "blip").exists() else build("blip", folder / "blip")
         recipe["training"] |= {"start_from": str(base)}

@@ -42,7 +42,7 @@ class Adapted:
 
     config: Any  # `hugging_face_adapters.TransformersConfig`
     base: Source  # with the fingerprint of its weights
-    targets: tuple[str, ...]  # full names of the layers with adapters
+    tuner: Any  # of peft, which put adapters into the model
     origin: dict[str, Any] = field(default_factory=dict)
 
 

@@ -5,6 +5,7 @@ Chat models need no entry in the table: whatever has a chat template is asked wi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -42,7 +43,7 @@ class Family:
     max_length: int = 50  # tokens of a caption by default
     generator: str = ""  # the part of the model that generates, and whose generation settings count; "": the model
     end: str = ""  # setting of its text model with the token that ends captions; "": the generation settings name it
-    text: str = r"(.+\.)?(language_model|text_model)\."  # of the modules that write; their layers learn by default
+    text: str = r"(.+\.)?(language_model|text_model)\."  # names of the modules that write, whose layers learn
     # Of models with cross-attention, which look at a photo once for all its captions: one pass over the inputs of B
     # photos and the tokens (B * N, T) of N captions of each. The outputs, and how many positions precede the tokens.
     read: Callable[..., tuple[Any, int]] | None = None
@@ -50,6 +51,10 @@ class Family:
     def generating_part(self, model: Any) -> Any:
         """The part of a model that generates."""
         return attrgetter(self.generator)(model) if self.generator else model
+
+    def writes(self, layer: str) -> bool:
+        """Whether the layer of this name is part of what writes the text."""
+        return re.match(self.text, layer) is not None
 
     def logits(self, model: Any, inputs: Inputs, tokens: Tensor) -> Tensor:
         """The logits of each token of given captions and of what follows the last, by one pass with gradients.

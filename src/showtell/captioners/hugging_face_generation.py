@@ -11,7 +11,6 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -25,8 +24,6 @@ from showtell.decoding_config import DecodingConfig
 LOGITS_MEMORY = 2 * 2**30  # bytes of logits that a call of generate may keep
 # Sampling without its own rules: our logits processor chooses the token.
 _SAMPLE: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1}
-
-_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id")
 
 
 @dataclass(frozen=True)
@@ -110,24 +107,7 @@ class Generator:
         count = len(texts[0])
         changes = {**_SAMPLE, "num_return_sequences": count, "max_new_tokens": steps, "min_new_tokens": None}
         following = iter(tokens.to(self.model.device).unbind(1))
-        return _by_photo(self._generate(inputs, [lambda _, scores: only(next(following), scores)], changes), count)
-
-    def walk(self, inputs: Inputs, process: Callable[[Tensor, Tensor], Tensor], steps: int, rows: int) -> None:
-        """Generate rows for each photo, of at most this many steps, whose tokens a logits processor chooses: it gets
-        the model's logits, by no rule of the model's settings, and masks all others."""
-        library = import_module("transformers")
-        own = self.part.generation_config
-        config = library.GenerationConfig(
-            **{name: getattr(own, name, None) for name in _TOKENS}, **_SAMPLE, num_return_sequences=rows,
-            max_new_tokens=steps + len(self.begin),
-        )  # fmt: skip
-        self.part.generation_config = config  # from which `generate` takes what is not set
-        try:
-            self.model.generate(
-                **inputs, generation_config=config, logits_processor=library.LogitsProcessorList([process])
-            )
-        finally:
-            self.part.generation_config = own
+        return _by_photo(self._generate(inputs, [lambda _, scores: _only(next(following), scores)], changes), count)
 
     def _generate(
         self, inputs: Inputs, processors: list[Any], changes: dict[str, Any], keep_logits: bool = False
@@ -203,11 +183,11 @@ def _draw(settings: DecodingConfig, uniform: Tensor) -> Callable[[Tensor, Tensor
         warped = scores
         for warper in warpers:
             warped = warper(input_ids, warped)
-        return only(inverse_cdf(warped.softmax(-1), next(following)), scores)
+        return _only(inverse_cdf(warped.softmax(-1), next(following)), scores)
 
     return draw
 
 
-def only(tokens: Tensor, scores: Tensor) -> Tensor:
+def _only(tokens: Tensor, scores: Tensor) -> Tensor:
     """Scores (rows, V) that mask all tokens but one per row, (rows,)."""
     return torch.full_like(scores, -math.inf).scatter_(1, tokens.unsqueeze(1), 0.0)

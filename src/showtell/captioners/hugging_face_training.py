@@ -1,17 +1,14 @@
-"""A captioner of transformers as training takes one: encoder, decoder and vocabulary on the contracts of showtell.
+"""A captioner of transformers while its adapters learn: encoder, decoder and vocabulary as training takes them.
 
-A token of the model is the id `token + 4` here: `pad`, `begin`, `end` and `unknown` keep theirs. The readout puts the
-end, with the probability of all tokens that end a caption, among the logits of the others, so that probabilities are
-the model's own. Objectives that read given captions do so in one pass; samples come from the model's own `generate`.
+A token of the model is the id `token + 4` here: `pad`, `begin`, `end` and `unknown` keep theirs. Given captions are
+read in one pass, and the end has the probability of all tokens that end a caption. New captions come from `generate`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -19,20 +16,17 @@ import torch
 from PIL import Image
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
+from torch.nn import functional as F
 
 from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
 from showtell.captioners.hugging_face import TransformersCaptioner
 from showtell.captioners.hugging_face_adapters import load_learned, save_adapted
 from showtell.captioners.hugging_face_families import Inputs
-from showtell.captioners.hugging_face_generation import only
-from showtell.captioners.hugging_face_words import decode
 from showtell.captions import Caption
 from showtell.decoding_config import DecodingConfig
 from showtell.features import Encoder, EncoderConfig
 from showtell.images.preprocessing import Preprocessing
 from showtell.models import Decoder, Output, State
-from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Features, PreparedBatch
 
@@ -51,7 +45,7 @@ class TransformersEncoderConfig(EncoderConfig):
 
 @dataclass(frozen=True, repr=False)
 class PhotoFeatures(Features):
-    """B photos, and what the model's processor made of them; `vectors` and `is_region` are empty."""
+    """B photos, and what the model's processor made of them; there are no vectors."""
 
     photos: tuple[Image.Image, ...] = ()
     inputs: Inputs = field(default_factory=dict)  # of `generate`
@@ -71,8 +65,8 @@ class TransformersEncoder(Encoder):
     def forward(self, batch: PreparedBatch) -> PhotoFeatures:
         """The inputs of the model."""
         photos = tuple(Image.fromarray(image.permute(1, 2, 0).cpu().numpy()) for image in batch.images)
-        inputs = self.captioner.inputs(photos, self.prompt)
         nothing = torch.zeros(len(photos), 1, 1, device=self.captioner.device)
+        inputs = self.captioner.inputs(photos, self.prompt)
         return PhotoFeatures(nothing, nothing.squeeze(-1).bool(), None, photos, inputs)
 
     def rectangles(self, features: Features, windows: Tensor) -> None:
@@ -80,33 +74,21 @@ class TransformersEncoder(Encoder):
 
 
 class TokenVocabulary(Vocabulary):
-    """The tokens of a captioner of transformers as ids; `word_vocabulary` has the words of the training captions."""
+    """The tokens of a captioner of transformers as ids."""
 
     unit = "tokens"
 
-    def __init__(self, captioner: TransformersCaptioner, word_vocabulary: Vocabulary, prompt: str | None) -> None:
+    def __init__(self, captioner: TransformersCaptioner, prompt: str | None) -> None:
         super().__init__(())
-        self._word_vocabulary = word_vocabulary
         self._captioner, self._follows_word = captioner, captioner.follows_word(prompt)
-        self._size = captioner.generator.vocabulary_size
 
     def __len__(self) -> int:
-        return len(SPECIAL) + self._size
+        return len(SPECIAL) + self._captioner.generator.vocabulary_size
 
     def encode_text(self, text: str, max_length: int | None = None) -> list[int]:
         """begin, the tokens of a caption (at most `max_length` of them), end."""
         tokens = self._captioner.tokens_of(text, self._follows_word)[:max_length]
         return [self.begin, *(token + len(SPECIAL) for token in tokens), self.end]
-
-    def as_word_ids(self, captions: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Captions as ids of the words that their tokens make; words of no training caption are `unknown`."""
-        made = []
-        for caption in captions:
-            tokens = [index - len(SPECIAL) for index in caption if index >= len(SPECIAL)]
-            ids = self._word_vocabulary.encode(tokenize(decode(self._captioner.tokenizer, tokens)))
-            has_begin, has_end = list(caption[:1]) == [self.begin], self.end in caption
-            made.append(ids[not has_begin : len(ids) - (not has_end)])
-        return made
 
     def unknown_rate(self, captions: object) -> float:
         """0: whatever is written has tokens."""
@@ -127,31 +109,23 @@ class TokenOutput(Output):
 
 
 class TransformersDecoder(Decoder[Tensor, Features, None]):
-    """A model of transformers that reads captions and samples them.
+    """A model of transformers that reads given captions, which follow a prompt."""
 
-    Args:
-        captioner: whose model it is.
-        vocabulary: its tokens.
-        prompt: that captions follow.
-    """
+    has_fixed_shapes = False  # what its own library does is not known
 
-    def __init__(self, captioner: TransformersCaptioner, vocabulary: TokenVocabulary, prompt: str | None) -> None:
+    def __init__(self, captioner: TransformersCaptioner, prompt: str | None) -> None:
         super().__init__()
         assert captioner.adapted is not None
-        self.has_fixed_shapes = False  # what its own library does is not known
         self.config = captioner.adapted.config
-        self.captioner, self.vocabulary, self.prompt = captioner, vocabulary, prompt
+        self.captioner, self.prompt = captioner, prompt
         self.model: nn.Module = captioner.model
-        names = ("image_token_id", "image_token_index", "video_token_id")
-        tokens = {getattr(captioner.model.config, name, None) for name in names}
-        self._photos = sorted(token for token in tokens if token is not None)
 
     def start(self, features: Features) -> State[Features, None]:
         """The photos."""
         return State(features, None)
 
     def step(self, words: Tensor, state: State[Features, None]) -> tuple[Output, State[Features, None]]:
-        """Not here: `all_steps` reads given captions, `generate` makes new ones."""
+        """Not here: `all_steps` reads given captions, and new ones come from `generate`."""
         raise NotImplementedError("a model of transformers takes its steps in `generate`")
 
     def all_steps(self, words: Tensor, state: State[Features, None]) -> tuple[TokenOutput, State[Features, None]]:
@@ -159,8 +133,7 @@ class TransformersDecoder(Decoder[Tensor, Features, None]):
         assert isinstance(state.image, PhotoFeatures)
         captioner, rows, inputs = self.captioner, words.shape[1], state.image.inputs
         if rows > 1 and captioner.family.read is None:
-            photos = [photo for photo in state.image.photos for _ in range(rows)]
-            inputs = captioner.inputs(photos, self.prompt)
+            inputs = captioner.inputs([photo for photo in state.image.photos for _ in range(rows)], self.prompt)
         tokens = (words[..., 1:] - len(SPECIAL)).clamp_min(0)  # what stands for padding is behind what counts
         logits = captioner.family.logits(captioner.model, inputs, tokens.flatten(0, 1))
         return TokenOutput(logits=torch.unflatten(logits, 0, tokens.shape[:2])), state
@@ -168,57 +141,11 @@ class TransformersDecoder(Decoder[Tensor, Features, None]):
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """The logits of our ids, (..., 4 + V)."""
         assert isinstance(output, TokenOutput)
-        return self._as_ours(output.logits)
-
-    def _as_ours(self, logits: Tensor) -> Tensor:
-        """Logits (..., V) of tokens to (..., 4 + V) of ids. `end` is any token that ends a caption, `begin`, which is
-        never generated, any that stands for a photo."""
-        ids = (self.captioner.generator.end_ids, self._photos)
-        ends, photos = (torch.tensor(tokens, dtype=torch.long, device=logits.device) for tokens in ids)
-        end, begin = (logits[..., tokens].logsumexp(-1, keepdim=True) for tokens in (ends, photos))
-        never = torch.full_like(end, float("-inf"))
-        others = logits.index_fill(-1, torch.cat([ends, photos]), float("-inf"))
-        return torch.cat([never, begin, end, never, others], -1)
-
-    @torch.no_grad()
-    def generate(
-        self, features: Features, max_length: int, rows: int, choose: Callable[[Tensor, Tensor, int], Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """N rows for each photo by the `generate` of the model, whose tokens `choose` takes."""
-        assert isinstance(features, PhotoFeatures)
-        generator, images = self.captioner.generator, torch.arange(len(features.photos), device=features.vectors.device)
-        steps = count(-len(generator.begin))
-        ids: list[Tensor] = []
-        logprobs: list[Tensor] = []
-
-        def process(_: Tensor, scores: Tensor) -> Tensor:
-            step = next(steps)
-            if step < 0:  # what the model's settings force in front of captions
-                return scores
-            ours = self._as_ours(scores)
-            ours[:, Vocabulary.begin] = float("-inf")
-            logprob = torch.unflatten(ours.log_softmax(-1, dtype=torch.float32), 0, (-1, rows))
-            chosen = choose(logprob, images, step)
-            ids.append(chosen)
-            logprobs.append(logprob.gather(-1, chosen.unsqueeze(-1)).squeeze(-1))
-            tokens = torch.where(chosen == Vocabulary.end, generator.end_ids[0], chosen - len(SPECIAL))
-            return only(tokens.flatten(), scores)
-
-        generator.walk(features.inputs, process, max_length + 1, rows)
-        words, of_words = (torch.stack(columns, -1) for columns in (ids, logprobs))
-        is_end = words == Vocabulary.end
-        is_over = (is_end.cumsum(-1) - is_end.long()) > 0  # what `generate` puts behind the end
-        is_over[..., max_length:] |= ~is_end[..., max_length:]  # cut off
-        return words.masked_fill(is_over, Vocabulary.pad), of_words.masked_fill(is_over, 0.0)
-
-    def as_words(self, words: Tensor, is_word: Tensor) -> tuple[Tensor, Tensor]:
-        """Captions of tokens as ids of the words that they make."""
-        lengths = is_word.sum(-1).flatten().tolist()
-        captions = [ids[:length] for ids, length in zip(words.flatten(0, 1).tolist(), lengths, strict=True)]
-        rows = [torch.tensor(caption, dtype=torch.long) for caption in self.vocabulary.as_word_ids(captions)]
-        made = pad_sequence(rows, batch_first=True, padding_value=Vocabulary.pad).to(words.device)
-        made = torch.unflatten(made, 0, words.shape[:2])
-        return made, made != Vocabulary.pad
+        ends = torch.tensor(self.captioner.generator.end_ids, device=output.logits.device)
+        others = output.logits.index_fill(-1, ends, float("-inf"))
+        ours = F.pad(others, (len(SPECIAL), 0), value=float("-inf"))
+        ours[..., Vocabulary.end] = output.logits[..., ends].logsumexp(-1)
+        return ours
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -227,7 +154,7 @@ class TransformersLearner(EncoderDecoderCaptioner):
 
     @property
     def learning(self) -> TransformersCaptioner:
-        """The captioner whose weights learn."""
+        """The captioner whose adapters learn."""
         assert isinstance(self.decoder, TransformersDecoder)
         return self.decoder.captioner
 

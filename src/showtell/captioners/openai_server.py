@@ -1,5 +1,5 @@
 """Captions of a model on a server: any that speaks OpenAI's chat completions with photos, such as vLLM, llama.cpp,
-LM Studio, Ollama and `showtell serve`.
+LM Studio and Ollama.
 
     Captioner.from_pretrained("openai:http://127.0.0.1:8000/v1#MODEL")
 
@@ -16,7 +16,6 @@ import functools
 import os
 import re
 import threading
-import zlib
 from collections.abc import Coroutine, Sequence
 from io import BytesIO
 from itertools import accumulate
@@ -26,7 +25,7 @@ from urllib.parse import urlsplit
 
 import torch
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from showtell import errors
 from showtell.captioners.contract import Abilities, About, Captioner, Names, PhotoToCaption
@@ -51,27 +50,15 @@ _CUT_OFF = ("content_filter", "error")  # why an answer ended where what there i
 RETRIES = 4  # of a request, after 0.5 to 8 seconds or as long as the server says
 SECONDS = 300.0  # that the answer about a photo may take, retries included
 SECONDS_TO_OPEN = 20.0  # that the list of models may take
-MAX_ANSWER = 10_000_000  # bytes of an answer, decompressed
 MAX_UNANSWERED = 16  # photos in a row after which no more are sent
 _SENT_AS_IS = ("image/jpeg", "image/png", "image/webp")  # what all servers read
 _MAX_BYTES = 10_000_000  # of a photo that is sent as it is
 _LONGEST_SIDE = 2048  # pixels of a photo that is not
 
-# Where thoughts begin and end in the text of an answer: tags of most models, [THINK] of Mistral, channels of gpt-oss
-# and Gemma, whose special tokens some servers leave out (analysis...assistantfinal...).
-_THOUGHT = r"(?:[a-z0-9]+[:_])*(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|analysis|tool_call)(?:_[a-z0-9]+)*"
-_ANSWER = r"(?:begin_of_|start_)?(?:final_)?(?:answer|response|output|caption|solution)"
-_MARK = re.compile(
-    rf"""(?P<end>
-        [<◁]\|?(?:/|end_of_|end_){_THOUGHT}\|?[>▷] | \[/THINK\] | <unused95> | <channel\|> | assistantfinal
-        | <\|?{_ANSWER}\|?> | (?:<\|channel\|?>|\A)\s*final(?:.{{0,60}}?<\|message\|>) | <\|channel\|?>\s*final\b
-    ) | (?P<start>
-        [<◁]\|?{_THOUGHT}(?:\s[^<>]*)?\|?[>▷] | \[THINK\] | <unused94> | <\|?(?:/|end_of_|end_){_ANSWER}\|?>
-        | <\|channel\|?>\s*\w+(?:.{{0,60}}?<\|message\|>)? | \A\s*analysis(?:<\|message\|>|(?=[A-Z\n]))
-    )""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_SPECIAL = re.compile(r"<\|start\|>\w*|<[|｜][^<>]{1,40}[|｜]>|</?s>|<[be]os>|<(?:start|end)_of_turn>")  # tokens
+# Where thoughts begin and end in the text of an answer: <think> of most models, [THINK] of Mistral, ◁think▷ of Kimi.
+_TAG = r"(?:[a-z]+:)?(?:think(?:ing)?|thought|reasoning)"
+_BEGIN, _END = (re.compile(rf"[<◁\[]{slash}{_TAG}[>▷\]]", re.IGNORECASE) for slash in ("", "/"))
+_SPECIAL = re.compile(r"<[|｜][^<>]{1,40}[|｜]>|</?(?:s|answer)>")  # tokens that servers leave in
 _REFUSAL = re.compile(
     r"(?:(?:unfortunately|sorry|as an AI\b.{0,40}?),? (?:but )?)?I(?:(?:['’]m| am) (?:sorry|unable to)\b"
     r"| apologi[sz]e\b| (?:can ?not|can['’]t|won['’]t|am not able to) (?:do|assist|help|comply|provide|fulfil|describe"
@@ -85,29 +72,11 @@ Answered = list[Caption] | ImageError
 ResultT = TypeVar("ResultT")
 
 
-class _Part(BaseModel):
-    type: str = ""
-    text: str | None = None
-    refusal: str | None = None
-
-
 class _Message(BaseModel):
-    content: str | list[_Part] | None = None
+    content: str | None = None
     refusal: str | None = None
     reasoning_content: Any = None
     reasoning: Any = None
-
-    @property
-    def parts(self) -> list[_Part]:
-        """What it says, its thoughts included, and why it says nothing if it does not want to."""
-        parts = [_Part(text=self.content)] if isinstance(self.content, str) else self.content or []
-        parts = [part for part in parts if part.type in ("", "text", "output_text", "refusal")]
-        return [*parts, _Part(refusal=self.refusal)]
-
-    @property
-    def text(self) -> str:
-        """Its text."""
-        return "".join(part.text or "" for part in self.parts)
 
 
 class _Choice(BaseModel):
@@ -127,35 +96,16 @@ class _Logprob(BaseModel):
     logprob: float = Field(le=1e-3, allow_inf_nan=False)  # of a certain token it may be rounded to more than 0
 
 
-_LOGPROBS = TypeAdapter(list[_Logprob])
+class _Logprobs(BaseModel):
+    content: list[_Logprob]
+
+
+class _Model(BaseModel):
+    id: str
 
 
 class _Models(BaseModel):
-    data: list[dict[str, Any]] | None = None
-
-
-class _Client(openai.DefaultAsyncHttpxClient):
-    """A client that reads an answer whole, of at most `MAX_ANSWER` bytes."""
-
-    async def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-        """Send a request; a ValueError if the answer is too large or cannot be decompressed."""
-        response = await super().send(request, stream=True, **options)
-        coding, content = response.headers.pop("content-encoding", "identity").lower(), b""
-        inflater = zlib.decompressobj(47) if coding in ("gzip", "x-gzip", "deflate") else None
-        try:
-            if inflater is None and coding != "identity":
-                raise ValueError(f"its answer is compressed as {coding}, which was not asked for")
-            async for part in response.aiter_raw():
-                content += part if inflater is None else inflater.decompress(part, MAX_ANSWER + 1)
-                if len(content) > MAX_ANSWER:
-                    raise ValueError(f"its answer has more than {MAX_ANSWER:,} bytes")
-        except zlib.error as error:
-            raise ValueError("its answer is compressed and damaged") from error
-        finally:
-            await response.aclose()
-        response.headers.pop("transfer-encoding", None)
-        response.headers.pop("content-length", None)
-        return type(response)(response.status_code, headers=response.headers, content=content, request=request)
+    data: list[_Model]
 
 
 @functools.cache
@@ -192,7 +142,6 @@ class OpenAICaptioner(Captioner):
         self._key = os.environ.get(KEY, "").strip() or "no-key"  # local servers want none, and the client wants a text
         if not re.fullmatch("[!-~]+", self._key):
             raise UsageError(f"{KEY} holds a space, a line end or a letter that no key has; set it to the key alone.")
-        headers = {"Accept-Encoding": "identity", "Connection": "close"}
         try:
             parts = urlsplit(given)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
@@ -203,8 +152,7 @@ class OpenAICaptioner(Captioner):
                 base_url=self.url,
                 max_retries=RETRIES,
                 timeout=SECONDS,
-                default_headers=headers,
-                http_client=_Client(follow_redirects=False),
+                http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
             )
         except Exception as error:  # whatever the client raises at a host of letters that no name has
             sentence = f'"{given}" is no URL; name a server as openai:http://127.0.0.1:8000/v1#MODEL.'
@@ -242,8 +190,7 @@ class OpenAICaptioner(Captioner):
                 answer = await client.models.with_raw_response.list()
             except openai.NotFoundError:
                 return []  # a server without a list
-        models = _Models.model_validate_json(answer.content).data or ()
-        return [name for name in (model.get("id") for model in models) if isinstance(name, str)]
+        return [model.id for model in _Models.model_validate_json(answer.content).data]
 
     @property
     def about(self) -> About:
@@ -331,29 +278,23 @@ class OpenAICaptioner(Captioner):
             asked |= {"temperature": settings.temperature, "top_p": settings.top_p, "seed": settings.seed}
             asked |= {"n": settings.num_return_sequences}
         ask: Any = self._client.chat.completions.with_raw_response.create
-        if self._with_logprobs:
-            try:
-                return bytes((await ask(**asked, logprobs=True)).content)
-            except (openai.BadRequestError, openai.UnprocessableEntityError):
-                answer = await ask(**asked)  # it raises again if that was not the reason
-                self._with_logprobs = False
-                return bytes(answer.content)
-        return bytes((await ask(**asked)).content)
+        try:
+            answer = await ask(**asked, **({"logprobs": True} if self._with_logprobs else {}))
+        except (openai.BadRequestError, openai.UnprocessableEntityError):
+            answer = await ask(**asked)  # it raises again if that was not the reason
+            self._with_logprobs = False
+        return bytes(answer.content)
 
     def _caption(self, choice: _Choice) -> Caption | None:
         """The caption of a choice; None if it holds none."""
-        text = caption_text(choice.message.text)
-        is_refused = any(part.refusal for part in choice.message.parts) or _REFUSAL.match(text)
-        if not text or is_refused or choice.finish_reason in _CUT_OFF:
+        text = caption_text(choice.message.content or "")
+        if not text or choice.message.refusal or _REFUSAL.match(text) or choice.finish_reason in _CUT_OFF:
             return None
         is_finished = choice.finish_reason != "length"
-        try:
-            tokens, kind = _tokens_of(text, choice), "no"
-        except ValidationError:
-            tokens, kind = [], "impossible"
+        tokens = _tokens_of(text, choice)
         if not tokens:
             if not self._has_told:
-                sentence = f"tells {kind} log-probabilities, so captions of {self.model} have no confidence."
+                sentence = f"tells no usable log-probabilities, so captions of {self.model} have no confidence."
                 errors.notify(f"{self.url} {sentence}")
             self._has_told = True
             return Caption(text, None, is_finished, ())
@@ -381,7 +322,7 @@ class OpenAICaptioner(Captioner):
         if isinstance(error, TimeoutError | openai.APITimeoutError):
             return f"it took more than {seconds:g} seconds"
         if not isinstance(error, openai.APIError):
-            return str(error) if type(error) is ValueError else "its answer is cut off, or not of this kind"
+            return "its answer is cut off, or not of this kind"
         if isinstance(error, openai.APIStatusError) and 300 <= error.status_code < 400:
             return "it redirects to another address, and nothing is sent there"
         cause = error.__cause__ if type(error) is openai.APIConnectionError else None
@@ -395,23 +336,18 @@ def caption_text(answer: str) -> str:
     >>> caption_text("<think>They want a caption.</think>\\n\\nA man sits in a train.")
     'A man sits in a train.'
     """
-    caption, is_thought, position = "", False, 0
-    for mark in _MARK.finditer(answer):
-        caption += "" if is_thought else _SPECIAL.sub(" ", answer[position : mark.start()])
-        if mark["end"] and not is_thought:  # the thoughts were begun by the prompt of the model
-            caption = ""
-        is_thought, position = mark["end"] is None, mark.end()
-    caption += "" if is_thought else _SPECIAL.sub(" ", answer[position:])
+    behind = _END.split(answer)[-1]  # where the prompt of the model began the thoughts, there is no beginning
+    caption = _SPECIAL.sub(" ", _BEGIN.split(behind)[0])
     has_words = any(char.isalnum() or ord(char) > 0xFFFF for char in caption)  # or pictures
     return " ".join(caption.split()) if has_words else ""
 
 
 def _why_none(choice: _Choice) -> str:
     """Why a choice holds no caption."""
-    message, text = choice.message, caption_text(choice.message.text)
-    if refusal := next(filter(None, (part.refusal for part in message.parts)), text):
+    message, text = choice.message, caption_text(choice.message.content or "")
+    if refusal := message.refusal or text:
         return f'it refuses, "{errors.shorten(errors.first_line(refusal), 100)}"'
-    has_thoughts = _MARK.search(message.text) or message.reasoning_content or message.reasoning
+    has_thoughts = _BEGIN.search(message.content or "") or message.reasoning_content or message.reasoning
     what = "thoughts alone" if has_thoughts else "no text"
     if choice.finish_reason == "length":
         return f"{what} up to its last token; raise max_length"
@@ -419,14 +355,16 @@ def _why_none(choice: _Choice) -> str:
 
 
 def _tokens_of(text: str, choice: _Choice) -> list[Token]:
-    """The tokens of a caption and of its end; a ValidationError if their log-probabilities are none."""
-    given = choice.logprobs.get("content") if isinstance(choice.logprobs, dict) else None
-    told = _LOGPROBS.validate_python(given or [])
+    """The tokens of a caption and of its end; none if the server does not tell usable log-probabilities."""
+    try:
+        told = _Logprobs.model_validate(choice.logprobs).content
+    except ValidationError:
+        return []
     tokens = [Token(-1, one.token, min(0.0, one.logprob)) for one in told]
     begin = "".join(token.token for token in tokens).rfind(text)
     if begin < 0:  # of bytes that are no letters yet, or of other spaces; thoughts would count as well
         message = choice.message
-        is_all = " ".join(message.text.split()) == text and not (message.reasoning_content or message.reasoning)
-        return tokens if is_all else []
+        is_all = " ".join(str(message.content).split()) == text
+        return tokens if is_all and not (message.reasoning_content or message.reasoning) else []
     ends = accumulate(len(token.token) for token in tokens)
     return tokens[next(index for index, end in enumerate(ends) if end > begin) :]

@@ -62,7 +62,7 @@ def import_(
     """
     import json
 
-    from showtell.errors import UsageError, notify
+    from showtell.errors import UsageError
     from showtell.features import ENCODERS, build_encoder
     from showtell.features.store import FeatureStore
     from showtell.importing import import_checkpoint
@@ -86,8 +86,6 @@ def import_(
     imported = import_checkpoint(source, infos=infos, wordmap=wordmap, encoder=encoder, store=store)
     if out is not None and not dry_run:
         imported.save(out)
-    if warning := imported.warning():
-        notify(warning)
     if as_json:
         typer.echo(json.dumps({"checkpoint": None if dry_run else str(out), **imported.report}, ensure_ascii=False))
         return

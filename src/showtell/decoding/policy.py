@@ -69,18 +69,13 @@ def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int
 
     with_gradients, is_fed = torch.is_grad_enabled(), Capability.PARALLEL in decoder.capabilities
     keep = with_gradients and not is_fed
-    outputs: list[tuple[Tensor, Output]] = []
-    generated = decoder.generate(features, max_length, samples + 1, choose)
-    if generated is None:
-        processor = LogitsProcessor(NO_RULES, max_length=max_length, device=numbers.device)
-        with torch.set_grad_enabled(keep):
-            steps = walk(decoder, features, samples + 1, choose, processor, keep_outputs=keep)
-            sequences, outputs = run_eagerly(steps)
-        generated = sequences.words, sequences.logprobs
-    drawn = Rollouts(trimmed(collect(*generated)), None)
+    processor = LogitsProcessor(NO_RULES, max_length=max_length, device=numbers.device)
+    with torch.set_grad_enabled(keep):
+        sequences, outputs = run_eagerly(walk(decoder, features, samples + 1, choose, processor, keep_outputs=keep))
+    drawn = Rollouts(trimmed(collect(sequences.words, sequences.logprobs)), None)
     if with_gradients and is_fed:
         return replace(drawn, outputs=_fed_again(decoder, features, drawn.samples))
-    return replace(drawn, outputs=outputs_in_place(outputs, generated[0][:, :-1])) if keep else drawn
+    return replace(drawn, outputs=outputs_in_place(outputs, sequences.words[:, :-1])) if keep else drawn
 
 
 def beam_rollouts(decoder: Decoder, features: Features, max_length: int, num_beams: int) -> Rollouts:

@@ -126,7 +126,8 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         if isinstance(value, np.ndarray)
         else value
         for name, value in unnested(content).items()
-        if isinstance(name, str) and isinstance(value, Tensor | np.ndarray)
+        if isinstance(name, str)
+        and (isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind in "biufc"))
     }
     if not weights:
         raise WeightsError(f"{file} holds no weights: there are no named tensors in it.")

@@ -58,16 +58,6 @@ class Imported:
             lines += [f"{key}: {', '.join(entries) if isinstance(entries, list) else value}"] if entries else []
         return "\n".join(map(printable, lines))  # names and values are of a file that anybody may have made
 
-    def warning(self) -> str | None:
-        """A sentence where the files say different things; None where they agree."""
-        if not self.report["contradictions"]:
-            return None
-        return (
-            "the files contradict each other, so they may be of two runs: "
-            f"{'; '.join(self.report['contradictions'])}. Where tensors show a value it is used; if the other options "
-            "are of another run, the captions are wrong."
-        )
-
 
 def import_checkpoint(
     source: Path | str,
@@ -97,7 +87,6 @@ def import_checkpoint(
         raise UsageError(f"There is no file or folder {source}; give the file of weights, or its folder.")
     if weights.is_dir():
         weights = find_file(weights, _WEIGHTS, "weights", "give the file itself")
-    is_best = "best" in weights.name.lower()
     content = unnested(read_torch_file(weights))
     if not content:
         raise WeightsError(f"{weights} holds no weights by their names, so it is no checkpoint that can be imported.")
@@ -117,7 +106,7 @@ def import_checkpoint(
         if wordmap is not None:
             raise UsageError(f"The weights are of {luo.PROJECT.name}, which has no --wordmap; it has --infos.")
         project, how = luo.PROJECT, "give it with --infos FILE"
-        words = Path(infos or find_file(weights.parent, ["*infos*.pkl"], _INFOS, how, best=is_best))
+        words = Path(infos or find_file(weights.parent, ["*infos*.pkl"], _INFOS, how))
         read = read_torch_file(words)
         if not luo.is_infos(read):
             raise DataError(f"{words} is no infos file of {luo.PROJECT.name}: it should be a pickle with {_INFOS}.")
@@ -137,9 +126,7 @@ def import_checkpoint(
         "words": converted.words.describe(),
         "features": converted.features_described,
         "decoding": converted.decoding,
-        "scores": converted.scores,
         "notes": [*converted.notes, *notes],
-        "contradictions": converted.options.contradictions,
     }
     about = {"licence": project.licence, "imported": report}
     made = Checkpoint(used, decoder, converted.words.vocabulary, decoding, about)

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from showtell.errors import CheckpointError, DataError, shorten
-from showtell.importing.source import Converted, Project, SourceOptions, SourceTensors, SourceWords, score_of
+from showtell.importing.source import Converted, Project, SourceOptions, SourceTensors, SourceWords
 from showtell.models.region_input import BOX_NUMBERS
 from showtell.torch_weights import StandIn
 
@@ -120,11 +120,6 @@ def is_infos(content: object) -> bool:
 def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, object], file: str) -> Converted:
     """A model of the project as one of ours; a CheckpointError or, of `infos` from the other file, a DataError."""
     options = SourceOptions(infos["opt"], file)
-    named = options.values.get("caption_model")
-    if isinstance(named, str) and named.replace("topdown", "updown") != architecture:
-        options.contradictions.append(
-            f'{file} has caption_model "{shorten(named, 40)}", and the tensors are those of {architecture}'
-        )
     attends, is_transformer = architecture not in ("newfc", "fc"), architecture == "transformer"
     embedding, output = "embed.0" if architecture in ("att2in2", "updown") else "embed", "logit"
     if is_transformer:
@@ -136,14 +131,15 @@ def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, objec
     else:
         config = {"name": "nic", "cell": "lstm_maxout", "image": "input"}
         width = tensors.shape("fc_embed.weight" if architecture == "newfc" else "img_embed.weight")[1]
-        options.seen("fc_feat_size", width)
     if is_transformer:
         config = {key: value for key, value in config.items() if key != "project_features"}  # to its size, always
     config |= _transformer(tensors, options) if is_transformer else _recurrent(tensors, options, architecture, table)
     unused = [module for module in _BASE if not any(name.partition(".")[0] == module for name in table)]
     state = tensors.rename({**table, **dict.fromkeys(unused)}, f"{architecture} of {PROJECT.name}")
     words.reorder(state)
-    notes = []
+    notes, named = [], options.values.get("caption_model")
+    if isinstance(named, str) and named.replace("topdown", "updown") != architecture:
+        notes.append(f"{file} is of {shorten(named, 40)} and the tensors are not, so the words may be of another run")
     if architecture == "updown":
         _fit_mean_projection(state, config, width, tensors.file)
         regions = "normalised regions" if config["normalise_features"] else "regions"
@@ -158,7 +154,6 @@ def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, objec
         model=architecture, config=config, feature_size=width, features=features,
         features_described=f"{described}, {width:,} numbers each", encoder_options=encoder, state=state, words=words,
         options=options, decoding={"max_length": length}, notes=notes,
-        scores=score_of(infos, "best_val_score", "best_val_score"),
     )  # fmt: skip
 
 
@@ -172,7 +167,6 @@ def _words(vocabulary: object, options: SourceOptions, weights: str, rows: int) 
             f"The vocabulary (vocab) in {options.file} should be a dict of words by their ids, such as {{'1': 'dog'}}."
         )
     words = {int(str(key)): word for key, word in entries}
-    options.seen("vocab_size", rows - 1)
     names = {"begin": "bos_idx", "end": "eos_idx", "pad": "pad_idx"}
     marks = {mark: options.whole(name, 0, at_most=rows - 1) for mark, name in names.items()}
     unknown = next((index for index, word in words.items() if word == "UNK"), None)
@@ -197,10 +191,8 @@ def _region_input(
         table |= {linear: "feature_projection.0"}
         table |= {"att_embed.0": "region_input.norm_before"} if before else {}
         table |= {"att_embed.4": "region_input.norm_after"} if after else {}
-        options.seen("use_bn", before + after)
     else:
         width = tensors.shape("ctx2att.weight")[1]
-    options.seen("att_feat_size", width)
     boxes = "none"
     if options.whole("use_box", 0, at_most=1):
         boxes = "normalised" if options.whole("norm_box_feat", 0, at_most=1) else "appended"
@@ -220,16 +212,12 @@ def _recurrent(
     embedding = "embed.0.weight" if "embed.0" in table else "embed.weight"
     core = {"newfc": "_core.h2h.weight", "updown": "core.att_lstm.weight_hh"}.get(architecture, "core.h2h.weight")
     config: dict[str, Any] = {"embedding_size": tensors.shape(embedding)[1], "hidden_size": tensors.shape(core)[1]}
-    options.seen("input_encoding_size", config["embedding_size"])
-    options.seen("rnn_size", config["hidden_size"])
     if architecture not in ("newfc", "fc"):
         config["attention_size"] = tensors.shape("ctx2att.weight")[0]
         for bias in ("ctx2att.bias", "core.attention.h2att.bias"):  # which are added: neither may be missing
             tensors.shape(bias, 1)
-        options.seen("att_hid_size", config["attention_size"])
         config["embedding_relu"] = "embed.0" in table
     if architecture == "updown":
-        options.seen("fc_feat_size", tensors.shape("fc_embed.0.weight")[1])
         config |= {"name": "updown", "mean_projection": "own", "attention_bias": True}
     elif architecture in ("att2in", "att2in2"):
         config["name"] = "att2in"
@@ -255,10 +243,6 @@ def _transformer(tensors: SourceTensors, options: SourceOptions) -> dict[str, An
     size = tensors.shape("model.tgt_embed.0.lut.weight")[1]
     inner = tensors.shape("model.decoder.layers.0.feed_forward.w_1.weight")[0]
     layers = {side: tensors.count_layers(f"model.{side}.layers") for side in _SUBLAYERS}
-    options.seen("d_model" if "d_model" in options.values else "input_encoding_size", size)
-    options.seen("d_ff" if "d_ff" in options.values else "rnn_size", inner)
-    options.seen("N_enc" if "N_enc" in options.values else "num_layers", layers["encoder"])
-    options.seen("N_dec" if "N_dec" in options.values else "num_layers", layers["decoder"])
     return {
         "name": "transformer", "hidden_size": size, "encoder_layers": layers["encoder"],
         "decoder_layers": layers["decoder"], "heads": options.whole("num_att_heads", 8, at_least=1),

@@ -25,7 +25,7 @@ from showtell.errors import CheckpointError, DataError, WeightsError
 from showtell.features import Encoder, build_encoder
 from showtell.features.timm_grid import TimmConfig
 from showtell.features.weights import load_weights
-from showtell.importing.source import Converted, Project, SourceOptions, SourceTensors, SourceWords, score_of
+from showtell.importing.source import Converted, Project, SourceOptions, SourceTensors, SourceWords
 from showtell.torch_weights import StandIn, module_tensors
 
 _NAME = "a-PyTorch-Tutorial-to-Image-Captioning"
@@ -100,7 +100,7 @@ def convert(content: Mapping[Any, object], tensors: SourceTensors, wordmap: obje
         model="Show, Attend and Tell", config=config, feature_size=backbone.feature_size, features=name,
         features_described=described, encoder_options="", state=state, words=words, options=options,
         decoding={"num_beams": 5, "max_length": 50}, notes=["--num-beams 5 is the default, as in its caption.py"],
-        scores=score_of(content, "bleu-4", "BLEU-4 (validation, teacher-forced)"), encoder=backbone,
+        encoder=backbone,
     )  # fmt: skip
 
 
@@ -142,17 +142,9 @@ def _encoder(name: str, grid: int, weights: Mapping[str, Tensor], file: str) -> 
 
 
 def _word_ids(wordmap: object, file: str) -> dict[str, int]:
-    """The word map, if it is one with distinct whole numbers; else a `DataError`."""
-    if not isinstance(wordmap, dict) or not wordmap.keys() >= set(_MARKS.values()):
+    """The word map, if it is one; else a `DataError`."""
+    ids = wordmap if isinstance(wordmap, dict) and wordmap.keys() >= set(_MARKS.values()) else {}
+    if not ids or not all(type(index) is int for index in ids.values()) or len(set(ids.values())) < len(ids):
         marks = ", ".join(_MARKS.values())
-        raise DataError(f"{file} is no word map: it should hold an id for each word, {marks} among them.")
-    words: dict[int, str] = {}
-    for word, index in wordmap.items():
-        if type(index) is not int:
-            raise DataError(f'The id of "{word}" in {file} should be a whole number.')
-        if index in words:
-            raise DataError(
-                f'{file} has the id {index} for two words, "{words[index]}" and "{word}"; ids are distinct.'
-            )
-        words[index] = word
-    return dict(wordmap)
+        raise DataError(f"{file} is no word map: it should hold a number of its own for each word, {marks} among them.")
+    return ids

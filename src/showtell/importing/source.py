@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,20 +46,19 @@ class Converted:
     options: SourceOptions
     decoding: dict[str, Any]  # default decoding settings
     notes: list[str] = field(default_factory=list)
-    scores: dict[str, float] = field(default_factory=dict)  # that the authors' run recorded
     encoder: Encoder | None = None  # with its weights, if the source brings it
 
 
-def find_file(folder: Path, patterns: Sequence[str], what: str, how: str, *, best: bool = True) -> Path:
-    """The only file in the folder of a run whose name fits one of the patterns; of several the one of the best weights,
-    or of the last. Messages say what it is and how to name it instead.
+def find_file(folder: Path, patterns: Sequence[str], what: str, how: str) -> Path:
+    """The only file in the folder of a run whose name fits one of the patterns; of several the one of the best weights.
+    Messages say what it is and how to name it instead.
 
     Raises:
         UsageError: there is none, or several that may be it.
     """
     files = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
     files = [path for path in files if not path.name.startswith("optimizer")]
-    files = [path for path in files if ("best" in path.name.lower()) == best] or files
+    files = [path for path in files if "best" in path.name.lower()] or files
     if len(files) != 1:
         names = summarise(path.name for path in files) or f"no {' or '.join(patterns)}"
         raise UsageError(f"The folder {folder} should have one file with {what} ({names}); {how}.")
@@ -148,22 +146,17 @@ class SourceTensors:
     def _checked(self, name: str, tensor: Tensor) -> Tensor:
         if name.endswith(_COUNTER):
             return tensor
-        if not tensor.is_floating_point() or not is_plain(tensor):
-            kind = str(tensor.dtype).removeprefix("torch.")
+        single = tensor.detach().to(torch.float32, copy=True) if is_plain(tensor) else torch.tensor(torch.nan)
+        if not tensor.is_floating_point() or not bool(torch.isfinite(single).all()):
             raise CheckpointError(
-                f"The tensor {name} in {self.file} holds {kind} instead of floating point numbers, all stored."
-            )
-        single = tensor.detach().to(torch.float32, copy=True)
-        if not bool(torch.isfinite(single).all()):
-            raise CheckpointError(
-                f"The tensor {name} in {self.file} contains NaN or infinity, so it is of a run that diverged or of a "
-                "damaged file; use another checkpoint."
+                f"The tensor {name} in {self.file} does not hold finite floating point numbers, all stored, so it is "
+                "of a run that diverged or of a damaged file; use another checkpoint."
             )
         return single
 
 
 class SourceOptions:
-    """What a run was told, by the names that its project uses, with what the tensors contradict.
+    """What a run was told, by the names that its project uses.
 
     The values are an argparse.Namespace or any kind of dict, else a `DataError` is raised; messages name the file.
     """
@@ -175,8 +168,7 @@ class SourceOptions:
             raise DataError(f"The options (opt) in {file} should be a Namespace or a dict, not {_shown(values)}.")
         self.values = {name: value for name, value in values.items() if value is not None}
         self.file = file
-        self.read: dict[str, object] = {}
-        self.contradictions: list[str] = []
+        self.read: dict[str, int] = {}
 
     def whole(self, name: str, default: int, *, at_least: int = 0, at_most: int = 65_536) -> int:
         """A whole number, where booleans count as 0 and 1; a `DataError` if it is out of range or no number."""
@@ -188,21 +180,6 @@ class SourceOptions:
             )
         self.read[name] = int(value)
         return int(value)
-
-    def seen(self, name: str, value: int) -> None:
-        """An option whose value tensors show; what the options say instead is a contradiction."""
-        self.read[name] = value
-        given = self.values.get(name, value)
-        if not isinstance(given, int | float) or given != value:
-            self.contradictions.append(f"{self.file} has {name} {_shown(given)}, and by the tensors it is {value}")
-
-
-def score_of(content: Mapping[Any, object], key: str, name: str) -> dict[str, float]:
-    """The number that the authors' run recorded under a key, by a name for people, if there is one."""
-    value = content.get(key)
-    if isinstance(value, Tensor) and value.numel() == 1:
-        value = value.item()
-    return {name: float(value)} if isinstance(value, int | float) and math.isfinite(value) else {}
 
 
 def _shown(value: object) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Generic
@@ -190,26 +190,6 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
             output, state = self.step(last, state)
             outputs.append(output)
         return stack_over_time(outputs)
-
-    def generate(
-        self, features: Features, max_length: int, rows: int, choose: Callable[[Tensor, Tensor, int], Tensor]
-    ) -> tuple[Tensor, Tensor] | None:
-        """New captions by a loop of the model's own; None, as here: `decoding` loops over `step`.
-
-        Args:
-            features: of B images.
-            max_length: maximum number of words, `end` not counted.
-            rows: N, captions of each image.
-            choose: log-probabilities (B, N, V), indices of the images (B,) and the step, to the next words (B, N).
-
-        Returns:
-            Words (B, N, L), `end` if it came within `max_length` + 1 steps, then `pad`; and their log-probabilities.
-        """
-        return None
-
-    def as_words(self, words: Tensor, is_word: Tensor) -> tuple[Tensor, Tensor]:
-        """Captions (B, N, T) as ids of words, for which they are rewarded; pieces of words are joined."""
-        return words, is_word
 
     def score_labels(self, output: Output) -> Tensor:
         """Scores of all words as labels of the caption at a step, (..., V); with `Capability.LABELS`."""

@@ -74,14 +74,14 @@ class CoarseToFine(SelfCritical):
         counts, coarse = counts_of(batch), StageView(decoder, 0)
         with torch.no_grad():
             drawn = self._draw(features, coarse)
-        yield self._ask_reward(drawn, coarse)
+        yield self._ask_reward(drawn)
         rewards = yield Answer()
         total, of_stages = torch.zeros((), device=rewards.device), {}
         for stage in range(1, decoder.stages):
             before, own = rewards[:, :-1], StageView(decoder, stage)
             of_stages[f"reward_{stage - 1}"] = before.sum() / (counts.images * self.config.samples)
             drawn = self._draw(features, own)
-            yield self._ask_reward(drawn, own)
+            yield self._ask_reward(drawn)
             logprobs = policy_logprobs(own, drawn.outputs, drawn.samples)  # meanwhile
             rewards = yield Answer()
             advantage = self.config.baseline_weight * self._advantage(rewards)

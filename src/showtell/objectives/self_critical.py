@@ -46,9 +46,7 @@ Where this differs from the papers or the authors' code, or they are silent:
  7. The release's beam keeps its rule against repeated words (`decoding.no_repeat_words`), its reward leaves out the
     end, and a truncated caption has the probability of its words; ours has no rule in training, rewards the end, and
     treats truncation as in 3.
- 8. A model whose ids are pieces of words is rewarded for the words that they make (`Decoder.as_words`); words of no
-    training caption are "unknown" to the reward.
- 9. In eval mode (validation) the terms are those of cross-entropy, so that the loss can be compared.
+ 8. In eval mode (validation) the terms are those of cross-entropy, so that the loss can be compared.
 """
 
 from __future__ import annotations
@@ -172,17 +170,17 @@ class SelfCritical(Objective):
     def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> Steps[tuple[Tensor, dict[str, Tensor]]]:
         """The policy-gradient term and its parts for the log."""
         drawn = self._draw(features, decoder)
-        yield self._ask_reward(drawn, decoder)
+        yield self._ask_reward(drawn)
         logprobs = policy_logprobs(decoder, drawn.outputs, drawn.samples)  # meanwhile
         rewards = yield Answer()
         return self._terms(drawn.samples, logprobs, rewards, self._advantage(rewards), counts_of(batch).images)
 
-    def _ask_reward(self, drawn: Rollouts, decoder: Decoder) -> Ask:
+    def _ask_reward(self, drawn: Rollouts) -> Ask:
         """For the rewards of samples and greedy captions, (B, N + 1)."""
 
         def reward(image_ids: Sequence[str], words: Tensor, is_word: Tensor) -> Tensor:
             assert self.reward is not None, "prepare comes before the first step"
-            return self.reward(*decoder.as_words(words, is_word), image_ids)
+            return self.reward(words, is_word, image_ids)
 
         return Ask(reward, (drawn.captions.words, drawn.captions.is_word))
 

@@ -9,7 +9,6 @@ from fastapi import Depends, FastAPI
 from fastapi.security import HTTPBearer
 
 from showtell import __version__
-from showtell.serving.chat import chat_router
 from showtell.serving.correction_routes import correction_router
 from showtell.serving.corrections import CorrectionStore
 from showtell.serving.engine import Engine
@@ -50,7 +49,7 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     handle_problems(app)
-    routers = [v1_router(engine), chat_router(engine), health_router(engine), page_router(engine, settings)]
+    routers = [v1_router(engine), health_router(engine), page_router(engine, settings)]
     if store is not None:
         routers.append(correction_router(store))
     if store is not None and settings.photos is not None:

@@ -23,7 +23,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from showtell.datasets.corrections import Correction, Status
 from showtell.images.photo import photo_media_type
 from showtell.serving.corrections import CorrectionBatch, CorrectionPage, CorrectionStore, thumbnail_of
-from showtell.serving.photo_requests import MAX_FIELD, UNNAMED, read_photo
+from showtell.serving.photo_requests import UNNAMED, read_photo
 from showtell.serving.routes import Body, describe_photo
 
 MAX_PAGE = 1_000  # rows
@@ -36,7 +36,7 @@ class CorrectionChange(Body):
     """A change of a row."""
 
     revision: int = Field(ge=1, description="Of the row that was looked at.")
-    caption: str | None = Field(None, max_length=MAX_FIELD, description="The caption as it should be.")
+    caption: str | None = Field(None, description="The caption as it should be.")
     status: Status | None = Field(
         None, description='Default: a new caption is "corrected", or "accepted" if it is the one that was proposed.'
     )

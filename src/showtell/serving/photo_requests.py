@@ -12,7 +12,6 @@ from starlette.requests import ClientDisconnect, Request
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import UsageError, printable, shorten
 
-MAX_FIELD = 65_536  # characters of a text in JSON
 MAX_NAME = 200  # characters of a photo's name that are shown
 UNNAMED = "photo"
 

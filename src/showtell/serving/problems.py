@@ -29,7 +29,6 @@ STATUSES: dict[type[ShowtellError], int] = {  # any other error is a defect, 500
     ConflictError: 409,
     StorageError: 507,
 }
-OPENAI_PATHS = ("/v1/chat", "/v1/models")
 DEFECT = "Something failed inside the server; its log has the details."
 MEANINGS = {
     400: "The request cannot be read.",
@@ -82,9 +81,6 @@ def to_response(error: Exception, path: str) -> JSONResponse:
         headers = {"Retry-After": "1"}
     if isinstance(error, ConflictError):
         extra = {"row": error.now.model_dump()}
-    if path.startswith(OPENAI_PATHS):  # whose clients look for the sentence here
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        extra = {"error": {"message": one_line(detail), "type": kind, "param": None, "code": None}}
     problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=one_line(detail))
     return JSONResponse({**problem.model_dump(), **extra}, status, headers, "application/problem+json")
 

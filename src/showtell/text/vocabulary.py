@@ -73,10 +73,6 @@ class Vocabulary:
         """The same of the text of a caption."""
         return self.encode(tokenize(text), max_length)
 
-    def as_word_ids(self, captions: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
-        """Captions as ids of words; here they are."""
-        return captions
-
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The words up to the first `end`; `pad` and `begin` are left out."""
         before_end = takewhile(lambda index: index != self.end, ids)

@@ -237,8 +237,7 @@ class Trainer:
             recipe, self.training_records, self.captioner, self.store, "reading training photos", self.quiet,
             self.objective.supervised_words,
         )  # fmt: skip
-        references = {image: self.start.vocabulary.as_word_ids(captions) for image, captions in self.data.contents()}
-        self.objective.prepare(references, recipe.decoding.max_length)
+        self.objective.prepare(dict(self.data.contents()), recipe.decoding.max_length)
         fingerprint = f"{counter_rng.key_of(self.start.vocabulary.fingerprint, *self.data.contents()):016x}"
         self.checkpoints = RunCheckpoints(
             self.folder, self.captioner, self.model, self.average, self.optimizer, self.accelerator, fingerprint

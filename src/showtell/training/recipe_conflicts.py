@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from showtell.captioners.opening import TRANSFORMERS
-from showtell.config import Config, flat
+from showtell.config import Config
 from showtell.decoding import DecodingConfig
 from showtell.features import EncoderConfig
 from showtell.models import DecoderConfig
 from showtell.objectives import ObjectiveConfig
 from showtell.objectives.compatibility import contradictions
+from showtell.objectives.cross_entropy import CrossEntropyConfig
 from showtell.training.recipe import DataConfig, TrainingConfig
 
 
@@ -72,9 +73,5 @@ def _with_transformers(
         yield f"model.name={TRANSFORMERS} has its own encoder: leave the section out; its adapters alone learn"
     if data and data.features is not None:
         yield f"data.features={data.features}: a captioner of transformers looks at photos itself; leave it out"
-    settings = {} if objective is None else flat(objective.model_dump())
-    for name in ("label_smoothing", "word_presence", "scheduled_sampling.max_probability"):
-        if settings.get(name):
-            yield f"objective.{name}={settings[name]:g} is for models of showtell; leave it out"
-    if settings.get("sampling") == "beam":
-        yield "objective.sampling=beam is for models of showtell; leave it out, so that captions are drawn"
+    if objective and objective != CrossEntropyConfig():
+        yield "objective: a captioner of transformers learns by name=cross_entropy alone; leave its other keys out"

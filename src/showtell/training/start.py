@@ -70,7 +70,7 @@ def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | 
         CheckpointError: there is no such checkpoint, or it is damaged.
     """
     if recipe.model.name == TRANSFORMERS:
-        return _start_of_transformers(recipe, captions, str(checkpoint))
+        return _start_of_transformers(recipe, str(checkpoint))
     if checkpoint is not None and is_of_transformers(find_checkpoint(checkpoint)):
         raise RecipeError(
             f"training.start_from={checkpoint} is a captioner of transformers, and the recipe has the model "
@@ -99,7 +99,7 @@ def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | 
     return Start(vocabulary, encoder, decoder, unknown, len(vocabulary) - len(before.vocabulary), before.origin)
 
 
-def _start_of_transformers(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: str) -> Start:
+def _start_of_transformers(recipe: Recipe, checkpoint: str) -> Start:
     """Take a captioner of transformers, or one that has learned since."""
     from showtell.captioners import hugging_face_training as learning
     from showtell.captioners.hugging_face import TransformersCaptioner
@@ -120,11 +120,10 @@ def _start_of_transformers(recipe: Recipe, captions: Sequence[Sequence[str]], ch
             *({"model": model.model_dump(mode="json")} for model in (recipe.model, captioner.adapted.config)),
         )
     prompt = captioner.check(recipe.decoding).prompt
-    vocabulary = learning.TokenVocabulary(captioner, Vocabulary.build(captions), prompt)
     return Start(
-        vocabulary=vocabulary,
+        vocabulary=learning.TokenVocabulary(captioner, prompt),
         encoder=learning.TransformersEncoder(captioner, prompt),
-        decoder=learning.TransformersDecoder(captioner, vocabulary, prompt),
+        decoder=learning.TransformersDecoder(captioner, prompt),
         about={"licence": captioner.about.licence} if captioner.about.licence else {},
         kind=learning.TransformersLearner,
     )
