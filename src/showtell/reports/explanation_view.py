@@ -155,8 +155,8 @@ def describe_deletion(caption: ExplainedCaption) -> str | None:
 def _hint(model: ModelExplanation, caption: ExplainedCaption) -> str:
     """The text below a caption until a word is selected."""
     if caption.attention is not None and model.boxes is not None:
-        return f"Choose a word to see where the model looked. {model.attention_note or ''}".strip()
-    note = model.attention_note or "This model has no attention: it sees the photo as a whole."
+        return "Choose a word to see where the model looked."
+    note = "This model has no attention over the photo."
     if caption.attention is not None:
         note = "The features came without boxes, so it is not known where the regions are, and there are no maps."
     return f"{note} Choose a word to see the alternatives."
