@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 
 import _threads  # noqa: F401  (first)
 from showtell.captioners import EncoderDecoderCaptioner
-from showtell.captioners.saliency import OCCLUSION_METHODS, occlude
+from showtell.captioners.saliency import METHODS, occlude
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, StageView, search, teacher_forced
@@ -287,7 +287,7 @@ def _caption_maps(
     if attention is None and occlusion is None:
         raise UsageError(
             "This captioner has no attention to measure: its model sees the whole photo at once; "
-            "measure occlusion instead (--occlusion mean, remove or pixels)."
+            "measure occlusion instead (--occlusion mean or pixels)."
         )
     drops = None if occlusion is None else occlude(captioner, encoded, ids, occlusion, decoder=decoder)
     rectangles = captioner.rectangles(encoded)
@@ -377,7 +377,7 @@ def main() -> None:
     parser.add_argument("dataset")
     parser.add_argument("--split", default="test")
     parser.add_argument("--captions", choices=["references", "own"], default="references")
-    parser.add_argument("--occlusion", choices=["none", *OCCLUSION_METHODS], default="mean")
+    parser.add_argument("--occlusion", choices=["none", *METHODS], default="mean")
     parser.add_argument("--limit", type=int, help="images")
     parser.add_argument("--features", type=Path, help="a store, read in place of the photos")
     chosen = parser.parse_args()

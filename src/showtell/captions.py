@@ -281,7 +281,6 @@ class ModelExplanation:
     grid: tuple[int, int] | None = None  # (rows, columns) if the R regions are the cells of a grid, row by row
     labels: tuple[str, ...] | None = None  # class of each of the R regions, if the encoder has classes
     scores: Mapping[str, float] = field(default_factory=dict)  # of the final caption against the references
-    attention_note: str | None = None  # what the maps show where that is not the attention of the papers
     saliency: str | None = None  # the method by which it was measured
 
     @property
@@ -297,7 +296,6 @@ class ModelExplanation:
             "boxes": None if self.boxes is None else [_rounded(box, 1) for box in self.boxes],
             "labels": None if self.labels is None else list(self.labels),
             "scores": dict(self.scores),
-            **({} if self.attention_note is None else {"attention_note": self.attention_note}),
             **({} if self.saliency is None else {"saliency": self.saliency}),
             "captions": [caption.to_json() for caption in self.captions],
         }

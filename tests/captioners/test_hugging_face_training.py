@@ -22,10 +22,7 @@ from tests.captioners import test_hugging_face
 from tests.captioners.test_hugging_face import NAMES, Plain
 from tests.captioners.tiny_transformers import photo
 
-pytestmark = [
-    test_hugging_face.pytestmark,
-    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),  # peft asks for it
-]
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # by peft
 folder_of = test_hugging_face.folder_of
 FOUR = ("blip", "git", "vision-encoder-decoder", "llava")
 TEXTS = ["a red circle is above a small blue star", "a photo of a green square"]

@@ -284,26 +284,7 @@ def qwen2_vl() -> Built:
     return model, (hf.Qwen2VLProcessor(images, tokenizer, videos, chat_template=template),)
 
 
-def paligemma() -> Built:
-    """PaliGemma: SigLIP and Gemma, a prompt without a chat template, and a prefix that sees both ways."""
-    tokenizer = byte_pieces(
-        ("<pad>", "<eos>", "<bos>", "<unk>", "<image>"),
-        roles={**ROLES, "bos_token": "<bos>", "eos_token": "<eos>", "extra_special_tokens": {"image_token": "<image>"}},
-    )  # fmt: skip
-    images = hf.SiglipImageProcessor(size=SIZE, **MEAN)
-    images.image_seq_length = 16
-    processor = hf.PaliGemmaProcessor(images, tokenizer)
-    text = {**LLAMA, "model_type": "gemma", "head_dim": 8, "bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0}
-    config = hf.PaliGemmaConfig(
-        vision_config={**VISION, "model_type": "siglip_vision_model", "projection_dim": 32, "vision_use_head": False},
-        text_config={**text, "vocab_size": len(tokenizer), "num_image_tokens": 16},
-        image_token_index=4, vocab_size=len(tokenizer), projection_dim=32, hidden_size=32, bos_token_id=2,
-        eos_token_id=1, pad_token_id=0,
-    )  # fmt: skip
-    return hf.PaliGemmaForConditionalGeneration(config), (processor,)
-
-
 BUILDERS: dict[str, Callable[..., Built]] = {
     "blip": blip, "blip-2": blip_2, "git": git, "florence2": florence2, "llava": llava, "idefics3": idefics3,
-    "vision-encoder-decoder": vision_encoder_decoder, "qwen2_vl": qwen2_vl, "paligemma": paligemma,
+    "vision-encoder-decoder": vision_encoder_decoder, "qwen2_vl": qwen2_vl,
 }  # fmt: skip

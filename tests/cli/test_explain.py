@@ -12,7 +12,7 @@ from PIL import Image
 
 from showtell import Captioner
 from showtell.captioners import EncoderDecoderCaptioner
-from showtell.captioners.saliency import GRADIENT_METHODS, OCCLUSION_METHODS
+from showtell.captioners.saliency import METHODS
 from showtell.cli.explain import SaliencyMethod
 from showtell.datasets import open_dataset
 from showtell.decoding import teacher_forced
@@ -75,7 +75,7 @@ def test_models_are_put_side_by_side_in_their_order(capsys, tiny_checkpoint, pho
 
 
 def test_the_option_has_all_saliency_methods():
-    assert get_args(SaliencyMethod) == (*OCCLUSION_METHODS, *GRADIENT_METHODS)
+    assert get_args(SaliencyMethod) == METHODS
 
 
 def test_what_is_no_image_is_named_at_the_end(capsys, tiny_checkpoint, photos, tmp_path):

@@ -53,12 +53,12 @@ def test_each_word_has_a_panel_lit_where_it_looked():
 
 def test_chosen_words_on_one_scale_under_a_colormap_with_nothing_cut():
     attention = torch.tensor([[0.8, 0.2, 0, 0], [0.02, 0.02, 0.5, 0.06], [0.25] * 4])  # a sentinel has 0.4
-    saliency = [torch.tensor([0.5, -0.1, 0.0, 0.0]), torch.tensor([-0.4, 0.0, 0.0, 0.4]), torch.zeros(4)]
+    saliency = [torch.tensor([0.5, -0.1, 0.0, 0.0]), torch.tensor([-2.0, 0.0, 0.0, 2.0]), torch.zeros(4)]
     words = [word(text, saliency=values) for text, values in zip(["a", "dog", ""], saliency, strict=True)]
     gates = (WordValues("gate", torch.tensor([[0.9], [0.1], [0.4]])),)
     by = ModelExplanation(
         "sat", (caption(*words, attention=attention, word_values=gates),), QUARTERS, (2, 2),
-        saliency="integrated_gradients",
+        saliency="pixels",
     )  # fmt: skip
     figure = explanation(by).figure(words=["dog", ""], cmap="viridis", scale="absolute", size=2.0)
     _, dog, _, gate, _, raised, _, *bars = figure.axes
@@ -67,9 +67,9 @@ def test_chosen_words_on_one_scale_under_a_colormap_with_nothing_cut():
     assert colours[-1, 0] == pytest.approx(0.25 + 0.75 * np.array(matplotlib.colormaps["viridis"](1.0)[:3]), abs=2e-2)
     blue, orange = (np.asarray(raised.images[0].get_array())[corner] for corner in ((0, 0), (-1, -1)))
     assert blue[2] > blue[0] + 0.3 and orange[0] > orange[2] + 0.2
-    assert [text.get_text() for text in figure.texts] == ["sat: a dog", "sat, integrated gradients: a dog"]
+    assert [text.get_text() for text in figure.texts] == ["sat: a dog", "sat, pixels: a dog"]
     ends = [text.get_text() for bar in bars for text in bar.texts]
-    assert ends == ["attention 0", "50%", "-0.4", "+0.4 of the log-probability"]
+    assert ends == ["attention 0", "50%", "-2", "+2 of the log-probability"]
     figure.canvas.draw()
     inside = figure.bbox.padded(1)
     texts = [text for axes in figure.axes for text in [axes.title, *axes.texts, *axes.get_xticklabels()]]

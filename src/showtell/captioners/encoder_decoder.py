@@ -15,7 +15,7 @@ from torch import Tensor
 from showtell import __version__, checkpoint
 from showtell.captioners.contract import Abilities, About, Captioner, Names, PhotoToCaption, Source, Texts, several
 from showtell.captioners.explaining import explain_batch
-from showtell.captioners.saliency import GRADIENT_METHODS, OCCLUSION_METHODS
+from showtell.captioners.saliency import METHODS
 from showtell.captions import Attention, Caption, TextLogprobs, Word
 from showtell.confidence.familiarity import Floats
 from showtell.decoding import SEARCHES, Captions, DecodingConfig, StageView, search
@@ -80,7 +80,7 @@ class EncoderDecoderCaptioner(Captioner):
             searches=tuple(SEARCHES),
             settings=tuple(name for name in DecodingConfig.model_fields if name != "prompt"),
             attention=attention,
-            saliency=(*OCCLUSION_METHODS, *GRADIENT_METHODS),
+            saliency=METHODS,
         )
 
     def check(self, settings: DecodingConfig) -> DecodingConfig:

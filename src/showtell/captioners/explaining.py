@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from showtell.captioners.saliency import GRADIENT_METHODS, attribute, deletion_test, occlude
+from showtell.captioners.saliency import deletion_test, occlude
 from showtell.captions import NUM_RUNNERS_UP, ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
 from showtell.decoding import DecodingConfig, StageView, search
 from showtell.features.grid import GridEncoder
@@ -74,10 +74,7 @@ def _explain_stage(
     if saliency is not None:
         begin = results.words.new_full((len(results.words), 1, 1), Vocabulary.begin)
         words = torch.cat((begin, results.words[:, :1]), -1)
-        if saliency in GRADIENT_METHODS:
-            drops = attribute(view, features, words, saliency)[:, 0].cpu()  # (B, T, R)
-        else:
-            drops = occlude(captioner, batch, words, saliency, decoder=view)[:, 0].cpu()
+        drops = occlude(captioner, batch, words, saliency, decoder=view)[:, 0].cpu()  # (B, T, R)
         maps = {saliency: drops} | ({} if attention is None else {"attention": attention})
         costs = deletion_test(captioner, batch, words, maps, decoder=view)
     explained = []

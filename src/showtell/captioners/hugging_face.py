@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -18,11 +18,11 @@ import torch
 from PIL import Image
 
 from showtell.captioners.contract import Abilities, About, Captioner, Names, PhotoToCaption, Source
-from showtell.captioners.hugging_face_explaining import attention_of, explain_batch
+from showtell.captioners.hugging_face_explaining import explain_batch
 from showtell.captioners.hugging_face_families import Family, Inputs, Photos, Processor
 from showtell.captioners.hugging_face_generation import Generated, Generator
 from showtell.captioners.hugging_face_words import bad_sequences, encode, read_tokens
-from showtell.captions import Attention, Caption, TextLogprobs
+from showtell.captions import Caption, TextLogprobs
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, ShowtellError, UsageError, first_line, shorten
 from showtell.features.store import StoredImage
@@ -122,7 +122,7 @@ class TransformersCaptioner(Captioner):
     def abilities(self) -> Abilities:
         """What it can do."""
         prompt = ("prompt",) if self.family.takes_prompt else ()
-        return Abilities(SEARCHES, (*SETTINGS, *prompt), attention="grid" if self.patches else None)
+        return Abilities(SEARCHES, (*SETTINGS, *prompt))
 
     @property
     def device(self) -> torch.device:
@@ -134,18 +134,6 @@ class TransformersCaptioner(Captioner):
         """Move the weights."""
         self.model.to(device)
         return self
-
-    @property
-    def patches(self) -> int | None:
-        """Patches along each side of a photo that the cross-attention of the text is over; None: there is none."""
-        if self.family.read is None or getattr(self.processor.images, "do_center_crop", False):
-            return None
-        config = self.model.config
-        vision = config.vision_config if hasattr(config, "vision_config") else config.encoder
-        sizes = getattr(vision, "image_size", None), getattr(vision, "patch_size", None)
-        if not all(isinstance(size, int) for size in sizes) or hasattr(vision, "depths"):  # stages that merge patches
-            return None
-        return int(vision.image_size // vision.patch_size)
 
     @property
     def _library(self) -> str:
@@ -211,14 +199,12 @@ class TransformersCaptioner(Captioner):
         self, photos: Photos, settings: DecodingConfig, *, image_ids: Names = None, attention: bool = False
     ) -> list[list[Caption]]:
         """The captions of each photo, the best first."""
-        generated = self.search(photos, settings, image_ids)
-        maps: Sequence[Sequence[Attention | None]] = [[None] * len(rows) for rows in generated]
         if attention:
-            maps = attention_of(self, photos, generated, settings.prompt)
-        return [
-            [self.caption_of(row, of_row) for row, of_row in zip(rows, of_rows, strict=True)]
-            for rows, of_rows in zip(generated, maps, strict=True)
-        ]
+            raise UsageError(
+                f"{self.name} has no attention to show: models of transformers have no map of words over the photo; "
+                "leave attention out, or explain with saliency=pixels."
+            )
+        return [list(map(self.caption_of, rows)) for rows in self.search(photos, settings, image_ids)]
 
     def search(
         self, photos: Photos, settings: DecodingConfig, image_ids: Names = None, *, keep_logits: bool = False
@@ -249,14 +235,11 @@ class TransformersCaptioner(Captioner):
                 results += generate(self.inputs(photos[of_call], prompt), of_call)
         return results
 
-    def caption_of(self, generated: Generated, attention: Attention | None = None) -> Caption:
+    def caption_of(self, generated: Generated) -> Caption:
         """A caption of tokens."""
         text, words, tokens = read_tokens(self.tokenizer, generated.tokens, generated.logprobs)
-        logprob, score = generated.logprob, generated.score
-        score = logprob if score is None else score
-        if attention is not None:
-            attention = replace(attention, weights=attention.weights[: len(words)])
-        return Caption(text, logprob, generated.finished, words, score, attention=attention, tokens=tokens)
+        score = generated.logprob if generated.score is None else generated.score
+        return Caption(text, generated.logprob, generated.finished, words, score, tokens=tokens)
 
     # --- given texts ---
 

@@ -44,9 +44,7 @@ class Family:
     generator: str = ""  # the part of the model that generates, and whose generation settings count; "": the model
     end: str = ""  # setting of its text model with the token that ends captions; "": the generation settings name it
     text: str = r"(.+\.)?(language_model|text_model)\."  # names of the modules that write, whose layers learn
-    # Of models with cross-attention, which look at a photo once for all its captions: one pass over the inputs of B
-    # photos and the tokens (B * N, T) of N captions of each. The outputs, and how many positions precede the tokens.
-    read: Callable[..., tuple[Any, int]] | None = None
+    begin: Callable[[Any, Inputs], Tensor] | None = None  # what captions follow, (B, T), if not `input_ids` or a token
 
     def generating_part(self, model: Any) -> Any:
         """The part of a model that generates."""
@@ -61,28 +59,22 @@ class Family:
 
         Args:
             model: of this family.
-            inputs: for `generate`, of a photo for each caption; with `read` of B photos with N captions each.
-            tokens: (B * N, T), those of a photo beside each other, padded with anything.
+            inputs: for `generate`, of a photo for each of B captions.
+            tokens: (B, T), padded with anything.
 
         Returns:
-            (B * N, T + 1, V).
+            (B, T + 1, V).
         """
-        if self.read is not None:
-            outputs, _ = self.read(model, inputs, tokens)
-        elif self.generating_part(model).config.is_encoder_decoder:
-            outputs = _read_with_encoder(model, self.generating_part(model), inputs, tokens)
+        part = self.generating_part(model)
+        if part.config.is_encoder_decoder:
+            generation = part.generation_config
+            start, forced = generation.decoder_start_token_id, getattr(generation, "forced_bos_token_id", None)
+            begin = [generation.bos_token_id if start is None else start, *([] if forced is None else [forced])]
+            given = {"decoder_input_ids": torch.cat((tokens.new_tensor(begin).expand(len(tokens), -1), tokens), 1)}
         else:
-            outputs = _read_behind(model, inputs, tokens)
-        logits: Tensor = outputs.logits[:, -tokens.shape[1] - 1 :]  # before them stand photos and prompt
-        return logits
-
-    def attention(self, model: Any, inputs: Inputs, tokens: Tensor) -> Tensor:
-        """The cross-attention of a model with `read`, for each token (B, T) of captions and the end: the mean over
-        layers and heads, (B, T + 1, positions), of which the last are the patches of the photo."""
-        assert self.read is not None
-        outputs, begin = self.read(model, inputs, tokens, output_attentions=True)
-        mean = torch.stack([layer.float().mean(1) for layer in outputs.cross_attentions]).mean(0)
-        return mean[:, begin - 1 :]
+            given = _behind_prompt(self.begin(model, inputs) if self.begin else None, inputs, tokens, part)
+        logits: Tensor = model(**{**inputs, **given}).logits
+        return logits[:, -tokens.shape[1] - 1 :]  # before them stand photos and prompt
 
 
 # --- inputs ---
@@ -108,12 +100,6 @@ def _blip_2_inputs(processor: Processor, images: Photos, prompt: str | None) -> 
     return dict(processor.both(images=list(images), text=[prompt or ""] * len(images), return_tensors="pt"))
 
 
-def _paligemma_inputs(processor: Processor, images: Photos, prompt: str | None) -> Inputs:
-    inputs = _photos_and_prompt(processor, images, f"<image>{prompt or ''}")
-    inputs.pop("labels", None)  # are for training
-    return inputs
-
-
 def _chat_inputs(processor: Processor, images: Photos, prompt: str | None) -> Inputs:
     """One turn of a user: the photo, then the prompt."""
     text = [{"type": "text", "text": prompt}] if prompt else []
@@ -127,60 +113,33 @@ def _chat_inputs(processor: Processor, images: Photos, prompt: str | None) -> In
     )
 
 
-# --- given captions ---
+def _blip_begin(model: Any, inputs: Inputs) -> Tensor:
+    """As its `generate` changes the prompt: another first token, and without the last."""
+    prompt = inputs.pop("input_ids", None)
+    inputs.pop("attention_mask", None)
+    begin = model.config.text_config.bos_token_id
+    if prompt is None:
+        return torch.full((len(inputs["pixel_values"]), 1), begin, device=model.device)
+    return F.pad(prompt[:, 1:-1], (1, 0), value=begin)
 
 
-def _read_blip(model: Any, inputs: Inputs, tokens: Tensor, **options: Any) -> tuple[Any, int]:
-    images = len(inputs["pixel_values"])
-    rows = len(tokens) // images
-    begin = inputs["input_ids"][:, :-1].clone() if "input_ids" in inputs else tokens.new_zeros(images, 1)
-    begin[:, 0] = model.config.text_config.bos_token_id
-    patches = model.vision_model(pixel_values=inputs["pixel_values"])[0].repeat_interleave(rows, 0)
-    ids = torch.cat((begin.repeat_interleave(rows, 0), tokens), 1)
-    return model.text_decoder(input_ids=ids, encoder_hidden_states=patches, **options), begin.shape[1]
-
-
-def _read_vision_encoder_decoder(model: Any, inputs: Inputs, tokens: Tensor, **options: Any) -> tuple[Any, int]:
-    patches = model.encoder(pixel_values=inputs["pixel_values"])[0]
-    patches = patches.repeat_interleave(len(tokens) // len(patches), 0)
-    ids = torch.cat((_start(model, tokens), tokens), 1)
-    if options:
-        model.decoder.set_attn_implementation("eager")  # the others compute no weights that could be looked at
-    return model(encoder_outputs=(patches,), decoder_input_ids=ids, **options), 1
-
-
-def _read_with_encoder(model: Any, part: Any, inputs: Inputs, tokens: Tensor) -> Any:
-    forced = getattr(part.generation_config, "forced_bos_token_id", None)
-    begin = [_start(part, tokens)] + ([] if forced is None else [tokens.new_full((len(tokens), 1), forced)])
-    return model(**inputs, decoder_input_ids=torch.cat((*begin, tokens), 1))
-
-
-def _read_behind(model: Any, inputs: Inputs, tokens: Tensor) -> Any:
-    """The tokens stand behind the prompt, or the token that texts begin with."""
-    begin = inputs.get("input_ids")
-    begin = tokens.new_full((len(tokens), 1), model.generation_config.bos_token_id) if begin is None else begin
+def _behind_prompt(begin: Tensor | None, inputs: Inputs, tokens: Tensor, part: Any) -> Inputs:
+    """The tokens behind the prompt, or behind the token that texts begin with, and masks that are as long."""
+    if begin is None:
+        first = tokens.new_full((len(tokens), 1), part.generation_config.bos_token_id or 0)
+        begin = inputs.get("input_ids", first)
     masks = {"attention_mask": 1, "token_type_ids": 1, "mm_token_type_ids": 0}
     longer = {name: F.pad(inputs[name], (0, tokens.shape[1]), value=masks[name]) for name in masks if name in inputs}
-    return model(**{**inputs, **longer, "input_ids": torch.cat((begin, tokens), 1)})
-
-
-def _start(part: Any, tokens: Tensor) -> Tensor:
-    """The token that a decoder behind an encoder begins with: (rows, 1)."""
-    config = part.generation_config
-    start = config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
-    return tokens.new_full((len(tokens), 1), start)
+    return {**longer, "input_ids": torch.cat((begin, tokens), 1)}
 
 
 CHAT = Family(_chat_inputs, prompt=CHAT_PROMPT, max_length=100)
 FAMILIES: Mapping[str, Family] = {
     "blip": Family(
-        _photos_and_prompt, generator="text_decoder", end="sep_token_id", text=r"text_decoder\.", read=_read_blip
+        _photos_and_prompt, generator="text_decoder", end="sep_token_id", text=r"text_decoder\.", begin=_blip_begin
     ),
     "blip-2": Family(_blip_2_inputs, generator="language_model"),
     "git": Family(_git_inputs, text=r"git\.encoder\."),
     "florence2": Family(_photos_and_prompt, prompt="<CAPTION>", prompts=CAPTION_TASKS, max_length=100),
-    "paligemma": Family(_paligemma_inputs, prompt="caption en"),
-    "vision-encoder-decoder": Family(
-        _photos_and_prompt, takes_prompt=False, text=r"decoder\.", read=_read_vision_encoder_decoder
-    ),
+    "vision-encoder-decoder": Family(_photos_and_prompt, takes_prompt=False, text=r"decoder\."),
 }

@@ -132,10 +132,10 @@ class TransformersDecoder(Decoder[Tensor, Features, None]):
         """Read captions (B, N, T), `begin` first."""
         assert isinstance(state.image, PhotoFeatures)
         captioner, rows, inputs = self.captioner, words.shape[1], state.image.inputs
-        if rows > 1 and captioner.family.read is None:
+        if rows > 1:
             inputs = captioner.inputs([photo for photo in state.image.photos for _ in range(rows)], self.prompt)
         tokens = (words[..., 1:] - len(SPECIAL)).clamp_min(0)  # what stands for padding is behind what counts
-        logits = captioner.family.logits(captioner.model, inputs, tokens.flatten(0, 1))
+        logits = captioner.family.logits(captioner.model, dict(inputs), tokens.flatten(0, 1))
         return TokenOutput(logits=torch.unflatten(logits, 0, tokens.shape[:2])), state
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:

@@ -1,33 +1,24 @@
-"""Saliency: how much each word of a caption needs each region of the photo, by occlusion or by gradients.
+"""Saliency: how much each word of a caption needs each region of the photo, by occlusion.
 
-The words are given (teacher forcing). **Occlusion** (M. D. Zeiler and R. Fergus, Visualizing and understanding
-convolutional networks, ECCV 2014, for captions) hides the regions one at a time; for every word t and region r
+M. D. Zeiler and R. Fergus, Visualizing and understanding convolutional networks, ECCV 2014, for captions: the words are
+given (teacher forcing) and the regions hidden one at a time; for every word t and region r
 
     saliency[t, r] = log p(y_t | y_<t, image) - log p(y_t | y_<t, image without r)
 
-Attention is what a model weighs; the drop is what a word loses. There are three methods:
+Attention is what a model weighs; the drop is what a word loses. There are two methods:
 
     mean    replaces the region's vector by the mean of the image's other vectors (the default: it costs no encoding).
             Neighbouring vectors keep what they know of the region, which with convolutions is much.
-    remove  removes the vector, as if the image had one region less. Attention over the others is then larger.
     pixels  fills the region's rectangle with the mean colour of the photo and encodes it again: the strictest method,
             the only one that means something for models that see the photo as a whole, and the most expensive.
 
-None of them shows a word that two regions support independently, nor what a region contributed to the previous words,
+Neither shows a word that two regions support independently, nor what a region contributed to the previous words,
 because they are given. A filled rectangle is itself something to be seen: its edges are new lines in the photo.
 
 The deletion test (V. Petsiuk et al., RISE, BMVC 2018) asks the same of any map: does hiding the regions that it lights
 most cost a word more than hiding as many at random?
 
-**Gradients**, of every region with the vector v_r of D numbers:
-
-    input_x_gradient      s[t, r] = v_r . d log p(y_t | y_<t, v) / d v_r
-    integrated_gradients  s[t, r] = v_r . mean_a d log p(y_t | y_<t, a v) / d (a v_r),   a from 0 to 1
-
-M. Sundararajan, A. Taly and Q. Yan, Axiomatic attribution for deep networks, ICML 2017: the integrated gradients of a
-word sum over the regions to what it gains from the features, log p(y_t | y_<t, v) - log p(y_t | y_<t, 0). The mean is
-over the middles of `STEPS` equal parts. The product with the gradient at the photo itself is the same to first order.
-For gradients to pixels, and other methods, see `EncoderDecoderCaptioner.token_logprobs`.
+For gradients to features and pixels, and methods made of them, see `EncoderDecoderCaptioner.token_logprobs`.
 """
 
 from __future__ import annotations
@@ -51,14 +42,11 @@ from showtell.types import EncodedBatch, Features, PreparedBatch, map_tensors
 if TYPE_CHECKING:
     from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
 
-OCCLUSION_METHODS = ("mean", "remove", "pixels")
+METHODS = ("mean", "pixels")
 MEMORY = 256 * 2**20  # bytes of features and logits of the variants in a batch
 MAX_PHOTOS = 32  # filled photos in a batch
 DELETED = 0.2  # share of the regions that the deletion test hides
 DRAWS = 8  # random choices of as many
-STEPS = 32  # of the integral
-GRADIENT_METHODS = {"input_x_gradient": (1.0,), "integrated_gradients": [(n + 0.5) / STEPS for n in range(STEPS)]}
-GRADIENT_MEMORY = 128 * 2**20  # bytes of the features in a batch
 
 
 @torch.no_grad()
@@ -78,7 +66,7 @@ def occlude(
         captioner: the model.
         batch: B photos.
         words: (B, N, T + 1) int64, begin first, padded: N captions of each image.
-        method: one of `OCCLUSION_METHODS`.
+        method: one of `METHODS`.
         decoder: a view of the captioner's decoder (default: the decoder itself).
 
     Returns:
@@ -90,7 +78,7 @@ def occlude(
     if method == "pixels" and batch.photos is None:
         raise UsageError(
             "Occlusion by pixels fills parts of the photo and encodes it again, and the features of a store come "
-            "without photos; use the saliency method mean, remove or one of gradients."
+            "without photos; use the saliency method mean."
         )
     decoder = decoder or captioner.decoder
     with eval_mode(decoder):
@@ -176,22 +164,21 @@ def _hidden_logprobs(
     ):
         if rectangles is None:
             features = map_tensors(batch.features, lambda x, of=image[own]: x[of])
-            features = _hide_vectors(features, hidden[own], method)
+            features = _hide_vectors(features, hidden[own])
         else:
             features = _encode_filled(captioner, batch, rectangles, image[own], hidden[own])
         parts.append(word_logprobs(decoder, features, words[image[own]]))
     return torch.cat(parts)
 
 
-def _hide_vectors(features: Features, hidden: Tensor, method: str) -> Features:
+def _hide_vectors(features: Features, hidden: Tensor) -> Features:
     """Features (c, R, D) with some regions (c, R) bool of each hidden; if no other is left, they are zeros."""
     rest = features.is_region & ~hidden
     count = rest.sum(-1, keepdim=True)  # (c, 1)
     total = features.vectors.masked_fill(~rest.unsqueeze(-1), 0).sum(1)
     mean = torch.where(count > 0, total / count.clamp(min=1), 0)
     vectors = torch.where(hidden.unsqueeze(-1), mean.unsqueeze(1), features.vectors)
-    is_region = torch.where(count > 0, rest, features.is_region) if method == "remove" else features.is_region
-    return replace(features, vectors=vectors, is_region=is_region)
+    return replace(features, vectors=vectors)
 
 
 def _encode_filled(
@@ -225,31 +212,3 @@ def fill_rectangles(image: Tensor, window: Tensor, rectangles: Tensor) -> Tensor
     is_hidden = (rows[:, :, None] & columns[:, None]).any(0).to(image.device)
     colour = image.double().mean((1, 2)).round().to(torch.uint8)
     return torch.where(is_hidden, colour[:, None, None], image)
-
-
-def attribute(decoder: Decoder, features: Features, words: Tensor, method: str) -> Tensor:
-    """The saliency of each region for each given word.
-
-    Args:
-        decoder: the model, or a view of one of its stages.
-        features: of B images.
-        words: (B, N, T + 1) int64, begin first, padded: N captions of each image.
-        method: one of `GRADIENT_METHODS`.
-
-    Returns:
-        (B, N, T, R) natural logarithms, above 0 where the region supports the word; 0 for padding.
-    """
-    words, shares = words.to(features.vectors.device), GRADIENT_METHODS[method]
-    indices = (words[..., 1:] != Vocabulary.pad).nonzero()  # (words of all captions, 3)
-    saliency = features.vectors.new_zeros(*words[..., 1:].shape, features.vectors.shape[1])
-    with eval_mode(decoder), torch.enable_grad():
-        for some in torch.split(indices, max(1, GRADIENT_MEMORY // (4 * features.vectors[0].numel()))):
-            image, row, time = some.unbind(-1)
-            own = map_tensors(features, lambda x, of=image: x[of])
-            total = torch.zeros_like(own.vectors)
-            for share in shares:
-                vectors = (share * own.vectors).detach().requires_grad_()
-                logprobs = word_logprobs(decoder, replace(own, vectors=vectors), words[image, row].unsqueeze(1))
-                total += torch.autograd.grad(logprobs[:, 0].gather(1, time.unsqueeze(1)).sum(), vectors)[0]
-            saliency[image, row, time] = (own.vectors * total / len(shares)).sum(-1)
-    return saliency

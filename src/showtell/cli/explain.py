@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from showtell.decoding_config import DecodingConfig
     from showtell.explanations.photo_set import PhotoSet
 
-SaliencyMethod = Literal["mean", "remove", "pixels", "input_x_gradient", "integrated_gradients"]
+SaliencyMethod = Literal["mean", "pixels"]
 
 
 def explain(

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from showtell.captioners.saliency import DELETED, OCCLUSION_METHODS
+from showtell.captioners.saliency import DELETED
 from showtell.captions import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
 from showtell.explanations.geometry import attention_map
 from showtell.explanations.verdict import has_collapsed
@@ -80,7 +80,7 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
     for index, word in enumerate(caption.words):
         weights = None if caption.attention is None else caption.attention[index]
         location = describe_location(weights, model, size) if weights is not None and is_located else None
-        data = _word_data(model, word, weights, saliency_scale(model, caption))
+        data = _word_data(model, word, weights)
         data["sentences"] = list(_sentences(model, word, location, data["named"]))
         data["values"] = [
             ", ".join(f"{value:.2f}" for value in plot.values[index].tolist()) for plot in caption.word_values
@@ -94,9 +94,7 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
         "has_attention": is_located,
         "has_collapsed": has_collapsed(caption),
         "has_saliency": model.boxes is not None and any(word.saliency is not None for word in caption.words),
-        "saliency": (model.saliency or "").replace("_", " "),
-        "is_occlusion": model.saliency in OCCLUSION_METHODS,
-        "saliency_scale": f"{saliency_scale(model, caption):.2f}",
+        "saliency": model.saliency or "",
         "deletion": describe_deletion(caption),
         "hint": _hint(model, caption),
         "words": words,
@@ -128,20 +126,11 @@ def _view_values(word_values: WordValues, caption: ExplainedCaption) -> dict[str
     }
 
 
-def saliency_scale(model: ModelExplanation, *captions: ExplainedCaption) -> float:
-    """The saliency at which a colour is full: `MAX_DROP` by occlusion; gradients share it out among all regions, so
-    that theirs is the highest of some captions."""
-    if model.saliency in OCCLUSION_METHODS or model.saliency is None:
-        return MAX_DROP
-    values = [word.saliency.abs().max() for one in captions for word in one.words if word.saliency is not None]
-    return max(float(max(values, default=torch.tensor(0.0))), 1e-6)
-
-
 def describe_deletion(caption: ExplainedCaption) -> str | None:
     """The deletion test of a caption's maps, in words; None where it was not made."""
     if not caption.deletion:
         return None
-    costs = {name.replace("_", " "): cost for name, cost in caption.deletion.items()}
+    costs = dict(caption.deletion)
     random = costs.pop("random")
     shown = ", ".join(f"{name} {cost:.2f}" for name, cost in costs.items())
     failed = [name for name, cost in costs.items() if cost < random + MIN_DROP]
@@ -155,8 +144,8 @@ def describe_deletion(caption: ExplainedCaption) -> str | None:
 def _hint(model: ModelExplanation, caption: ExplainedCaption) -> str:
     """The text below a caption until a word is selected."""
     if caption.attention is not None and model.boxes is not None:
-        return f"Choose a word to see where the model looked. {model.attention_note or ''}".strip()
-    note = model.attention_note or "This model has no attention: it sees the photo as a whole."
+        return "Choose a word to see where the model looked."
+    note = "This model has no attention over the photo."
     if caption.attention is not None:
         note = "The features came without boxes, so it is not known where the regions are, and there are no maps."
     return f"{note} Choose a word to see the alternatives."
@@ -230,10 +219,7 @@ def _sentences(
         yield f"Highest weights: {', '.join(f'{name} {weight:.0%}' for _, name, weight in named)}."
     if word.sampled_region is not None:
         yield f"Sampled region: {_region_name(model, word.sampled_region)}."
-    if word.saliency is not None and (model.saliency or "pixels") not in OCCLUSION_METHODS:
-        value, region = word.saliency.max(0)
-        yield f"{_region_name(model, int(region))} raises its log-probability most, by {value:.2f}.".capitalize()
-    elif word.saliency is not None:
+    if word.saliency is not None:
         drop, region = word.saliency.max(0)
         without = f"{word.probability * math.exp(-float(drop)):.1%} instead of {word.probability:.1%}"
         if drop >= MIN_DROP:
@@ -271,7 +257,7 @@ def _regions(model: ModelExplanation, size: tuple[int, int]) -> dict[str, Any]:
     return {**shown, "grid": {"rows": rows, "columns": columns, "samples": SAMPLES, **spread}}
 
 
-def _word_data(model: ModelExplanation, word: ExplainedWord, weights: Tensor | None, most: float) -> dict[str, Any]:
+def _word_data(model: ModelExplanation, word: ExplainedWord, weights: Tensor | None) -> dict[str, Any]:
     drop = word.saliency
     return {
         "word": word.word,
@@ -284,7 +270,7 @@ def _word_data(model: ModelExplanation, word: ExplainedWord, weights: Tensor | N
         "peakText": None if weights is None else describe_peak(weights),
         "named": _named_regions(model, weights),
         "peak": None if weights is None or model.grid is None else int(weights.argmax()),
-        "saliency": None if drop is None or model.boxes is None else _signed_bytes(drop, most),
+        "saliency": None if drop is None or model.boxes is None else _signed_bytes(drop),
         "needed": None if drop is None or drop.max() < MIN_DROP else int(drop.argmax()),
     }
 
@@ -304,10 +290,10 @@ def _bytes(values: Tensor) -> str:
     return _encode((values * (255 / highest)).round().to(torch.uint8).numpy())
 
 
-def _signed_bytes(drops: Tensor, most: float) -> str:
-    """Drops as signed bytes in base 64, those of `most` and more 127, those of next to nothing 0."""
-    shown = drops.masked_fill(drops.abs() < most * MIN_DROP / MAX_DROP, 0)
-    return _encode((shown * (127 / most)).round().clamp(-127, 127).to(torch.int8).numpy())
+def _signed_bytes(drops: Tensor) -> str:
+    """Drops as signed bytes in base 64, those of `MAX_DROP` and more 127, those below `MIN_DROP` 0."""
+    shown = drops.masked_fill(drops.abs() < MIN_DROP, 0)
+    return _encode((shown * (127 / MAX_DROP)).round().clamp(-127, 127).to(torch.int8).numpy())
 
 
 def _encode(values: npt.NDArray[Any]) -> str:

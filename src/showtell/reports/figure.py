@@ -42,7 +42,7 @@ from showtell.errors import UsageError, nearest, printable, shorten
 from showtell.explanations.geometry import attention_map
 from showtell.images.boxes import Floats, scale_boxes
 from showtell.reports.base import SOFTWARE
-from showtell.reports.explanation_view import describe_peak, is_flat, saliency_scale, value_range
+from showtell.reports.explanation_view import MAX_DROP, describe_peak, is_flat, value_range
 
 MIN_COLUMNS, MAX_COLUMNS = 3, 9  # panels in a line; longer captions are wrapped
 VALUES, MARGIN = 1.1, 0.6  # inches: height of a plot of values with its words, and its margins
@@ -86,8 +86,6 @@ def draw(
     if not rows:
         known = {word.word for _, caption in captions for word in caption.words}
         raise UsageError(f"No caption of {explanation.image} has one of the words {words}; {nearest('', known)}.")
-    scales = [saliency_scale(row.model, row.caption) for row in rows if row.is_saliency]
-    most = max(scales, default=1.0)
     looked = [row.weights for row in rows if row.weights is not None and not row.is_saliency]
     highest = max((float(weights.max()) for weights in looked), default=0.0) if scale == "absolute" else None
     panels = [1 + len(row.words) for row in rows]
@@ -102,7 +100,7 @@ def draw(
         end = "the word's highest weight" if highest is None else f"{highest:.0%}"
         bars.append((SHADES if cmap is None else mpl.colormaps[cmap], "attention 0", end, "attention"))
     if any(row.is_saliency for row in rows):
-        bars.append((SIGNED, f"-{most:.2g}", f"+{most:.2g} of the log-probability", "saliency"))
+        bars.append((SIGNED, f"-{MAX_DROP:.2g}", f"+{MAX_DROP:.2g} of the log-probability", "saliency"))
     height = HEADING * sum(map(len, headings)) + (TITLE + tall) * lines + VALUES * plots + BAR * (1 + len(bars))
     figure = Figure(figsize=(width, height), facecolor="white")
 
@@ -122,7 +120,7 @@ def draw(
             if index == 0:
                 axes.imshow(np.asarray(photo), aspect="auto")
             else:
-                _draw_word(axes, photo, explanation.size, row, index - 1, cmap, highest, most)
+                _draw_word(axes, photo, explanation.size, row, index - 1, cmap, highest)
         top += math.ceil(count / across) * (TITLE + tall)
         for values in () if row.is_saliency else row.caption.word_values:
             _plot_values(axes_at(MARGIN, top + 0.12, width - 2 * MARGIN, VALUES - 0.6), values, row.caption)
@@ -164,7 +162,7 @@ def _rows(model: ModelExplanation, caption: ExplainedCaption, words: Sequence[st
 def _heading(row: _Row, width: float, several: bool) -> list[str]:
     """The lines above a row: model, stage and method, if there are several rows, and the caption."""
     model, caption, method = row.model, row.caption, row.model.saliency if row.is_saliency else ""
-    parts = (model.model, caption.title, (method or "").replace("_", " "))
+    parts = (model.model, caption.title, method or "")
     title = ", ".join(part for part in parts if part) if several else caption.title
     doubt = f" ({state_confidence(caption.confidence, caption.doubt)})" if caption.doubt else ""
     text = _shown((f"{title}: {caption.text}" if title else caption.text) + doubt, MAX_HEADING)
@@ -179,7 +177,6 @@ def _draw_word(
     position: int,
     cmap: str | None,
     highest: float | None,
-    most: float,
 ) -> None:
     """The panel of one word: where the model looked, under the word, its probability and the weight of the peak."""
     word, note = row.words[position], ""
@@ -191,7 +188,7 @@ def _draw_word(
         peak = int(weights.argmax())
         if row.is_saliency:
             note = f"up to {weights[peak]:+.2f}"
-            _colour_photo(axes, photo, _light(weights / most, boxes, photo, row.model.grid), SIGNED)
+            _colour_photo(axes, photo, _light(weights / MAX_DROP, boxes, photo, row.model.grid), SIGNED)
         else:
             note = describe_peak(weights)
             light = _light(
