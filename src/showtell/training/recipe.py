@@ -83,9 +83,7 @@ class OptimizerConfig(Config):
         (0.9, 0.999), description="Decay rates of the running averages of adam, adamw and adamax."
     )
     momentum: float = Field(0.9, ge=0, description="Momentum of sgd and rmsprop.")
-    decay: float = Field(
-        0.99, ge=0, lt=1, description="Decay rate of the running averages of rmsprop (torch's alpha)."
-    )
+    decay: float = Field(0.99, ge=0, lt=1, description="Decay rate of the running averages of rmsprop (torch's alpha).")
     epsilon: float = Field(1e-8, gt=0, description="Added to the denominator, by all but sgd.")
     weight_decay: float = Field(
         0.0, ge=0, description="Weight decay: decoupled from the gradient in adamw, an L2 penalty in all others."
