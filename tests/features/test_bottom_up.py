@@ -12,7 +12,10 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from showtell.datasets.records import CaptionRecord
 from showtell.features.bottom_up import BottomUp
+from showtell.features.extraction import extract
+from showtell.features.store import FeatureStore, StoredImage
 from showtell.images.loading import stack_photos
 from showtell.types import Features, PreparedBatch
 from tests.features.lively_bottom_up import noise
@@ -230,13 +233,17 @@ def test_a_photo_without_a_proposal_is_one_region(encoder):
     assert features.regions.boxes[0].tolist() == [[0, 0, 55.5, 39.5]]  # from the first to the last pixel of the image
 
 
-def test_an_explanation_has_what_regions_are_called(encoder):
-    photo = Image.fromarray(noise(60, 90, 1).permute(1, 2, 0).numpy())
+def test_an_explanation_has_what_regions_are_called_by_photo_and_by_store(encoder, tmp_path):
+    photo = tmp_path / "7.png"
+    Image.fromarray(noise(60, 90, 1).permute(1, 2, 0).numpy()).save(photo)
     regions = encoder(stack_photos([encoder.prepare(photo)])).regions
     sizes = {"embedding_size": 8, "hidden_size": 8, "attention_size": 8}
     captioner = random_captioner(encoder, {"name": "sat", **sizes}, ["a", "red", "car"], max_length=3)
-    names = captioner.explain(photo).models[0].labels
-    for label, attribute, name in zip(regions.labels[0], regions.attributes[0], names, strict=True):
+    extract(encoder, [CaptionRecord(image_id="7", path=photo, split="train", captions=("a car",))], tmp_path / "store", dtype="fp32")
+    stored = StoredImage(FeatureStore(tmp_path / "store"), "7", photo)
+    own, other = (captioner.explain(shown).models[0] for shown in (photo, stored))
+    assert own.labels == other.labels and torch.equal(own.boxes, other.boxes)
+    for label, attribute, name in zip(regions.labels[0], regions.attributes[0], own.labels, strict=True):
         category = encoder.categories[label] if label >= 0 else ""
         assert name == (f"{encoder.attributes[attribute]} {category}" if category and attribute >= 0 else category)
-    assert any(" " in name and name not in encoder.categories for name in names)
+    assert any(" " in name and name not in encoder.categories for name in own.labels)

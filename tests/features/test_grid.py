@@ -198,6 +198,7 @@ def test_weights_that_cannot_be_had_are_named(hub, tmp_path):
     another = r"w\.pth are not those of resnet18: 96 are unknown: layer1\.2\.conv1\.weight, .* and 93 more"
     for name, weights, error, message in (
         ("resnet34", "pretrained", WeightsError, r"timm/resnet34\.a1_in1k"),
+        ("legacy_seresnet18", "pretrained", WeightsError, r"are not on the Hugging Face hub: fetch https://github"),
         ("mixer_s32_224", "pretrained", RecipeError, r"timm has no pretrained weights of mixer_s32_224: set encoder"),
         ("resnet101.tv_in1", "random", RecipeError, 'no weights "tv_in1" of resnet101; did you mean "tv_in1k'),
         ("resnet", "random", RecipeError, 'There is no encoder "resnet"'),

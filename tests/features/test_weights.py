@@ -1,5 +1,4 @@
 import argparse
-import hashlib
 import importlib.util
 import pickle
 import socket
@@ -19,7 +18,7 @@ from torch import nn
 
 from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
-from showtell.features.weights import from_hub, from_url, load_weights, package_file, read_weights, rename_for_timm
+from showtell.features.weights import from_hub, load_weights, package_file, read_weights, rename_for_timm
 from tests.features.conftest import NOWHERE
 from tests.test_torch_weights import Settings
 from tests.toys import http_server
@@ -155,21 +154,6 @@ def host(folder: Path, path: str) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     torch.save(TENSORS, file)
     return file
-
-
-def test_weights_at_an_address_are_fetched_once_and_checked(server, tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
-    original = host(tmp_path, "net-00000000.pth")
-    for name, why in (("net-00000000.pth", "invalid hash value"), ("other.pth", "HTTP Error 404")):
-        sentence = rf"The weights {name} are not in the cache and cannot be fetched \({why}.*put it into .*home"
-        with pytest.raises(WeightsError, match=sentence):
-            from_url(f"{server}/{name}")
-    assert not list((tmp_path / "home").rglob("*.pth"))
-    right = original.rename(original.with_name(f"net-{hashlib.sha256(original.read_bytes()).hexdigest()[:8]}.pth"))
-    file = from_url(f"{server}/{right.name}")
-    assert file == tmp_path / "home" / "hub" / "checkpoints" / right.name and same(read_weights(file))
-    right.unlink()
-    assert from_url(f"{server}/{right.name}") == file
 
 
 def test_the_hub_is_asked_when_it_answers(server, hub, tmp_path, monkeypatch):

@@ -40,7 +40,7 @@ MISTAKES: list[tuple[dict[str, object], str]] = [
     ({"model.hidden": 4}, 'model.hidden: no such key; did you mean "hidden_size"?'),
     ({"decoding.no_repeat_words": "maybe"}, "should be a valid boolean, unable to interpret input, got 'maybe'"),
     ({"model.name": "updown", "model.fine_stages": 2}, "of stack; leave it out, or change model.name. Keys of updown:"),
-    ({"encoder.detector": "x"}, "encoder.detector: no key of small_cnn, but of faster_rcnn; leave it out, or change "),
+    ({"encoder.proposals": 9}, "encoder.proposals: no key of small_cnn, but of bottom_up; leave it out, or change "),
     ({"encoder.name": "vgg19x"}, 'encoder.name: There is no encoder "vgg19x"; did you mean "vgg19"?'),
     ({"trainning": {}}, 'trainning: no such section; did you mean "training"?'),
     ({"data": 3}, "data: should be a mapping of keys to values, got 3"),

@@ -34,10 +34,6 @@ def train(
             "--resume", help="Resume the run in that folder; with a greater training.epochs it is trained for longer."
         ),
     ] = False,
-    estimate: Annotated[
-        bool,
-        typer.Option("--estimate", help="Time some steps and print how long the run would take; train nothing."),
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a captioner by a recipe."""
@@ -48,12 +44,6 @@ def train(
     from showtell.training.recipe_loading import load_recipe
     from showtell.training.run_folder import RECIPE
 
-    if estimate:
-        from showtell.training.estimate import estimate as measure
-
-        measured = measure(load_recipe(recipe, overrides or ()))
-        typer.echo(json.dumps({**vars(measured), "total": measured.total}) if as_json else str(measured))
-        return
     result = run(recipe, out, resume=resume, overrides=overrides or ())
     best = result.folder / "best"
     if not is_first_process():  # which says it

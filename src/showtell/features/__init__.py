@@ -13,7 +13,6 @@ from showtell.config import describe_problem
 from showtell.errors import RecipeError, nearest
 from showtell.features.bottom_up import BottomUp, BottomUpConfig
 from showtell.features.contract import Encoder, EncoderConfig
-from showtell.features.faster_rcnn import FasterRcnn, FasterRcnnConfig
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.quick_import import quick_import
 from showtell.features.resnet_caffe import ResNetCaffe, ResNetCaffeConfig
@@ -33,7 +32,6 @@ ENCODERS: Registry[tuple[type[EncoderConfig], Callable[[Any, bool], Encoder]]] =
     {
         "small_cnn": (SmallCnnConfig, SmallCnn),
         "resnet_caffe": (ResNetCaffeConfig, ResNetCaffe),
-        "faster_rcnn": (FasterRcnnConfig, FasterRcnn),
         "bottom_up": (BottomUpConfig, BottomUp),
         "precomputed": (PrecomputedConfig, lambda config, _: Precomputed(config)),
     },

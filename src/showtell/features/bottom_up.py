@@ -35,16 +35,17 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from showtell.config import Pixels
+from showtell.config import Pixels, Size
 from showtell.errors import WeightsError
+from showtell.features.contract import Encoder, EncoderConfig
 from showtell.features.quick_import import quick_import
-from showtell.features.regions import DetectorConfig, ImageRegions, RegionEncoder, choose_regions, collect_regions
+from showtell.features.regions import ImageRegions, choose_regions, collect_regions
 from showtell.features.resnet_caffe import BLOCKS, caffe_resnet, last_map_before_stage_4
 from showtell.features.weights import load_weights, read_weights, weights_path
 from showtell.images.boxes import boxes_on_photo
@@ -90,14 +91,28 @@ _NAMES = (
 )
 
 
-class BottomUpConfig(DetectorConfig):
+class BottomUpConfig(EncoderConfig):
     """The detector of bottom-up attention and which of its regions are kept."""
 
     name: Literal["bottom_up"] = "bottom_up"
+    trained: Literal[False] = Field(False, description="A detector is always frozen, as in the paper.")
     weights: str = Field(
         "pretrained",
         min_length=1,
         description="A file of converted weights, `random`; `pretrained` says where such files come from.",
+    )
+    min_regions: Size = Field(
+        10, description="Minimum number of regions; equal to `max_regions` for a fixed number (release: 36)."
+    )
+    max_regions: Size = Field(100, description="Maximum number of regions.")
+    score_threshold: float = Field(
+        0.2, ge=0, le=1, description="Minimum class probability of regions beyond `min_regions`."
+    )
+    nms_threshold: float = Field(
+        0.3, gt=0, le=1, description="Intersection over union above which non-maximum suppression drops a box."
+    )
+    proposals: Annotated[Size, Field(le=CANDIDATES)] = Field(
+        300, description="Number of proposals that are classified."
     )
     attribute_threshold: float = Field(
         0.1, ge=0, le=1, description="Minimum probability of an attribute that is named (release: 0.1)."
@@ -105,8 +120,17 @@ class BottomUpConfig(DetectorConfig):
     image_size: Side = Field(600, description="Pixels of the shorter side.")
     longest: Side = Field(1000, description="Maximum number of pixels of the longer side.")
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if not self.min_regions <= self.max_regions <= self.proposals:
+            raise ValueError(
+                f"min_regions={self.min_regions} must not be above max_regions={self.max_regions}, "
+                f"nor that above proposals={self.proposals}"
+            )
+        return self
 
-class BottomUp(RegionEncoder):
+
+class BottomUp(Encoder):
     """What the detector of bottom-up attention finds; each photo in its own size, alone."""
 
     config: BottomUpConfig
@@ -142,6 +166,11 @@ class BottomUp(RegionEncoder):
         photos = zip(batch.images, batch.windows, batch.sizes, strict=True)
         return collect_regions([self._regions(*photo) for photo in photos], batch)
 
+    def rectangles(self, features: Features, windows: Tensor) -> Tensor:
+        """The boxes of the regions."""
+        assert features.regions is not None
+        return features.regions.boxes
+
     def _regions(self, image: Tensor, window: Tensor, size: tuple[int, int]) -> ImageRegions:
         """The regions of an image (3, height, width) that shows a window (4,) of its photo."""
         height, width = size
@@ -155,12 +184,14 @@ class BottomUp(RegionEncoder):
         logits = self.detector.cls_score(vectors)
         scores = logits.softmax(-1)[:, 1:]
         on_photo = cover_pixels(boxes_on_photo(proposals, window, size))  # where the release measures overlaps
-        by_class = on_photo.unsqueeze(1).expand(-1, scores.shape[-1], -1)
-        chosen, best, labels = choose_regions(by_class, scores, self.config)
-        probabilities, attributes = self.detector.attribute_probabilities(vectors[chosen], logits[chosen])[:, 1:].max(
-            -1
-        )
-        attributes = torch.where(probabilities >= self.config.attribute_threshold, attributes, -1)
+        config = self.config
+        chosen, best, labels = choose_regions(
+            on_photo, scores, min_regions=config.min_regions, max_regions=config.max_regions,
+            score_threshold=config.score_threshold, nms_threshold=config.nms_threshold,
+        )  # fmt: skip
+        of_attributes = self.detector.attribute_probabilities(vectors[chosen], logits[chosen])
+        probabilities, attributes = of_attributes[:, 1:].max(-1)
+        attributes = torch.where(probabilities >= config.attribute_threshold, attributes, -1)
         return ImageRegions(vectors[chosen], proposals[chosen], best, labels, attributes)
 
 

@@ -63,7 +63,7 @@ class Precomputed(Encoder):
         raise CheckpointError(
             f"This model was trained on features from {self.config.source}, which were computed elsewhere, so it "
             "cannot look at a photo: caption images whose features are in a store (--features STORE), train with an "
-            "encoder of ours (encoder.name=faster_rcnn), which travels with the checkpoint, or, if this one was "
+            "encoder of ours (encoder.name=bottom_up), which travels with the checkpoint, or, if this one was "
             "imported, import it again with the encoder of these features (--features-from ENCODER weights=FILE)."
         )
 

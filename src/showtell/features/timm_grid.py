@@ -19,7 +19,6 @@ from showtell.features.quick_import import quick_import
 from showtell.features.weights import (
     HUB_FILES,
     from_hub,
-    from_url,
     package_file,
     part_of_checkpoint,
     read_weights,
@@ -189,8 +188,11 @@ def _read(config: TimmConfig, backbone: Any) -> tuple[dict[str, Tensor], str]:
     elif settings.get("hf_hub_id"):
         named = settings.get("hf_hub_filename")
         file = from_hub(settings["hf_hub_id"], (named,) if named else HUB_FILES)
-    elif settings.get("url"):
-        file = from_url(settings["url"])
+    elif url := settings.get("url"):  # of 19 old ones
+        raise WeightsError(
+            f"The weights of {config.name} are not on the Hugging Face hub: fetch {url} and give that file as the "
+            "weights (encoder.weights=FILE)."
+        )
     else:
         raise RecipeError(
             f"timm has no pretrained weights of {config.name}: set encoder.weights to random or to a file, or take "

@@ -1,6 +1,6 @@
 """Weights of encoders: found in a cache or fetched by name, or read from a file without running code from it.
 
-file = from_hub("timm/resnet101.a1h_in1k")            # or from_url(...) for torchvision's, or the person's own file
+file = from_hub("timm/resnet101.a1h_in1k")            # or the person's own file
 tensors = read_weights(file)
 load_weights(backbone, tensors, source=str(file), name="resnet101")
 
@@ -82,27 +82,6 @@ def _network_obstacle(address: str) -> str | None:
 def weights_path(setting: str) -> Path:
     """The file that a setting names, with ~ for the home folder."""
     return Path(os.path.expanduser(setting))  # noqa: PTH111 (Path.expanduser fails without a home)
-
-
-def from_url(address: str) -> Path:
-    """A file of weights at an address, kept where torch keeps them, else fetched; a WeightsError without it."""
-    folder = Path(torch.hub.get_dir()) / "checkpoints"
-    file = folder / Path(urlsplit(address).path).name
-    if file.is_file():
-        return file
-    obstacle = _network_obstacle(address)
-    if obstacle is None:
-        digest = torch.hub.HASH_REGEX.search(file.name)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            torch.hub.download_url_to_file(address, str(file), digest.group(1) if digest else None)
-            return file
-        except (OSError, RuntimeError) as error:
-            obstacle = first_line(error)
-    raise WeightsError(
-        f"The weights {file.name} are not in the cache and cannot be fetched ({obstacle}): fetch {address} on a "
-        f"machine with a network and put it into {folder}, or give that file as the weights (encoder.weights=FILE)."
-    )
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Optimisers by name, torch's and ours, with a group of weights for each learning rate."""
+"""Optimisers of torch by name, with a group of weights for each learning rate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 from showtell.features import Encoder
 from showtell.objectives import Objective
 from showtell.training.recipe import OptimizerConfig, Recipe
-from showtell.training.rmsprop_graves import RMSpropGraves
 
 # name: (class, its arguments beside learning rate and weight decay). A step in one kernel ("fused") computes what the
 # loop over weights does, two to four times as fast on a CPU.
@@ -22,8 +21,7 @@ OPTIMIZERS: dict[str, tuple[Callable[..., Optimizer], tuple[str, ...]]] = {
     "adamw": (partial(torch.optim.AdamW, fused=True), ("betas", "eps")),
     "adamax": (torch.optim.Adamax, ("betas", "eps")),
     "sgd": (partial(torch.optim.SGD, fused=True), ("momentum",)),
-    "rmsprop": (torch.optim.RMSprop, ("momentum", "alpha", "eps")),
-    "rmsprop_graves": (RMSpropGraves, ("momentum", "decay", "eps")),
+    "rmsprop": (partial(torch.optim.RMSprop, centered=True), ("momentum", "alpha", "eps")),
 }
 _SETTINGS = {"eps": "epsilon", "alpha": "decay"}  # their names in recipes, where they are others
 

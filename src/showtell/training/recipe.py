@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, field_validator
 
 from showtell.config import Config
 from showtell.decoding import DecodingConfig
@@ -76,32 +76,18 @@ class VocabularyConfig(Config):
 class OptimizerConfig(Config):
     """An optimiser by its name. A field that the optimiser does not have is ignored."""
 
-    name: Literal["adam", "adamw", "adamax", "sgd", "rmsprop", "rmsprop_graves"] = Field(
-        "adam", description="Optimiser; `rmsprop_graves` is RMSprop as Graves (2013) wrote it."
+    name: Literal["adam", "adamw", "adamax", "sgd", "rmsprop"] = Field(
+        "adam", description="Optimiser; `rmsprop` is centred, as in Graves (2013)."
     )
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = Field(
         (0.9, 0.999), description="Decay rates of the running averages of adam, adamw and adamax."
     )
-    momentum: float = Field(0.9, ge=0, description="Momentum of sgd, rmsprop and rmsprop_graves.")
-    decay: float = Field(
-        0.99, ge=0, lt=1,
-        description="Decay rate of the running averages of rmsprop (torch's alpha) and rmsprop_graves (default there: "
-        "0.95).",
-    )  # fmt: skip
-    epsilon: float = Field(
-        1e-8, gt=0, description="Added to the denominator, by all but sgd (default of rmsprop_graves: 0.0001)."
-    )
+    momentum: float = Field(0.9, ge=0, description="Momentum of sgd and rmsprop.")
+    decay: float = Field(0.99, ge=0, lt=1, description="Decay rate of the running averages of rmsprop (torch's alpha).")
+    epsilon: float = Field(1e-8, gt=0, description="Added to the denominator, by all but sgd.")
     weight_decay: float = Field(
         0.0, ge=0, description="Weight decay: decoupled from the gradient in adamw, an L2 penalty in all others."
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _rmsprop_graves_defaults(cls, values: Any) -> Any:
-        """Graves' own values where none are given."""
-        if isinstance(values, dict) and values.get("name") == "rmsprop_graves":
-            return {"decay": 0.95, "epsilon": 1e-4, **values}
-        return values
 
 
 def _yaml_no(value: object) -> object:
