@@ -120,7 +120,7 @@ def test_what_is_no_checkpoint_at_all(tiny_checkpoint, tmp_path, monkeypatch):
 def test_a_missing_checkpoint_is_named_before_torch_is_imported():
     program = (
         "import sys\nfrom showtell.cli import main\n"
-        "for verb in ('caption', 'explain', 'doctor'):\n    try:\n        main([verb, '/no/such/folder'])\n"
+        "for verb in ('caption', 'explain', 'calibrate'):\n    try:\n        main([verb, '/no/such/folder', 'data'])\n"
         "    except SystemExit as end:\n        print(end.code, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -59,12 +59,11 @@ MAY_IMPORT: dict[str, str] = {
     "scores text types",
     "quickstart": "captioners captions cores datasets errors evaluation explanations hub models processes progress "
     "reports scenes scores training",
-    "doctor": "captioners cores datasets errors explanations features files hub scores text training",
     # for the tests of others
     "testing": "counter_rng decoding models objectives types",
     # the command line
     "cli": "captioners captions checkpoint confidence config cores counter_rng datasets decoding "
-    "decoding_config doctor errors evaluation explanations features files grounding hub images "
+    "decoding_config errors evaluation explanations features files grounding hub images "
     "importing processes progress quickstart recipes reports scenes scores serving sidecars text training",
     "__main__": "cli",
     "__init__": "captioners captions datasets decoding_config errors evaluation explanations hub models recipes scores "
@@ -77,7 +76,7 @@ SHORTCUTS = {
 # The two circles: `Captioner.from_pretrained` opens its own subclasses, and an `Explanation` shows itself.
 LAZY = ("captioners", "captions")
 # What a captioner runs without.
-NOT_NEEDED_TO_CAPTION = "cli doctor explanations grounding importing objectives quickstart reports serving training"
+NOT_NEEDED_TO_CAPTION = "cli explanations grounding importing objectives quickstart reports serving training"
 
 
 def part_of(file: Path) -> str:

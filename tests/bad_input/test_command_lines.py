@@ -93,9 +93,7 @@ ROWS: list[Row] = [
     # --- evaluate
     ("no split", "evaluate run/best scenes --split tset", 'did you mean "test"?', None),
     ("one file for two", "evaluate run/best run/best scenes --out r.json", "--out is for one captioner, and sev", None),
-    # --- doctor, quickstart and serve
-    ("diagnose data alone", "doctor --data x", "for a checkpoint: showtell doctor CHECKPOINT --data DATASET;", None),
-    ("split typo", "doctor run/best --data scenes --split mine", 'has no split "mine"', None),
+    # --- quickstart and serve
     ("quickstart on a file", "quickstart --out r.yaml --images 20", "r.yaml", None),
     ("token", "serve nowhere --token short", "token: String should have at least 16 characters.", None),
     ("open to all", "serve nowhere --host 0.0.0.0", "give a token of 16 characters or more, or open=true", None),

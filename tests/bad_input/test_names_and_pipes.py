@@ -20,7 +20,7 @@ READS = [
     "train r.yaml data.features=%/x encoder.trained=false --out new", "report % --out a.html",
     "report run --out a.html --data %", "evaluate run/best scenes --document-frequency %", "caption % scenes",
     "caption run/best %",
-    "score pred.json % --references ref.json", "doctor run/best --data %",
+    "score pred.json % --references ref.json",
 ]  # fmt: skip
 
 

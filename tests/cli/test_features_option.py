@@ -97,14 +97,11 @@ def test_explain(made: Path, tmp_path: Path, capsys: Any) -> None:
     assert all(one["references"] and one["models"][0]["scores"] for one in explained)
 
 
-def test_doctor_and_evaluate_need_no_photos(made: Path, capsys: Any) -> None:
+def test_evaluate_needs_no_photos(made: Path, capsys: Any) -> None:
     checkpoint, data = made / "tsv-checkpoint", made / "data"
     features = ["--features", made / "tsv", "--json"]
-    status, out, _ = run(capsys, "doctor", checkpoint, "--data", data, "--split", "val", *features)
-    diagnosed = json.loads(out)
-    assert status == 0 and not any("add them with showtell features" in cause for cause in diagnosed["causes"])
     status, out, _ = run(capsys, "evaluate", checkpoint, data, "--split", "val", "--metrics", "bleu", *features)
-    assert status == 0 and json.loads(out)["images"] == diagnosed["data"]["images"]
+    assert status == 0 and json.loads(out)["images"] == len(open_dataset(data, with_photos=False)["val"])
 
 
 def test_images_of_a_dataset_that_the_store_lacks_are_named(
@@ -117,9 +114,6 @@ def test_images_of_a_dataset_that_the_store_lacks_are_named(
     foreign = write_foreign(records, tmp_path / "foreign.tsv")
     assert run(capsys, "features", "--from", foreign, "--out", store, "--source", "tsv")[0] == 0
     over = ["--features", store, "--split", "test"]
-    status, out, _ = run(capsys, "doctor", checkpoint, "--data", made / "data", *over, "--json")
-    (cause,) = (one for one in json.loads(out)["causes"] if "add them with showtell features" in one)
-    assert status == 0 and f"lacks 1 of {len(others) + 1} images: {lacking};" in cause
     status, out, err = run(capsys, "explain", checkpoint, made / "data", *over)
     assert status == 2 and len(json.loads(out)) == len(others)
     assert f"1 of {len(others) + 1} files could not be explained: {store} has no features of image {lacking}" in err
@@ -183,7 +177,6 @@ WRONG = [
     ("caption CHECKPOINT 7 --features OTHER", "source 'npz' instead of 'tsv'; use the encoder that"),
     ("caption CHECKPOINT 7 --features gone", "features of other tools: showtell features --from PATH"),
     ("caption CHECKPOINT 7 --features STORE --format sidecar", "sidecar needs photos; "),
-    ("doctor CHECKPOINT --features STORE", "--split and --features go with --data DATASET."),
     ("explain CHECKPOINT 7 --features STORE --saliency pixels", "Occlusion by pixels fills parts of the photo and"),
 ]
 

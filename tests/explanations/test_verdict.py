@@ -1,4 +1,4 @@
-"""Whether captions use the picture: one verdict, which training, doctor and report give of the same weights."""
+"""Whether captions use the picture: one verdict, which training and report give of the same weights."""
 
 import html
 from pathlib import Path
@@ -10,8 +10,7 @@ from showtell import train
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.captions import ExplainedCaption, ExplainedWord, WordValues
 from showtell.datasets import read_dataset
-from showtell.doctor import dataset_causes
-from showtell.explanations.verdict import verdict
+from showtell.explanations.verdict import verdict, verdict_on_checkpoint
 from showtell.reports.explanation_page import page
 from tests.cli.test_caption import Captured, run
 from tests.training.test_loop import log_of
@@ -50,7 +49,7 @@ def test_a_loss_that_does_not_rise_with_exchanged_photos_is_told() -> None:
     assert verdict([], own[:7].tolist(), own[:7].tolist()) == []  # too few photos to say
 
 
-def test_train_doctor_and_report_say_the_same_of_the_same_weights(
+def test_train_and_report_say_the_same_of_the_same_weights(
     tiny_checkpoint: Path, tiny_scenes: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     """Attention without a query, a gate that is shut, and so captions that know nothing of the photo."""
@@ -63,7 +62,7 @@ def test_train_doctor_and_report_say_the_same_of_the_same_weights(
     captioner.save_pretrained(tmp_path / "blind")
     told = ("every word looks most at one and", "gate is below 0.05 at 100%", "as likely with another's photo")
     dataset = read_dataset(tiny_scenes)
-    causes = dataset_causes(captioner, dataset, "train")[1]
+    causes = verdict_on_checkpoint(captioner, dataset["train"])
     assert all(any(part in cause for cause in causes) for part in told)
     assert told[0] in page(captioner.explain([record.path for record in dataset["train"][:12]]))
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from showtell.cli.arguments import AsJson, out_folder
+from showtell.cli.arguments import out_folder
 
 if TYPE_CHECKING:
     from showtell.datasets.download import Source
@@ -28,32 +27,25 @@ def get(
     list_sources: Annotated[
         bool, typer.Option("--list", help="List what would be fetched and from where; fetch nothing.")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Fetch a public dataset and verify its checksums. The same command resumes after an interruption."""
-    from dataclasses import asdict
-
     from showtell.datasets.download import SOURCES, download_dataset
-    from showtell.errors import UsageError, nearest, one_line
+    from showtell.errors import UsageError, nearest
 
     if name is not None and name not in SOURCES:
         raise UsageError(f'There is no dataset "{name}" to download: {nearest(name, SOURCES)}.')
     if list_sources:
         chosen = SOURCES if name is None else {name: SOURCES[name]}
-        everything = {key: asdict(source) for key, source in chosen.items()}
-        typer.echo(json.dumps(everything) if as_json else "\n\n".join(map(_describe, chosen, chosen.values())))
+        typer.echo("\n\n".join(map(_describe, chosen, chosen.values())))
         return
     if name is None:
         raise UsageError(f"Which dataset? Known: {', '.join(SOURCES)}; showtell data get --list describes them.")
     source, folder = SOURCES[name], to or Path("data", name)
     typer.echo(f"{source.title}. {source.licence}", err=True)
-    fetched = download_dataset(source, folder, only, lambda message: typer.echo(one_line(message), err=True))
+    download_dataset(source, folder, only)
     if source.by_hand and only != "captions":
         typer.echo(f"{source.by_hand}.", err=True)
-    if as_json:
-        typer.echo(json.dumps({"path": str(folder), "fetched": fetched, "by_hand": source.by_hand or None}))
-    else:
-        typer.echo(f"{folder}\n\nNext: showtell data check {folder}")
+    typer.echo(f"{folder}\n\nNext: showtell data check {folder}")
 
 
 def _describe(name: str, source: Source) -> str:

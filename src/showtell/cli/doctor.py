@@ -1,63 +1,76 @@
-"""`showtell doctor`: what is installed, and why a score may be low."""
+"""`showtell doctor`: what is installed, and what is missing for what."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from contextlib import suppress
+from typing import Any
 
 import typer
 
-from showtell.cli.arguments import CHECKPOINT_HELP, AsJson, FeatureStore, require_checkpoint
+from showtell.cli.arguments import AsJson
+
+PACKAGES = ("torch", "torchvision", "timm", "transformers", "accelerate", "numpy", "pillow")
 
 
-def doctor(
-    checkpoint: Annotated[
-        str | None,
-        typer.Argument(help=CHECKPOINT_HELP, show_default="none: only check the machine", callback=require_checkpoint),
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="DATASET", help="Dataset to score the checkpoint on.", show_default="none")
-    ] = None,
-    split: Annotated[str | None, typer.Option(help="Split of the dataset.", show_default="test, else val")] = None,
-    features: FeatureStore = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say what is installed, and why a score may be low.
-
-    Given a checkpoint, and with --data the dataset on which it is scored, each likely cause is a sentence with what to
-    do. Exits with 0 whatever they are; 2 if something cannot be read at all.
-    """
+def doctor(as_json: AsJson = False) -> None:
+    """Say what is installed, and what is missing for what."""
     import yaml
 
-    from showtell.captioners import Captioner
-    from showtell.datasets import read_dataset
-    from showtell.doctor import checkpoint_causes, dataset_causes, describe_captioner, inspect_machine
-    from showtell.errors import UsageError
-    from showtell.features.store import FeatureStore as FeatureStoreReader
+    machine = inspect_machine()
+    typer.echo(json.dumps(machine) if as_json else yaml.safe_dump(machine, sort_keys=False, width=1000).rstrip())
 
-    if data is None and (split is not None or features is not None):
-        raise UsageError("--split and --features go with --data DATASET.")
-    if checkpoint is None and data is not None:
-        raise UsageError(
-            "A dataset is diagnosed for a checkpoint: showtell doctor CHECKPOINT --data DATASET; a dataset "
-            "alone is for showtell data check."
-        )
-    parts, causes = {"machine": inspect_machine()}, list[str]()
-    if checkpoint is not None:
-        captioner = Captioner.from_pretrained(checkpoint)
-        parts["checkpoint"] = describe_captioner(captioner)
-        causes += checkpoint_causes(captioner)
-        if data is not None:
-            dataset = read_dataset(data, with_photos=features is None)
-            scored = split or next(filter(dataset.splits.get, ("test", "val", *dataset.splits)), "test")
-            store = None if features is None else FeatureStoreReader(features)
-            parts["data"], more = dataset_causes(captioner, dataset, scored, store)
-            causes += more
-    if as_json:
-        typer.echo(json.dumps({**parts, "causes": causes}, ensure_ascii=False))
-        return
-    typer.echo(yaml.safe_dump(parts, sort_keys=False, allow_unicode=True, width=1000).rstrip())
-    for cause in causes:
-        typer.secho(f"cause: {cause}", fg="yellow")
-    if checkpoint is not None and not causes:
-        typer.echo("There is nothing that would keep scores low.")
+
+def inspect_machine() -> dict[str, Any]:
+    """Versions, devices and memory of this machine, and the packages that are missing or of another version."""
+    import platform
+    import shutil
+
+    import psutil
+    import torch
+
+    from showtell import __version__
+    from showtell.cores import usable_cores
+
+    memory = psutil.virtual_memory()
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    gpus += ["Apple GPU (mps)"] * torch.backends.mps.is_available()
+    return {
+        "python": platform.python_version(),
+        "showtell": __version__,
+        **{name: version for name in PACKAGES if (version := _version(name))},
+        "system": platform.platform(),
+        "devices": [*gpus, f"CPU ({platform.machine()})"],
+        "cores": usable_cores(),
+        "memory": f"{memory.total / 2**30:.1f} GB, {memory.available / 2**30:.1f} GB of it free",
+        "java": shutil.which("java") or "none; only SPICE needs it",
+        "missing": _missing_packages(),
+    }
+
+
+def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    with suppress(PackageNotFoundError):
+        return version(name)
+    return None
+
+
+def _missing_packages() -> list[str]:
+    """A sentence for each extra of the package, and for the package itself, whose requirements are not met."""
+    import re
+    from importlib.metadata import requires
+
+    from packaging.requirements import Requirement
+
+    lacking: dict[str, list[str]] = {}
+    for requirement in map(Requirement, requires("showtell") or ()):
+        extra = next(iter(re.findall(r'extra == "([^"]+)"', str(requirement.marker))), "showtell")
+        is_here = requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+        if is_here and not requirement.specifier.contains(_version(requirement.name) or "0", prereleases=True):
+            lacking.setdefault(extra, []).append(f"{requirement.name}{requirement.specifier}")
+    return [
+        f"{extra} needs {', '.join(names)}: pip install {' '.join(map(json.dumps, names))}"
+        for extra, names in lacking.items()
+        if extra not in ("dev", "docs")
+    ]

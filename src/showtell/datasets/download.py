@@ -8,26 +8,20 @@ server allows it, and a `NAME` that a person has put into the folder is used as 
 from __future__ import annotations
 
 import hashlib
-import http.client
 import shutil
-import urllib.error
-import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from showtell.errors import DataError
+from huggingface_hub.file_download import http_get
+
+from showtell.errors import DataError, first_line, notify
 from showtell.processes import lock_folder
 from showtell.progress import counting
 
 Part = Literal["captions", "images"]
-
-TIMEOUT = 30.0  # seconds without a byte after which a connection is given up
-ATTEMPTS = 5  # at one address, each resuming the last one; one that received nothing is the last
-_CHUNK = 2**20  # bytes that are read at a time, and the unit of the progress bar
 
 
 @dataclass(frozen=True)
@@ -37,7 +31,7 @@ class Archive:
     name: str
     holds: Part
     urls: tuple[str, ...]  # mirrors, tried in turn
-    megabytes: int  # roughly, for messages and the check of free disk space
+    megabytes: int  # roughly
     digest: str  # "md5:..." or "sha256:..."
     inside: str  # the file in the archive that is kept, or the folder, with a slash at its end
     target: str  # its name in the dataset's folder
@@ -114,59 +108,34 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def download_dataset(
-    source: Source, folder: Path, only: Part | None = None, notify: Callable[[str], None] = lambda message: None
-) -> list[str]:
-    """Download a dataset, or one part of it, into a folder; existing files are skipped.
-
-    Args:
-        source: the dataset.
-        folder: created if needed.
-        only: download this part alone.
-        notify: called with a message at each step.
-
-    Returns:
-        The names of the files and folders that were added.
+def download_dataset(source: Source, folder: Path, only: Part | None = None) -> None:
+    """Download a dataset, or one part of it, into a folder, which is made if needed; existing files are skipped.
 
     Raises:
-        DataError: no address has the right file, there is not enough disk space, an archive is damaged or another
-            file, or another process is writing to the folder; what was downloaded so far is kept.
+        DataError: no address has the right file, an archive is damaged or another file, the disk is full, or another
+            process is writing to the folder; what was downloaded so far is kept.
     """
     wanted = [archive for archive in source.archives if only in (None, archive.holds)]
     if not wanted:
         raise DataError(f"{source.by_hand}.")
-    added = []
     with lock_folder(folder, "downloading into", "another --to"):
         try:
             for archive in wanted:
                 if (folder / archive.target).exists():
                     notify(f"{folder / archive.target} exists already and is skipped.")
                 else:
-                    _bring(archive, folder, notify)
-                    added.append(archive.target)
+                    _bring(archive, folder)
         except OSError as error:
             raise DataError(f"Cannot write into {folder}: {error.strerror or error}.") from error
-    return added
 
 
-def _bring(archive: Archive, folder: Path, notify: Callable[[str], None]) -> None:
+def _bring(archive: Archive, folder: Path) -> None:
     """Download an archive, unless a person put it into the folder, and unpack what is kept of it."""
-    file, part = folder / archive.name, folder / f"{archive.name}.part"
+    file = folder / archive.name
     if is_own := not file.exists():
-        present = part.stat().st_size if part.exists() else 0
-        needed, free = 2 * archive.megabytes * 2**20 - present, shutil.disk_usage(folder).free  # photos hardly pack
-        if needed > free:
-            raise DataError(
-                f"{archive.name} needs {needed / 2**30:.1f} GB in {folder} until it is unpacked, and "
-                f"{free / 2**30:.1f} GB are free; make room, or choose another folder with --to."
-            )
-        _download(archive, part, notify)
-        part.rename(file)
-    else:
-        notify(f"using {file}, which exists already")
-        if wrong := _mismatch(file, archive):
-            raise DataError(f"{file} is not the file that it should be: {wrong}; remove it.")
-    notify(f"unpacking {archive.name}")
+        _download(archive, file)
+    elif wrong := _mismatch(file, archive):
+        raise DataError(f"{file} is not the file that it should be: {wrong}; remove it.")
     try:
         _unpack(file, archive, folder / archive.target)
     finally:
@@ -174,67 +143,40 @@ def _bring(archive: Archive, folder: Path, notify: Callable[[str], None]) -> Non
             file.unlink()
 
 
-def _download(archive: Archive, part: Path, notify: Callable[[str], None]) -> None:
+def _download(archive: Archive, file: Path) -> None:
     """Bring the whole archive from the first mirror that has it."""
-    failures = []
+    part, failures = file.with_name(f"{file.name}.part"), []
     for url in archive.urls:
         notify(f"downloading {url} ({archive.megabytes:,} MB)")
-        for _ in range(1 + part.exists()):  # once more from the start: what was there may have been of another file
-            if failure := _complete(url, archive, part):
-                break
-            if not (failure := _mismatch(part, archive)):
-                return
-            part.unlink()
+        failure = _complete(url, part, archive)
+        if failure is None:
+            part.rename(file)
+            return
         failures.append(f"{url}: {failure}")
         notify(failures[-1])
     raise DataError(
         f"{archive.name} could not be downloaded ({'; '.join(failures)}); run the same command again to resume, or put "
-        f"the file into {part.parent} yourself."
+        f"the file into {file.parent} yourself."
     )
 
 
-def _complete(url: str, archive: Archive, part: Path) -> str | None:
+def _complete(url: str, part: Path, archive: Archive) -> str | None:
     """Complete the `.part` file from one address; why not, if that fails."""
-    reason = ""
-    part.touch()
-    with counting(f"{archive.name}, MB", archive.megabytes) as progress:
-        progress(part.stat().st_size // _CHUNK)
-        for _ in range(ATTEMPTS):
-            before = part.stat().st_size
-            try:
-                if _receive(url, part, progress):
-                    return None
-                reason = "the connection ended early"
-            except urllib.error.HTTPError as error:
-                reason = f"the server answers {error.code} {error.reason}"
-            # Not OSError itself: a full disk is not the server's fault.
-            except (urllib.error.URLError, ConnectionError, TimeoutError, http.client.HTTPException) as error:
-                reason = str(getattr(error, "reason", error)) or type(error).__name__
-            if part.stat().st_size == before:
-                break
-    if not part.stat().st_size:
-        part.unlink()
-    return reason
-
-
-def _receive(url: str, part: Path, progress: Callable[[int], None]) -> bool:
-    """Append the response of one request to the `.part` file; whether it is complete then."""
-    start = part.stat().st_size
-    headers = {"User-Agent": "showtell", **({"Range": f"bytes={start}-"} if start else {})}
+    size = part.stat().st_size if part.exists() else 0
+    if size and _mismatch(part, archive) is None:
+        return None
     try:
-        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
-    except urllib.error.HTTPError as error:
-        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            raise
-        return True  # it has no more bytes; the checksum is verified later
-    with response:
-        is_continued = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
-        length = response.headers.get("Content-Length")
-        with part.open("ab" if is_continued else "wb") as stream:
-            while chunk := response.read(_CHUNK):
-                stream.write(chunk)
-                progress(1)
-    return length is None or part.stat().st_size == (start if is_continued else 0) + int(length)
+        with part.open("ab") as stream:
+            http_get(url, stream, resume_size=size, displayed_filename=archive.name)
+        failure = _mismatch(part, archive)
+    except Exception as error:  # of the library for HTTP that the hub's has
+        failure = first_line(error)
+        if getattr(getattr(error, "response", None), "status_code", None) != 416:  # it is longer than the file
+            return failure
+    if failure is not None:
+        part.unlink()
+        return _complete(url, part, archive) if size else failure  # what was there may have been of another file
+    return None
 
 
 def _mismatch(file: Path, archive: Archive) -> str | None:
@@ -259,7 +201,7 @@ def _unpack(file: Path, archive: Archive, target: Path) -> None:
                     opened.extract(member, temporary)
                     progress(1)
         (temporary / archive.inside).rename(target)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise DataError(f"{file} is damaged: {error or type(error).__name__}; download it again.") from error
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{file} is damaged: {error}; download it again.") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

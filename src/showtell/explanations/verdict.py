@@ -1,6 +1,6 @@
 """One verdict on a captioner: whether its captions use the picture, and whether they are captions at all.
 
-`train` gives it in each validation, `report` and `doctor` of a checkpoint, and a page of explanations of what it shows:
+`train` gives it in each validation, `report` of a checkpoint, and a page of explanations of what it shows:
 attention that has collapsed, a gate that is stuck, captions that are as likely with another's photo, one caption for
 most photos, and captions that run in circles.
 """
