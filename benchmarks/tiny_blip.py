@@ -84,7 +84,7 @@ def fitted(out: Path, recipe: dict[str, Any]) -> tuple[Path, float]:
     began = time.monotonic()
     note = out.with_suffix(".minutes")
     if not note.exists():
-        recipe["training"] = {"trackers": [], "log_every": 50, "sample_captions": 0, **recipe["training"]}
+        recipe["training"] = {"trackers": [], "log_every": 50, **recipe["training"]}
         train(recipe, out, resume=True)
         note.write_text(f"{(time.monotonic() - began) / 60:.1f}")
     return out / "best", float(note.read_text())
