@@ -239,7 +239,12 @@ def test_an_explanation_has_what_regions_are_called_by_photo_and_by_store(encode
     regions = encoder(stack_photos([encoder.prepare(photo)])).regions
     sizes = {"embedding_size": 8, "hidden_size": 8, "attention_size": 8}
     captioner = random_captioner(encoder, {"name": "sat", **sizes}, ["a", "red", "car"], max_length=3)
-    extract(encoder, [CaptionRecord(image_id="7", path=photo, split="train", captions=("a car",))], tmp_path / "store", dtype="fp32")
+    extract(
+        encoder,
+        [CaptionRecord(image_id="7", path=photo, split="train", captions=("a car",))],
+        tmp_path / "store",
+        dtype="fp32",
+    )
     stored = StoredImage(FeatureStore(tmp_path / "store"), "7", photo)
     own, other = (captioner.explain(shown).models[0] for shown in (photo, stored))
     assert own.labels == other.labels and torch.equal(own.boxes, other.boxes)
