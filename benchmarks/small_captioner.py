@@ -67,7 +67,7 @@ STEPS = (
     )),
 )  # fmt: skip
 DECODING = {
-    "num_beams": 5, "length_normalisation": "average", "min_length": 3, "no_repeat_ngram_size": 3, "no_unknown": True,
+    "num_beams": 5, "length_penalty": 1, "min_length": 3, "no_repeat_ngram_size": 3, "no_unknown": True,
     "no_bad_endings": True,
 }  # fmt: skip
 ABOUT = "people, animals, food, rooms and streets as COCO's photos show them; for anything else BLIP is far better"

@@ -208,7 +208,6 @@ CASES: list[Any] = [
     ("cross_entropy", {"scheduled_sampling": {"max_probability": 0.5, "increment": 0.2}}, {"name": "sat"}),
     ("hard_attention", {"per_word": False}, {"name": "sat", "attention": "hard", "expectation_per": "batch"}),
     ("self_critical", {"cross_entropy": 0.5, "baseline": "leave_one_out"}, {"name": "updown"}),
-    ("self_critical", {}, {"name": "sat", "attention": "hard", "eval_attention": "sample"}),
 ]
 
 

@@ -61,7 +61,6 @@ class CounterRNG:
     def _begin(self, keys: tuple[Tensor, Tensor]) -> None:
         self.keys = keys  # (B,) of each image, and the number () that all images share
         self._call = 0
-        self._indices: Tensor | None = None  # of the images that remain in the batch; None: all
 
     @classmethod
     def of_keys(cls, keys: tuple[Tensor, Tensor]) -> CounterRNG:
@@ -74,7 +73,6 @@ class CounterRNG:
         """Numbers in [0, 1), float32 (B, ...) with at most four more axes, the same on every device."""
         keys = self._keys_on(device)[0]
         self._call += 1
-        keys = keys if self._indices is None else keys[self._indices]
         x = _mix(keys + _signed(self._call * 0x9E3779B9))
         for axis, (size, factor) in enumerate(zip(shape[1:], _AXES, strict=False)):
             index = torch.arange(size, dtype=torch.int32, device=device) * _signed(factor)
@@ -117,20 +115,6 @@ def use(rng: CounterRNG) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
-
-
-@contextlib.contextmanager
-def subset(indices: Tensor) -> Iterator[None]:
-    """Inside the block numbers are those of some images, (b,) indices. Without a `use` block around it, a no-op."""
-    rng = _current.get()
-    if rng is None:
-        yield
-        return
-    previous, rng._indices = rng._indices, indices
-    try:
-        yield
-    finally:
-        rng._indices = previous
 
 
 def uniform(shape: Sequence[int], device: torch.device) -> Tensor:

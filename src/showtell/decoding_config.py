@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -53,7 +53,7 @@ SEARCHES: Registry[Search] = Registry(
     "showtell.searches",
     {
         "greedy": Search(()),
-        "beam": Search(("num_beams", "length_normalisation", "length_penalty")),
+        "beam": Search(("num_beams", "length_penalty")),
         "sample": Search(SAMPLING),
     },
     expects="a showtell.decoding.Search whose settings are fields of DecodingConfig",
@@ -98,17 +98,12 @@ class DecodingConfig(Config):
         "the models of showtell take none.",
     )
     num_beams: int = Field(1, ge=1, le=1000, description="Beam width; 1 is greedy search.")
-    length_normalisation: Literal["none", "average"] | None = Field(
-        None,
-        description="What beams divide the log-probability by: nothing, or the length (average). If not set: average "
-        "if `length_penalty` is given, otherwise none; for a captioner of transformers its own.",
-    )
     length_penalty: float | None = Field(
         None,
         ge=-10,
         le=10,
-        description="Exponent of the length by which beams divide; higher values favour longer captions (default: 1 "
-        "for average).",
+        description="Exponent of the length by which beams divide the log-probability: 0 does not divide, 1 is the "
+        "mean; higher values favour longer captions (default: 0; for a captioner of transformers its own).",
     )
     prefix: str | None = Field(None, description="Words that captions begin with; other rules hold after them.")
     temperature: float = Field(
@@ -142,9 +137,6 @@ class DecodingConfig(Config):
         """Numbers that contradict each other, and settings that the search does not use."""
         if self.min_length > self.max_length:
             yield f"min_length={self.min_length} is above max_length={self.max_length}; lower one or raise the other"
-        if self.length_normalisation == "none" and self.length_penalty is not None:
-            penalty = self.length_penalty
-            yield f"length_penalty={penalty} has no effect with length_normalisation=none; use average"
         for name in _search_settings():
             value = getattr(self, name)
             is_default = value == type(self).model_fields[name].default
@@ -177,11 +169,6 @@ class DecodingConfig(Config):
         if self.search:
             return self.search
         return "beam" if self.num_beams > 1 else "greedy"
-
-    @property
-    def length_exponent(self) -> float:
-        """The exponent of the length by which the log-probabilities of captions are divided before they are ranked."""
-        return float(self.length_normalisation == "average") if self.length_penalty is None else self.length_penalty
 
     def rules(self, vocabulary: Vocabulary) -> Rules:
         """The rules for captions, in the ids of a vocabulary.

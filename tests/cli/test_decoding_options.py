@@ -68,8 +68,7 @@ def test_a_new_field_is_an_option_a_key_and_a_row_with_no_other_edit(monkeypatch
 def test_a_search_without_its_setting_refuses_it_by_name():
     for name, search in SEARCHES.items():
         for other in {setting for one in SEARCHES.values() for setting in one.settings} - {"seed"}:
-            value = {"length_normalisation": "average"}.get(other, 2)
-            value = 0.25 if DecodingConfig.model_fields[other].annotation is float else value
+            value = 0.25 if DecodingConfig.model_fields[other].annotation is float else 2
             if other in search.settings:
                 continue
             with pytest.raises(UsageError, match=f"{other}=.* has no effect with search={name}; ") as error:
@@ -89,8 +88,8 @@ GIVEN: list[tuple[list[object], dict[str, Any]]] = [
      {"no_repeat_ngram_size": 1, "no_bad_endings": True, "no_unknown": False, "min_length": 6}),
     (["--search", "sample", "--seed", 7, "--temperature", 3, "--top-k", 5, "--top-p", 0.9, "--no-repeat-words"],
      {"search": "sample", "seed": 7, "temperature": 3, "top_k": 5, "top_p": 0.9, "no_repeat_words": True}),
-    (["--num-beams", 4, "--length-normalisation", "average", "--length-penalty", 0.5, "--prefix", "a red"],
-     {"num_beams": 4, "length_normalisation": "average", "length_penalty": 0.5, "prefix": "a red"}),
+    (["--num-beams", 4, "--length-penalty", 0.5, "--prefix", "a red"],
+     {"num_beams": 4, "length_penalty": 0.5, "prefix": "a red"}),
 ]  # fmt: skip
 
 

@@ -47,11 +47,11 @@ def test_several_checkpoints_are_compared_on_the_same_draws(capsys, tiny_checkpo
 
 def test_different_searches_are_said_aloud(capsys, tiny_checkpoint, tiny_scenes, other_checkpoint):
     settings = json.loads((other_checkpoint / "config.json").read_text())
-    settings["decoding"] |= {"num_beams": 4, "length_normalisation": "none"}
+    settings["decoding"] |= {"num_beams": 4, "length_penalty": 0.5}
     (other_checkpoint / "config.json").write_text(json.dumps(settings))
     asked = ("evaluate", tiny_checkpoint, other_checkpoint, tiny_scenes, "--split", "val", "--metrics", "bleu")
-    assert "other was searched otherwise than tiny (num_beams 4 and 2, length_norm" in run(capsys, *asked)[2]
-    status, _, err = run(capsys, *asked, "--num-beams", 3, "--length-normalisation", "none")
+    assert "other was searched otherwise than tiny (num_beams 4 and 2, length_pen" in run(capsys, *asked)[2]
+    status, _, err = run(capsys, *asked, "--num-beams", 3, "--length-penalty", 0)
     assert status == 0 and "searched otherwise" not in err
 
 

@@ -11,9 +11,6 @@ REFUSED = {
         "num_beams": 2, "num_return_sequences": 3,
     },
     "min_length=9 is above max_length=5; lower one or raise the other": {"min_length": 9, "max_length": 5},
-    "length_penalty=1.0 has no effect with length_normalisation=none; use average": {
-        "num_beams": 2, "length_penalty": 1.0, "length_normalisation": "none",
-    },
     '"..." has no words in it; leave it out': {"bad_words": ["..."]},
     'captions should begin with "a dog", but the model does not know "dog"': {"prefix": "a dog"},
     'but the model does not know "<end>"': {"prefix": "a <end>"},
@@ -31,17 +28,6 @@ def test_settings_that_contradict_each_other_are_refused_in_words():
             DecodingConfig.checked(settings).rules(WORDS)
         assert sentence in str(error.value)
         assert str(error.value).count("\n") == 0
-
-
-def test_length_penalties():
-    for settings, penalty in (
-        ({}, 0.0),
-        ({"length_normalisation": "none"}, 0.0),
-        ({"length_penalty": 0.8}, 0.8),  # as Hugging Face means it
-        ({"length_normalisation": "average"}, 1.0),
-        ({"length_normalisation": "average", "length_penalty": 0.2}, 0.2),
-    ):
-        assert DecodingConfig(num_beams=2, **settings).length_exponent == penalty
 
 
 def test_rules_in_ids():
@@ -63,10 +49,10 @@ def test_another_search_leaves_behind_what_only_the_old_one_looks_at():
     sampled = beams.changed(search="sample", top_p=0.9)
     assert sampled == DecodingConfig(search="sample", top_p=0.9, max_length=9, bad_words=("car",))
     assert sampled.changed(search="beam") == DecodingConfig(search="beam", max_length=9, bad_words=("car",))
-    long = DecodingConfig(num_beams=5, length_normalisation="average", max_length=9)
+    long = DecodingConfig(num_beams=5, length_penalty=1, max_length=9)
     assert long.changed(num_beams=1) == DecodingConfig(max_length=9)
-    with pytest.raises(UsageError, match="length_normalisation=average has no effect with search=greedy"):
-        long.changed(num_beams=1, length_normalisation="average")
+    with pytest.raises(UsageError, match=r"length_penalty=1\.0 has no effect with search=greedy"):
+        long.changed(num_beams=1, length_penalty=1)
     assert beams.changed(search="beam").num_return_sequences == 3
     with pytest.raises(UsageError, match='There is no decoding setting "num_beam"; did you mean "num_beams"'):
         beams.changed(num_beam=3)

@@ -1,4 +1,4 @@
-"""Captions drawn as a policy: their probabilities sum to one, gradients are kept, and regions belong to them."""
+"""Captions drawn as a policy: their probabilities sum to one, and gradients are kept."""
 
 import itertools
 
@@ -100,48 +100,3 @@ def test_a_beam_of_more_captions_than_there_are_is_refused():
     assert beam_rollouts(decoder, features, 1, 4).samples.words.shape[:2] == (2, 4)
     with pytest.raises(UsageError, match="fewer than 9 captions of at most 1 words"):
         beam_rollouts(decoder, features, 1, 9)
-
-
-def logprob_with_regions(decoder: SatDecoder, captions: Captions, regions: tuple[int, ...]) -> Tensor:
-    """log p(captions, regions) where the regions of the steps are chosen by hand."""
-    steps = iter(regions)
-
-    def look(alpha: Tensor, vectors: Tensor, _: object) -> tuple[Tensor, Tensor]:
-        region = torch.full(alpha.shape[:2], next(steps))
-        return vectors[:, region[0]], region
-
-    decoder._attend = look  # type: ignore[method-assign]
-    outputs = fed(decoder, sight(), captions)
-    del decoder._attend
-    return policy_logprobs(decoder, outputs, captions).sum(-1)
-
-
-def test_regions_that_are_drawn_belong_to_the_policy():
-    """A caption of one word has two decisions with a region each; one without words has one, counted twice here."""
-    decoder = sat(attention="hard", eval_attention="sample")
-    captions = every_caption(1)
-    total = sum(
-        logprob_with_regions(decoder, captions, (*regions, 0)).exp()
-        for regions in itertools.product(range(REGIONS), repeat=2)
-    )
-    assert isinstance(total, Tensor)
-    by_caption = total.detach()[0]
-    by_caption[0] /= REGIONS  # its second region is that of no decision
-    assert float(by_caption.sum()) == pytest.approx(1, abs=1e-12)
-    assert not sat(attention="hard").samples_attention and not sat().samples_attention
-    assert sat(attention="hard").train().samples_attention
-
-
-def test_regions_of_images_that_stay_do_not_depend_on_those_that_left():
-    decoder = sat(attention="hard", eval_attention="sample")
-    decoder.output.bias.data[END] = 0.5  # captions end at different steps
-    names = [str(number) for number in range(12)]
-    with torch.no_grad(), counter_rng.use(counter_rng.CounterRNG(0, 0, names)):
-        batched = rollouts(decoder, sight(12), 9, 2)
-    lengths = batched.captions.is_word.sum(-1).amax(-1)
-    assert len(lengths.unique()) > 2
-    for image, name in enumerate(names):
-        with torch.no_grad(), counter_rng.use(counter_rng.CounterRNG(0, 0, [name])):
-            alone = rollouts(decoder, sight(), 9, 2)
-        steps = alone.captions.words.shape[-1]
-        assert torch.equal(batched.captions.words[image, :, :steps], alone.captions.words[0])

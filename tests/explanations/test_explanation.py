@@ -94,12 +94,6 @@ def test_attention_has_a_weight_for_each_box_of_the_upright_photo(captioner, tmp
 def test_hard_attention_tells_the_region_that_it_looked_at(captioner, photos):
     likeliest = hard(captioner, "argmax").explain(photos[0]).models[0].caption
     assert [word.sampled_region for word in likeliest.words] == likeliest.attention.argmax(-1).tolist()
-    torch.manual_seed(0)
-    sampled = hard(captioner, "sample").explain(photos[:4])
-    regions = [word.sampled_region for one in sampled for word in one.models[0].caption.words]
-    best = [region for one in sampled for region in one.models[0].caption.attention.argmax(-1).tolist()]
-    assert all(0 <= region < 144 for region in regions)
-    assert regions != best
     expected = hard(captioner, "expectation").explain(photos[0]).models[0].caption
     assert {word.sampled_region for word in expected.words} == {None}
 

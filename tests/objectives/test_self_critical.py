@@ -11,7 +11,7 @@ from showtell import counter_rng
 from showtell.decoding import Captions, Rules
 from showtell.decoding.policy import rollouts
 from showtell.decoding.rollout import collect
-from showtell.errors import RecipeError, TrainingError
+from showtell.errors import RecipeError
 from showtell.models.contract import Decoder
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, prepare_reward
@@ -114,13 +114,6 @@ def test_the_gradient_of_the_scores_by_hand(sampling, baseline):
     assert parts["unfinished"] == pytest.approx(1 - int(samples.is_finished.sum()) / 6)
     assert parts["advantage"] == pytest.approx(float(advantage.abs().mean()))
     assert ("entropy" in parts) == (sampling == "multinomial")  # beam captions do not estimate it
-
-
-def test_a_beam_needs_attention_that_is_not_sampled():
-    decoder = sat(attention="hard", eval_attention="sample")
-    with pytest.raises(TrainingError, match=r"sampling=beam needs .*set model\.eval_attention to argmax or expectatio"):
-        objective(sampling="beam")(batch(1), sight(), decoder)
-    objective(sampling="beam")(batch(1), sight(), sat(attention="hard", eval_attention="argmax"))
 
 
 def test_the_end_is_rewarded_and_unknown_words_are_not():

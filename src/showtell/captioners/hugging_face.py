@@ -32,7 +32,7 @@ from showtell.images.photo import to_photo
 SEARCHES = ("greedy", "beam", "sample")
 SETTINGS = (
     "search", "num_return_sequences", "min_length", "max_length", "no_repeat_ngram_size", "bad_words", "no_unknown",
-    "num_beams", "length_normalisation", "length_penalty", "temperature", "top_k", "top_p", "seed",
+    "num_beams", "length_penalty", "temperature", "top_k", "top_p", "seed",
 )  # fmt: skip
 
 

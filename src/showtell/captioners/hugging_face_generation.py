@@ -94,8 +94,8 @@ class Generator:
             rows = self._generate(inputs, [draw], {**changes, **_SAMPLE}, keep_logits)
             return [_distinct(of_photo) for of_photo in _by_photo(rows, samples)]
         beams: dict[str, Any] = {"do_sample": False, "num_beams": settings.num_beams if settings.kind == "beam" else 1}
-        if settings.length_normalisation is not None or settings.length_penalty is not None:  # else the model's own
-            beams["length_penalty"] = settings.length_exponent
+        if settings.length_penalty is not None:  # else the model's own
+            beams["length_penalty"] = settings.length_penalty
         rows = self._generate(inputs, [], {**changes, **beams}, keep_logits)
         return _by_photo(rows, samples)
 

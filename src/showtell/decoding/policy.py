@@ -81,8 +81,6 @@ def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int
 def beam_rollouts(decoder: Decoder, features: Features, max_length: int, num_beams: int) -> Rollouts:
     """The N captions of a beam search, all different, with the greedy one beside them.
 
-    The decoder may sample no regions, because those of the search would not be those of the gradient.
-
     Raises:
         UsageError: the search finds fewer captions than N.
     """
@@ -117,7 +115,7 @@ def _steps(captions: Captions) -> int:
 
 
 def policy_logprobs(decoder: Decoder, outputs: Output | None, captions: Captions) -> Tensor:
-    """The log-probability of each decision of a policy: its words, `end`, being cut off, and regions that it sampled.
+    """The log-probability of each decision of a policy: its words, `end`, being cut off.
 
     `outputs` are of the steps of the captions, (B, N, T or more, ...): one step more than words for what was cut off.
 
@@ -143,9 +141,4 @@ def _decision_logprobs(decoder: Decoder, outputs: Output, words: Tensor) -> Tens
         scores.detach()[..., word] = float("-inf")
     logprob = log_likelihood(scores, words.masked_fill(is_cut, Vocabulary.end))
     below_one = -torch.finfo(logprob.dtype).eps
-    logprob = torch.where(is_cut, (-torch.expm1(logprob.clamp(max=below_one))).log(), logprob)
-    if decoder.samples_attention:
-        assert outputs.attention is not None and outputs.sampled_regions is not None
-        alpha = outputs.attention.gather(-1, outputs.sampled_regions.unsqueeze(-1)).squeeze(-1)
-        logprob = logprob + alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log()
-    return logprob
+    return torch.where(is_cut, (-torch.expm1(logprob.clamp(max=below_one))).log(), logprob)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from showtell import counter_rng
 from showtell.counter_rng import CounterRNG
 from showtell.cuda_graphs import Finish, Steps, Until, is_static
 from showtell.decoding.active_batch import ActiveBatch, take_images
@@ -159,9 +158,8 @@ def walk(
     sequences = Sequences(active.words.clone(), active.logprobs.clone(), active.is_done.clone())
     active_batch = ActiveBatch(images, device)
     outputs: list[tuple[Tensor, Output]] = []
-    for step in counter_rng.timesteps(range(max_length + 1)):  # one more for end
-        with counter_rng.subset(active_batch.images):
-            output, state = decoder.step(last, state)
+    for step in range(max_length + 1):  # one more for end
+        output, state = decoder.step(last, state)
         with torch.no_grad():
             logprobs = decoder.readout(output).log_softmax(-1, dtype=torch.float32)
             processor.forbid(logprobs, active.words[..., :step])

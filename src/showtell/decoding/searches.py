@@ -20,7 +20,7 @@ def _greedy(decoder: Decoder, features: Features, config: DecodingConfig, image_
 
 
 def _beam(decoder: Decoder, features: Features, config: DecodingConfig, image_ids: Any, **options: Any) -> Captions:
-    options |= {"num_return": config.num_return_sequences, "length_penalty": config.length_exponent}
+    options |= {"num_return": config.num_return_sequences, "length_penalty": config.length_penalty or 0.0}
     return beam(decoder, features, config.max_length, config.num_beams, **options)
 
 

@@ -39,11 +39,6 @@ class StageView(Decoder):
         """One: the view has a single stage."""
         return 1
 
-    @property
-    def samples_attention(self) -> bool:
-        """As the decoder does."""
-        return self.decoder.samples_attention
-
     def start(self, features: Features) -> State:
         """The state of all stages."""
         return self.decoder.start(features)

@@ -128,11 +128,6 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
         """The number of distributions of the next word that a step has, from coarse to fine."""
         return self.config.stages
 
-    @property
-    def samples_attention(self) -> bool:
-        """Whether `Output.sampled_regions` are drawn at random in the present mode, and so are part of the policy."""
-        return False
-
     @abc.abstractmethod
     def start(self, features: Features) -> State[ImageT, RowsT]:
         """The state before the first word, with one row per image, (B, 1, ...)."""

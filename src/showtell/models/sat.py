@@ -28,8 +28,8 @@ Where this differs from the paper, or the paper is silent:
  7. Hard attention replaces the sample by the expectation with probability 0.5 in training: one draw for each image,
     as in the paper, or for the minibatch (`expectation_per: batch`), as in the release. Our copy has
     no word of it; the number is that of the published §4.1 and of the release.
- 8. In eval mode hard attention attends to the most likely region; `eval_attention: sample` draws it, as the paper's
-    figures do, and `eval_attention: expectation` is soft. The release has all three.
+ 8. In eval mode hard attention attends to the most likely region, where the paper's figures draw it;
+    `eval_attention: expectation` is soft.
  9. Boustany and Sarfati read out with one linear layer on h_t alone (`readout: hidden`).
 10. The word before the first is a learned embedding of `begin`; the release feeds zeros.
 11. a-PyTorch-Tutorial-to-Image-Captioning, which most people know this model from and whose weights
@@ -90,9 +90,8 @@ class SatConfig(DecoderConfig):
     expectation_per: Literal["image", "batch"] = Field(
         "image", description="Hard attention in training: draw that choice per image or per batch."
     )
-    eval_attention: Literal["argmax", "sample", "expectation"] = Field(
-        "argmax",
-        description="Hard attention in eval mode: attend to the most likely cell, a sample or the expectation.",
+    eval_attention: Literal["argmax", "expectation"] = Field(
+        "argmax", description="Hard attention in eval mode: attend to the most likely cell, or the expectation."
     )
     readout: Literal["deep", "hidden"] = Field(
         "deep",
@@ -195,11 +194,6 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         with torch.no_grad():
             self.lstm.bias_ih.chunk(4)[1].fill_(1.0)  # torch's order of gates: i, f, g, o
 
-    @property
-    def samples_attention(self) -> bool:
-        """With hard attention, in training or with `eval_attention: sample`."""
-        return self.config.attention == "hard" and (self.training or self.config.eval_attention == "sample")
-
     def start(self, features: Features) -> SatState:
         """h_0 and c_0 from the mean annotation vector, and f_att's part that depends on the image alone."""
         vectors = self.feature_projection(features.vectors)
@@ -258,7 +252,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         if config.attention == "soft" or (not self.training and config.eval_attention == "expectation"):
             return alpha @ vectors, None  # Xu et al. 2015, §4.2: E[z_t]; Boustany and Sarfati, §2.2: v
         scores = alpha.detach()
-        if self.samples_attention:
+        if self.training:
             # Xu et al. 2015, §4.1: s_t
             scores = scores.log() - counter_rng.uniform(alpha.shape, alpha.device).clamp(min=1e-30).log().neg().log()
         regions = scores.argmax(-1)

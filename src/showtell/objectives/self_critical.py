@@ -38,8 +38,7 @@ Where this differs from the papers or the authors' code, or they are silent:
     `decoding/policy.py` defines its gradient.
  4. `pad` and `begin` are never generated and the other probabilities sum to one. "Unknown", which stands for words
     outside the vocabulary, may be generated but matches nothing in the references, so that it earns no reward.
- 5. With hard attention that samples its regions (`model.eval_attention: sample`) they are part of the policy:
-    log p(s | a) gets the same reward. With the most likely region that choice has no gradient, and the weights that
+ 5. With hard attention the policy attends to the most likely region; that choice has no gradient, and the weights that
     score regions are not trained.
  6. With drawn samples, `baseline: mean` counts each sample in its own baseline, which makes the expected gradient
     (N - 1) / N times that of the other baselines.
@@ -61,7 +60,6 @@ from showtell.config import Config, Size
 from showtell.cuda_graphs import Answer, Ask, Steps, run_eagerly
 from showtell.decoding import Captions
 from showtell.decoding.policy import Rollouts, beam_rollouts, policy_logprobs, rollouts
-from showtell.errors import TrainingError
 from showtell.models.contract import Decoder, eval_mode
 from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
@@ -188,11 +186,6 @@ class SelfCritical(Objective):
         """Samples and the greedy caption."""
         if self.config.sampling == "multinomial":
             return rollouts(decoder, features, self.max_length, self.config.samples)
-        if decoder.samples_attention:
-            raise TrainingError(
-                "objective.sampling=beam needs a model that samples no regions when it captions: set "
-                "model.eval_attention to argmax or expectation, or objective.sampling=multinomial."
-            )
         return beam_rollouts(decoder, features, self.max_length, self.config.samples)
 
     def _advantage(self, rewards: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ def kept_apart(data: DataConfig) -> tuple[str, CaptionDataset]:
     """A split that nothing is learned from, and its photos: that of validation, else val or test; or a DataError."""
     dataset = open_dataset_of(data, with_photos=data.features is None)
     for split in (data.validation_split, "val", "test"):
-        if split in dataset.splits and split != data.train_split:
+        if split in dataset.splits and split != "train":
             return split, split_of(dataset, split)
     raise DataError('no photo was kept apart; give some the split "val", one in ten or more')
 

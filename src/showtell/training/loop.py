@@ -61,6 +61,7 @@ from showtell.training.step import TrainingStep, on_device, sum_gradients
 from showtell.training.validation import Validation, check_selection_metric, validate
 from showtell.types import Batch, Counts
 
+SHOWN = 3  # captions of each validation
 MAX_LOSS = 1e6  # losses lie between -10 and 100; above this, training has diverged
 
 
@@ -190,7 +191,7 @@ class Trainer:
         dataset = open_dataset_of(data, with_photos=with_photos).limited(data.limit, data.max_captions)
         for sentence in dataset.warnings:
             self.console.say(f"warning: {sentence}")
-        self.training_records = split_of(dataset, data.train_split)
+        self.training_records = split_of(dataset, "train")
         self.validation_records = split_of(dataset, data.validation_split) if data.validation_split else dataset[:0]
         self.facts = image_facts(self.validation_records)
         check_selection_metric(self.recipe.training.selection_metric, self.facts)
@@ -517,7 +518,7 @@ class Trainer:
         self._track("validation", numbers)
         scores = "  ".join(f"{name} {value:.3f}" for name, value in numbers.items())
         self.console.say(f"epoch {epoch}/{training.epochs}  {scores}{'  (best so far)' if is_best else ''}")
-        for record in self.validation_records[: training.sample_captions]:
+        for record in self.validation_records[:SHOWN]:
             self.console.say(f"  {record.path.name}: {validation.captions[record.image_id].text}")
         for warning in warnings:
             self.console.say(f"  warning: {warning}")

@@ -26,7 +26,6 @@ class DataConfig(Config):
         description="Dataset: a folder or file that `showtell data check` understands, relative to the working "
         "directory; or several, `[a, b]`, each with its own splits, the ids of whose images begin with its name."
     )
-    train_split: str = Field("train", description="Name of the split to train on.")
     validation_split: str | None = Field(
         "val", description="Name of the split to validate on; null trains without validation, and `best/` is the last."
     )
@@ -161,7 +160,6 @@ class TrainingConfig(Config):
         None, ge=1, description="Steps between checkpoints of `last/` (default: at the end of each epoch)."
     )
     log_every: int = Field(10, ge=1, description="Steps between lines of log.jsonl.")
-    sample_captions: int = Field(3, ge=0, description="Number of validation captions to show at each validation.")
     trackers: tuple[str, ...] = Field(("tensorboard",), description="Experiment trackers, by accelerate's names.")
 
 
