@@ -1,12 +1,11 @@
-"""Reference numbers for learned scores: the authors' own code, run on made-up weights.
+"""Reference numbers for CLIPScore: the authors' own code, run on made-up weights.
 
-    python benchmarks/learned_scores_parity.py CLIPSCORE PACSCORE CLIP --out tests/scores/reference_clip.json
+    python benchmarks/learned_scores_parity.py CLIPSCORE CLIP --out tests/scores/reference_clip.json
 
-The arguments are clones of jmhessel/clipscore (read at 1036465), aimagelab/pacscore (bfbc488) and openai/CLIP
-(d05afc4); their code needs ftfy. Nothing of them is here: the script builds tiny models whose weights depend on the
-name and shape of each tensor alone, with tokenizers of a few hundred tokens, runs the authors' functions from photos
-and texts to scores, and writes what came out. The tests build the same models as folders of transformers, or as the
-files that the authors publish, and score the same photos and texts.
+The arguments are clones of jmhessel/clipscore (read at 1036465) and openai/CLIP (d05afc4); their code needs ftfy.
+Nothing of them is here: the script builds a tiny model whose weights depend on the name and shape of each tensor alone,
+with a tokenizer of a few hundred tokens, runs the authors' functions from photos and texts to scores, and writes what
+came out. The tests build the same model as a folder of transformers, and score the same photos and texts.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import tempfile
 import types
 import zlib
 from collections.abc import Iterable, Sequence
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +27,7 @@ from PIL import Image
 from torch import Tensor
 
 WIDTH, LAYERS, PATCH, IMAGE, CONTEXT, SPACE = 64, 2, 32, 224, 77, 32  # of the tiny CLIP; heads have 64 numbers
-CLIP_SEED, PAC_SEED = "clip8", "pac"  # of weights
-RANK = 4  # of the low-rank changes of PAC-S++
+SEED = "clip8"  # of weights
 MERGES = (
     "t h", "th e</w>", "a n", "d o", "do g</w>", "c a", "ca t</w>", "r e", "re d</w>", "i n", "in g</w>", "p h", "ph o",
     "pho t", "phot o</w>", "d e", "de p", "dep i", "depi c", "depic t", "depict s</w>", "o n</w>", "b l", "bl u",
@@ -61,8 +58,8 @@ def weight(name: str, shape: Sequence[int]) -> Tensor:
     return torch.from_numpy(np.asarray(values, np.float16).astype(np.float32))
 
 
-def openai_weights(seed: str, *, low_rank: bool = False) -> dict[str, Tensor]:
-    """The state dict of a tiny CLIP in the layout of OpenAI's code; the seed makes other weights of it."""
+def openai_weights() -> dict[str, Tensor]:
+    """The state dict of the tiny CLIP in the layout of OpenAI's code."""
     shapes: dict[str, tuple[int, ...]] = {
         "positional_embedding": (CONTEXT, WIDTH), "text_projection": (WIDTH, SPACE), "logit_scale": (),
         "token_embedding.weight": (len(clip_vocabulary()), WIDTH), "ln_final.weight": (WIDTH,),
@@ -72,7 +69,6 @@ def openai_weights(seed: str, *, low_rank: bool = False) -> dict[str, Tensor]:
     }  # fmt: skip
     for norm in ("visual.ln_pre", "visual.ln_post"):
         shapes |= {f"{norm}.weight": (WIDTH,), f"{norm}.bias": (WIDTH,)}
-    low: dict[str, tuple[int, ...]] = {"visual.conv1.": (WIDTH, 3, PATCH, PATCH)}
     for tower in ("transformer", "visual.transformer"):
         for layer in range(LAYERS):
             stem = f"{tower}.resblocks.{layer}"
@@ -82,17 +78,9 @@ def openai_weights(seed: str, *, low_rank: bool = False) -> dict[str, Tensor]:
             }  # fmt: skip
             for name, shape in matrices.items():
                 shapes |= {f"{stem}.{name}weight": shape, f"{stem}.{name}bias": shape[:1]}
-                low[f"{stem}.{name}".replace("in_proj_", "in_proj_weight_")] = shape
             for norm in ("ln_1", "ln_2"):
                 shapes |= {f"{stem}.{norm}.weight": (WIDTH,), f"{stem}.{norm}.bias": (WIDTH,)}
-    if low_rank:
-        for stem, shape in low.items():
-            is_patch = len(shape) == 4
-            rows, columns = (shape[0] * PATCH, 3 * PATCH) if is_patch else shape
-            rank = RANK * PATCH if is_patch else RANK
-            shapes |= {f"{stem}lora_A": (rank, columns), f"{stem}lora_B": (rows, rank)}
-    tensors = {name: weight(seed + name, shape) for name, shape in shapes.items()}
-    return tensors | {name: tensor / 8 for name, tensor in tensors.items() if "lora_" in name}
+    return {name: weight(SEED + name, shape) for name, shape in shapes.items()}
 
 
 def byte_letters() -> list[str]:
@@ -186,19 +174,9 @@ def import_clipscore(clipscore: Path, clip: Path) -> tuple[Any, Any]:
     return published, openai_clip
 
 
-def run_clip(clipscore: Path, pacscore: Path, clip: Path) -> dict[str, Any]:
-    """CLIPScore, PAC-S and PAC-S++ with and without references, of each image, by the authors' code."""
+def run_clip(clipscore: Path, clip: Path) -> dict[str, Any]:
+    """CLIPScore with and without references, of each image, by the authors' code."""
     published, openai_clip = import_clipscore(clipscore, clip)
-    sys.path.insert(0, str(pacscore))
-    from models import clip as pac_clip
-
-    from evaluation.pac_score import pac_score
-
-    location = pacscore / "models" / "clip_lora" / "model.py"  # its package opens a vocabulary that is not there
-    spec = spec_from_file_location("lora_model", location)
-    assert spec is not None and spec.loader is not None
-    lora_model = module_from_spec(spec)
-    spec.loader.exec_module(lora_model)
     numbers: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         paths = [str(path) for path in photos(Path(temporary))]
@@ -206,24 +184,11 @@ def run_clip(clipscore: Path, pacscore: Path, clip: Path) -> dict[str, Any]:
         with gzip.open(vocabulary, "wt", encoding="utf-8") as stream:
             stream.write("\n".join(['"version"', *MERGES]))
         openai_clip.clip._tokenizer = openai_clip.simple_tokenizer.SimpleTokenizer(str(vocabulary))
-        pac_clip.clip._tokenizer = pac_clip.simple_tokenizer.SimpleTokenizer(str(vocabulary))
 
-        model = openai_clip.model.build_model(openai_weights(CLIP_SEED)).float().eval()
+        model = openai_clip.model.build_model(openai_weights()).float().eval()
         _, per_image, features = published.get_clip_score(model, paths, list(CAPTIONS), "cpu")
         _, of_texts = published.get_refonlyclipscore(model, [list(texts) for texts in REFERENCES], features, "cpu")
         numbers["clip_score"], numbers["ref_clip_score"] = both(per_image, of_texts)
-
-        for name, low_rank in (("pac_s", False), ("pac_s++", True)):
-            weights = openai_weights(PAC_SEED, low_rank=low_rank)
-            build = lora_model if low_rank else pac_clip.model
-            model = build.build_model(dict(weights), **({"lora": RANK} if low_rank else {})).float()
-            model.load_state_dict(weights)
-            model.eval()
-            transform = pac_clip.clip._transform(model.visual.input_resolution)
-            _, per_image, features, lengths = pac_score.PACScore(model, transform, paths, list(CAPTIONS), "cpu", w=2.0)
-            references = [list(texts) for texts in REFERENCES]
-            _, of_texts = pac_score.RefPACScore(model, references, features, "cpu", lengths)
-            numbers[name], numbers[f"ref_{name}"] = both(per_image, of_texts)
     return numbers
 
 
@@ -235,7 +200,7 @@ def both(of_photos: Iterable[float], of_texts: Iterable[float]) -> tuple[list[fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", type=Path, nargs=3)
+    parser.add_argument("paths", type=Path, nargs=2)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     numbers = run_clip(*arguments.paths)

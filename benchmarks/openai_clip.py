@@ -1,6 +1,6 @@
-"""Weights of OpenAI's CLIP, of open_clip's, of PAC-S and PAC-S++ as a folder of transformers, for `--pac-model`.
+"""Weights of OpenAI's CLIP, or of open_clip's, as a folder of transformers, for `--clip-model`.
 
-    python benchmarks/openai_clip.py clip_ViT-B-32.pth openai/clip-vit-base-patch32 pac_s
+    python benchmarks/openai_clip.py ViT-B-32.pt openai/clip-vit-base-patch32 clip
 
 The second argument is the CLIP whose architecture, tokenizer and preprocessing the weights have: a folder of
 transformers, or a repository on the Hub.
@@ -35,21 +35,10 @@ _RENAMED = (  # in this order
 
 
 def from_openai(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of OpenAI's CLIP, of open_clip's and of PAC-S under the names of transformers.
-
-    PAC-S++ has a low-rank change beside each matrix (E. J. Hu et al., LoRA, ICLR 2022; alpha 1), which is added to it,
-    W + B A / r, but in the MLPs, whose matrices the authors' script takes as they stand in the file.
-    """
-    merged = {name: tensor.float() for name, tensor in tensors.items() if "lora_" not in name}
-    for name, down in tensors.items():
-        if name.endswith("lora_A") and ".mlp." not in name:
-            stem = name.removesuffix("lora_A")
-            matrix = stem.removesuffix("_") if stem.endswith("_") else f"{stem}weight"
-            weight = merged[matrix]
-            rank = down.shape[0] // (weight.shape[-1] if weight.dim() == 4 else 1)  # of a convolution, times its side
-            merged[matrix] = weight + (tensors[f"{stem}lora_B"].float() @ down.float()).view(weight.shape) / rank
+    """Weights of OpenAI's CLIP, or of open_clip's, under the names of transformers."""
     converted: dict[str, Tensor] = {}
-    for name, tensor in merged.items():
+    for name, tensor in tensors.items():
+        tensor = tensor.float()
         if name in ("visual.proj", "text_projection"):  # which the code multiplies from the right
             tensor = tensor.T.contiguous()
         for old, new in _RENAMED:

@@ -22,7 +22,8 @@ from showtell.errors import DataError, UsageError, or_raise, summarise
 from showtell.features.store import FeatureStore
 from showtell.features.stored_images import photo_or_stored
 from showtell.images.loading import prepare_batches
-from showtell.scores import DocumentFrequency, ImageFacts, ScoreModels, ScoreReport, image_facts, metric_names, score
+from showtell.scores import DocumentFrequency, ImageFacts, ScoreReport, image_facts, metric_names, score
+from showtell.scores.encoders import ClipEncoder
 
 # From here on experts (Hodosh et al. 2013, Flickr8k-Expert) gave most captions 2.5 or more of 4: docs/lab_notes.md.
 GOOD_CIDER = 0.4
@@ -94,7 +95,7 @@ def evaluate(
     metrics: str | Iterable[str] | None = None,
     facts: Mapping[str, ImageFacts] | None = None,
     document_frequency: DocumentFrequency | None = None,
-    models: ScoreModels | None = None,
+    clip: ClipEncoder | None = None,
     store: FeatureStore | None = None,
     batch_size: int = BATCH_SIZE,
     progress: Callable[[int], None] | None = None,
@@ -109,7 +110,7 @@ def evaluate(
         metrics: names of `list_metrics`; None for all whose needs are met.
         facts: what is known of the images (default: what their dataset knows; of bare records their captions).
         document_frequency: weights for CIDEr from other captions than the references.
-        models: those of learned scores.
+        clip: of CLIPScore.
         store: features of the images by the captioner's encoder, read instead of the photos.
         batch_size: images that are captioned at once.
         progress: called with the number of images done since the last call.
@@ -138,14 +139,14 @@ def evaluate(
         raise DataError(f"{len(bare)} images have no reference caption to be scored against: {summarise(bare)}.")
     captions = caption_records(captioner, records, settings, store=store, batch_size=batch_size, progress=progress)
     texts = {image: caption.text for image, caption in captions.items()}
-    report = score(texts, known, names, document_frequency=document_frequency, models=models)
+    report = score(texts, known, names, document_frequency=document_frequency, clip=clip)
     if (prompt := settings.prompt) is not None:  # it is part of how the numbers came about
         signatures = {name: f"{signature}|prompt:{prompt}" for name, signature in report.signatures.items()}
         report = replace(report, signatures=signatures)
     by_part: dict[str, dict[str, str]] = {}
     for record in records:
         by_part.setdefault(record.part, {})[record.image_id] = texts[record.image_id]
-    how: dict[str, Any] = {"document_frequency": document_frequency, "models": models}
+    how: dict[str, Any] = {"document_frequency": document_frequency, "clip": clip}
     parts = {
         part: score(own, {image: known[image] for image in own}, names, **how) for part, own in by_part.items() if part
     }

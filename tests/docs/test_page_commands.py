@@ -35,7 +35,6 @@ NOT_RUN = {  # commands, and why
     r"^showtell serve|^curl | openai:": "tests/serving does it with real requests",
     r"^(torchrun|accelerate|ray) |^python many.py": "tests/training and tests/captioners start some processes",
     r"^python benchmarks/": "takes long: tests/benchmarks runs parts of it in small",
-    r"^showtell score captions.json .*instances_val2014": "needs COCO's files",
     r"gru": "tests/test_extending.py makes the files of the example and runs it",
     r"(data\.path=|check |--corrections )corrected|corrections\.csv --split": "needs corrections of people",
     r"calibrate": "tests/cli/test_calibrate.py has a trained captioner",

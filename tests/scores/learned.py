@@ -1,4 +1,4 @@
-"""Tiny CLIPs with made-up weights, as folders and files that a person has."""
+"""A tiny CLIP with made-up weights, as a folder that a person has."""
 
 import json
 from pathlib import Path
@@ -16,9 +16,9 @@ def reference(name: str) -> dict[str, list]:
     return json.loads((HERE / f"reference_{name}.json").read_text())
 
 
-def clip_folder(folder: Path, seed: str, *, low_rank: bool = False) -> Path:
+def clip_folder(folder: Path) -> Path:
     """A tiny CLIP in the layout of transformers."""
-    return write_clip(folder, from_openai(openai_weights(seed, low_rank=low_rank)))
+    return write_clip(folder, from_openai(openai_weights()))
 
 
 def facts_of(folder: Path) -> dict[str, ImageFacts]:

@@ -1,7 +1,7 @@
-"""CLIPScore and PAC-S: the authors' numbers, from photos and texts to scores; and bad input.
+"""CLIPScore: its authors' numbers, from photos and texts to scores; and bad input.
 
-The reference numbers are of benchmarks/learned_scores_parity.py, which ran jmhessel/clipscore at 1036465 and
-aimagelab/pacscore at bfbc488 on the same made-up weights.
+The reference numbers are of benchmarks/learned_scores_parity.py, which ran jmhessel/clipscore at 1036465 on the same
+made-up weights.
 """
 
 import json
@@ -16,9 +16,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import showtell
-from learned_scores_parity import CAPTIONS, CLIP_SEED, IDS, PAC_SEED, REFERENCES
-from showtell.errors import CheckpointError, UsageError
-from showtell.scores import ImageFacts, ScoreModels, compare
+from learned_scores_parity import CAPTIONS, IDS, REFERENCES
+from showtell.errors import CheckpointError
+from showtell.scores import ImageFacts, compare
+from showtell.scores.encoders import ClipEncoder
 from tests.cli.test_caption import run
 from tests.scores.learned import PREDICTIONS, change_json, clip_folder, facts_of, reference
 
@@ -27,12 +28,8 @@ TOLERANCE = 1e-5  # the issue asks for 1e-4
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with tiny CLIPs."""
-    folder = tmp_path_factory.mktemp("learned")
-    clip_folder(folder / "clip", CLIP_SEED)
-    for name, low_rank in (("pac_s", False), ("pac_s++", True)):
-        clip_folder(folder / name, PAC_SEED, low_rank=low_rank)
-    return folder
+    """A folder with a tiny CLIP."""
+    return clip_folder(tmp_path_factory.mktemp("learned") / "clip")
 
 
 @pytest.fixture(scope="module")
@@ -40,29 +37,30 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ImageFacts]:
     return facts_of(tmp_path_factory.mktemp("photos"))
 
 
-@pytest.mark.parametrize("weights", ["pac_s", "pac_s++"])
-def test_clip_score_and_pac_s_are_those_of_their_authors(made: Path, facts: dict, weights: str) -> None:
-    models = ScoreModels(clip_model=str(made / "clip"), pac_model=str(made / weights))
-    report = showtell.score(PREDICTIONS, facts, ["clip_score", "ref_clip_score", "pac_s", "ref_pac_s"], models=models)
+def test_the_numbers_are_those_of_their_authors(made: Path, facts: dict) -> None:
+    names = ["clip_score", "ref_clip_score"]
+    report = showtell.score(PREDICTIONS, facts, names, clip=ClipEncoder(str(made)))
     published = reference("clip")
     for number, score in report.scores.items():
-        expected = published[number.replace("pac_s", weights)]
+        expected = published[number]
         assert [report.per_image[image][number] for image in IDS] == pytest.approx(expected, abs=TOLERANCE), number
         assert score == pytest.approx(np.mean(expected), abs=TOLERANCE)
     assert sum(value > 0.1 for value in published["clip_score"]) == 7
 
 
 def test_intervals_comparisons_and_signatures(made: Path, facts: dict) -> None:
-    models = ScoreModels(clip_model=str(made / "clip"))
+    clip = ClipEncoder(str(made))
     names = ["clip_score", "ref_clip_score"]
-    first = showtell.score(PREDICTIONS, facts, names, models=models)
-    second = showtell.score(dict(zip(IDS, reversed(CAPTIONS), strict=True)), facts, names, models=models)
+    first = showtell.score(PREDICTIONS, facts, names, clip=clip)
+    second = showtell.score(dict(zip(IDS, reversed(CAPTIONS), strict=True)), facts, names, clip=clip)
     bounds = first.intervals()
     assert all(bounds[name].low <= value <= bounds[name].high for name, value in first.scores.items() if value)
     (row,) = compare({"first": first, "second": second})["clip_score"]
     assert row.value == pytest.approx(first.scores["clip_score"] - second.scores["clip_score"])
-    clip = r"model:clip\|weights:[0-9a-f]{12}\|prefix:A photo depicts\|context:77\|image:224\|dtype:fp32\|transformers:"
-    assert re.match(clip, first.signatures["clip_score"])
+    signature = (
+        r"model:clip\|weights:[0-9a-f]{12}\|prefix:A photo depicts\|context:77\|image:224\|dtype:fp32\|transformers:"
+    )
+    assert re.match(signature, first.signatures["clip_score"])
     assert "|w:2.5|" in first.signatures["ref_clip_score"]
     assert first.signatures["ref_clip_score"].startswith("nrefs:1-4|model:clip|")
     assert first.warnings == (  # captions beyond the context are counted
@@ -73,20 +71,19 @@ def test_intervals_comparisons_and_signatures(made: Path, facts: dict) -> None:
 
 
 def test_what_is_missing_is_skipped_with_a_sentence(made: Path, facts: dict) -> None:
-    asked = showtell.score(PREDICTIONS, facts, ["bleu", "pac_s"])
+    asked = showtell.score(PREDICTIONS, facts, ["bleu", "clip_score"])
     assert asked.scores["bleu_1"] is not None
     assert asked.skipped == {
-        "pac_s": '"pac_s" needs weights that you name: --pac-model with a folder, or a repository on the Hugging Face '
-        "hub."
+        "clip_score": '"clip_score" needs a CLIP that you name: --clip-model with a folder, or a repository on the '
+        "Hugging Face hub."
     }
     assert "clip_score" not in showtell.score(PREDICTIONS, facts).scores
-    without = showtell.score(list(CAPTIONS), list(REFERENCES), models=ScoreModels(clip_model=str(made / "clip")))
-    assert "pac_s" not in without.scores
+    without = showtell.score(list(CAPTIONS), list(REFERENCES), clip=ClipEncoder(str(made)))
     assert without.skipped["clip_score"].startswith(
         '"clip_score" needs the image files; score against a dataset (7 of 7 image(s) lack them'
     )
     gone = {**facts, "odd": ImageFacts(("a dog",), path=Path("gone.png"))}
-    report = showtell.score(PREDICTIONS, gone, ["clip_score"], models=ScoreModels(clip_model=str(made / "clip")))
+    report = showtell.score(PREDICTIONS, gone, ["clip_score"], clip=ClipEncoder(str(made)))
     assert report.skipped["clip_score"].startswith("1 of 7 photos cannot be read: ")
     assert "gone.png" in report.skipped["clip_score"]
 
@@ -104,7 +101,7 @@ def without_text_tower(folder: Path) -> None:
 
 
 BAD_CLIPS: list[tuple[Callable[[Path], object], str]] = [
-    (lambda folder: change_json(folder / "config.json", model_type="siglip"), '"siglip", and CLIPScore and PAC-S are'),
+    (lambda folder: change_json(folder / "config.json", model_type="siglip"), '"siglip", and CLIPScore is'),
     (without_text_tower, "are not those of a whole CLIPModel: .* tensors are missing .text_model"),
     (lambda folder: (folder / "config.json").write_text("{}"), 'of no model of transformers: it names no'),
     (lambda folder: (folder / "model.safetensors").unlink(), "is incomplete: .* lacks model.safetensors"),
@@ -117,30 +114,23 @@ BAD_CLIPS: list[tuple[Callable[[Path], object], str]] = [
 
 def test_a_clip_that_cannot_be_used_is_refused(made: Path, tmp_path: Path) -> None:
     for number, (damage, sentence) in enumerate(BAD_CLIPS):
-        folder = Path(shutil.copytree(made / "clip", tmp_path / str(number) / "clip"))
+        folder = Path(shutil.copytree(made, tmp_path / str(number) / "clip"))
         damage(folder)
         with pytest.raises(CheckpointError, match=sentence) as caught:
-            ScoreModels(clip_model=str(folder)).open()
+            ClipEncoder(str(folder))
         assert "\n" not in str(caught.value)
 
 
 def test_weights_that_give_no_numbers_skip_the_score(made: Path, facts: dict, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(made / "clip", tmp_path / "clip"))
+    folder = Path(shutil.copytree(made, tmp_path / "clip"))
     change_tensors(folder, **{"text_projection.weight": torch.full((32, 64), float("nan"))})
-    report = showtell.score(PREDICTIONS, facts, ["clip_score"], models=ScoreModels(clip_model=str(folder)))
+    report = showtell.score(PREDICTIONS, facts, ["clip_score"], clip=ClipEncoder(str(folder)))
     assert "give vectors that are not finite" in report.skipped["clip_score"]
 
 
-SETTINGS: list[tuple[dict, type[Exception], str]] = [
-    ({"clip_model": "/none"}, CheckpointError, 'There is no folder /none, and the Hugging Face hub gives'),
-    ({"clip_modle": "x"}, UsageError, "clip_modle: Extra inputs are not permitted"),
-]  # fmt: skip
-
-
-def test_settings_that_cannot_be_used_are_refused() -> None:
-    for settings, error, sentence in SETTINGS:
-        with pytest.raises(error, match=sentence):
-            ScoreModels(**settings).open()
+def test_a_clip_that_is_not_there_is_told() -> None:
+    with pytest.raises(CheckpointError, match="There is no folder /none, and the Hugging Face hub gives"):
+        ClipEncoder("/none")
 
 
 # --- on the command line ---
@@ -149,7 +139,7 @@ def test_settings_that_cannot_be_used_are_refused() -> None:
 def test_both_verbs_show_them(
     made: Path, tiny_scenes: Path, tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    models = ("--clip-model", made / "clip")
+    models = ("--clip-model", made)
     made_here = (tiny_checkpoint, tiny_scenes, "--limit", 3, "--num-beams", 1, "--out", tmp_path / "captions.json")
     metrics = ("--metrics", "clip_score,ref_clip_score", "--json")
     code, out, err = run(capsys, "evaluate", *made_here, *models, *metrics)

@@ -35,7 +35,7 @@ def evaluate(
     ] = None,
     metrics: score.Metrics = None,
     document_frequency: score.DocumentFrequencyFile = None,
-    objects: score.ObjectsFile = None,
+    clip_model: score.ClipModel = None,
     out: Annotated[Path | None, common.out_file("Write the captions as COCO results.")] = None,
     features: common.FeatureStore = None,
     batch_size: common.BatchSize = 64,
@@ -43,7 +43,6 @@ def evaluate(
     as_json: common.AsJson = False,
     *,
     decoding: DecodingOfOne,
-    score_models: score.ScoreModelChoice,
 ) -> None:
     """Caption a split of a dataset and score the captions.
 
@@ -56,9 +55,9 @@ def evaluate(
     from showtell.files import listed_paths, refuse_overwriting, write_json
     from showtell.hub import find_checkpoint
     from showtell.progress import counting
-    from showtell.scores import image_facts, metric_names
+    from showtell.scores import metric_names
     from showtell.scores.bootstrap import SAMPLES
-    from showtell.scores.files import training_captions, with_objects
+    from showtell.scores.files import training_captions
     from showtell.scores.report import as_text
 
     if len(checkpoints) > 1 and out:
@@ -67,9 +66,7 @@ def evaluate(
         refuse_overwriting(out, "--out", [*map(Path, checkpoints), *map(Path, listed_paths(str(dataset)))])
     opened = open_dataset(dataset, with_photos=features is None)
     records = opened.limited(limit, max_captions)[split]
-    scoring: dict[str, Any] = {"metrics": metric_names(metrics), **score.how_to_score(document_frequency, score_models)}
-    if objects is not None:
-        scoring["facts"] = with_objects(image_facts(records), objects)
+    scoring: dict[str, Any] = {"metrics": metric_names(metrics), **score.how_to_score(document_frequency, clip_model)}
     store = None if features is None else FeatureStore(features)
     for name in checkpoints[1:]:
         find_checkpoint(name)  # a misspelt one is named before the first captions

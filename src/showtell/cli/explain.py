@@ -12,7 +12,6 @@ import typer
 
 from showtell.cli import arguments as common
 from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, short_names
-from showtell.cli.score import ScoreModelChoice, open_score_models
 from showtell.errors import DataError, UsageError, nearest, notify, summarise
 
 if TYPE_CHECKING:
@@ -74,7 +73,6 @@ def explain(
     dtype: common.Dtype = None,
     *,
     decoding: DecodingOfOne,
-    score_models: ScoreModelChoice,
 ) -> None:
     """Explain captions: word probabilities, where the model looked.
 
@@ -97,7 +95,6 @@ def explain(
         raise DataError(f"There is no photo to explain: {summarise(paths)} cannot be found; check the path.")
     names = [checkpoint, *(against or ())]
     files = _files_to_write(photo_set, out, [*paths, *map(Path, names), *filter(None, [features])])
-    models = open_score_models(score_models)
     captioners = dict(zip(short_names(names), [open_captioner(name, dtype=dtype) for name in names], strict=True))
     for name, captioner in zip(names, captioners.values(), strict=True):
         captioner.check_saliency(saliency)
@@ -120,7 +117,6 @@ def explain(
             settings,
             saliency=saliency,
             batch_size=batch_size,
-            score_models=models,
             progress=progress,
         )
     errors = [{"image": display_name(path), "error": str(error)} for path, error in failures.items()]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from showtell.cli.arguments import Limit, out_file
-from showtell.cli.score import ScoreModelChoice, open_score_models
 
 if TYPE_CHECKING:
     from showtell.explanations import Explanation
@@ -35,8 +34,6 @@ def report(
         ),
     ] = None,
     score: Annotated[bool, typer.Option("--score/--no-score", help="Caption the split and score it.")] = True,
-    *,
-    score_models: ScoreModelChoice,
 ) -> None:
     """Write a page about a run: curves, scores, captions, warnings."""
     from showtell.captioners import Captioner
@@ -60,7 +57,6 @@ def report(
     from showtell.training.run_folder import LOG, RECIPE
 
     record = read_run(run)
-    models = open_score_models(score_models)
     refuse_overwriting(out, "--out", [run / name for name in (RECIPE, LOG, "best", "last")])
     refuse_foreign(out, "--out")
     recipe = record.recipe
@@ -97,9 +93,7 @@ def report(
             row = published_for(recipe["training"].get("recipe") or "")
             paper = None if row is None else Paper(row, load_recipe(row.recipe).model_dump(mode="json"), recipe)
             with counting("captioning", len(dataset[chosen])) as progress:
-                card = score_run(
-                    captioner, dataset, chosen, score_models=models, store=store, progress=progress, paper=paper
-                )
+                card = score_run(captioner, dataset, chosen, store=store, progress=progress, paper=paper)
             try:
                 start = recipe["training"].get("start_from")
                 before = Captioner.from_pretrained(start) if start else None
@@ -113,9 +107,7 @@ def report(
         if photos:
             photo_set = choose_photos([path], chosen, photos, store=store)
             with counting("explaining", len(photo_set.photos)) as progress:  # unreadable photos are skipped
-                explanations, _ = explain_and_judge(
-                    {record.title: captioner}, photo_set, score_models=models, progress=progress
-                )
+                explanations, _ = explain_and_judge({record.title: captioner}, photo_set, progress=progress)
     write_run_page(out, record, card, explanations, note, verdict, changes)
     if changes is not None:
         typer.echo(changes.summary)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from showtell.cli.arguments import AsJson, Split, out_file
-from showtell.cli.settings_options import SettingsOptions
 from showtell.errors import DataError, UsageError, notify
 
 if TYPE_CHECKING:
-    from showtell.scores import ImageFacts, ScoreModels, ScoreReport
+    from showtell.scores import ImageFacts, ScoreReport
 
 Metrics = Annotated[
     str | None,
@@ -33,17 +31,15 @@ DocumentFrequencyFile = Annotated[
         show_default="the references",
     ),
 ]
-ObjectsFile = Annotated[
-    Path | None,
+ClipModel = Annotated[
+    str | None,
     typer.Option(
-        "--objects",
-        metavar="FILE",
-        help="COCO instances JSON: the objects of the images, for CHAIR.",
-        show_default="the boxes of a dataset",
+        "--clip-model",
+        metavar="NAME",
+        help="CLIP of CLIPScore: a folder, or owner/name[@revision] on the Hub.",
+        show_default="none",
     ),
 ]
-_MODELS = SettingsOptions("showtell.scores.model_settings:ScoreModelSettings", "Models of learned scores")
-ScoreModelChoice = Annotated[dict[str, Any], _MODELS]
 
 
 def score(
@@ -57,12 +53,12 @@ def score(
         ),
     ],
     references: Annotated[
-        Path | None,
+        Path,
         typer.Option(
             help="References: COCO captions JSON, JSON of {id: \\[texts]}, or a dataset (with --split).",
-            show_default="none; CHAIR needs none",
+            show_default=False,
         ),
-    ] = None,
+    ],
     metrics: Metrics = None,
     split: Split = "test",
     common: Annotated[
@@ -85,12 +81,10 @@ def score(
         typer.Option(help="Bootstrap draws for intervals and comparisons; 0 for no intervals.", min=0, max=1_000_000),
     ] = 1000,
     document_frequency: DocumentFrequencyFile = None,
-    objects: ObjectsFile = None,
+    clip_model: ClipModel = None,
     as_json: AsJson = False,
-    *,
-    score_models: ScoreModelChoice,
 ) -> None:
-    """Score captions against references or annotated objects; only SPICE needs Java.
+    """Score captions against references; only SPICE needs Java.
 
     Of several systems it says who is the best at what, and whether by more than chance.
     """
@@ -100,22 +94,16 @@ def score(
     from showtell.progress import counting
     from showtell.scores import metric_names
     from showtell.scores import score as score_captions
-    from showtell.scores.files import ScoredImages, read_prediction_file, read_scored_images, with_objects
+    from showtell.scores.files import read_prediction_file, read_scored_images
 
-    if references is None and objects is None:
-        *systems, last = predictions if len(predictions) > 1 else (*predictions, Path("REFERENCES"))
-        command = f"showtell score {' '.join(map(str, systems))} --references {last}"
-        raise UsageError(f"Name the references with --references: {command}; or, for CHAIR alone, --objects.")
     if pairs and bootstrap == 0:
         raise UsageError("--pairs draws images to tell a difference from chance; give --bootstrap at least 1 draw.")
     if per_image is not None:
-        given = [*predictions, references, document_frequency, objects]
+        given = [*predictions, references, document_frequency]
         refuse_overwriting(per_image, "--per-image", filter(None, given))
     names = metric_names(metrics)
-    scoring = how_to_score(document_frequency, score_models)
-    images = ScoredImages({}) if references is None else read_scored_images(references, split)
-    if objects is not None:
-        images = replace(images, facts=with_objects(images.facts, objects))
+    scoring = how_to_score(document_frequency, clip_model)
+    images = read_scored_images(references, split)
     captions: dict[str, dict[str, str]] = {}
     has_own_name = len({file.name for file in predictions}) == len(predictions)
     for file in predictions:
@@ -125,8 +113,6 @@ def score(
         raise UsageError("A file of predictions is named twice; each system is a file of its own.")
     images = images.chosen_by(chain.from_iterable(captions.values()), str(references))
     facts = images.facts
-    if references is None:  # objects are of all images of a dataset, captions of some
-        facts = {image: known for image, known in facts.items() if any(image in own for own in captions.values())}
     if common:
         captions, facts = _shared(captions, facts)
     reports: dict[str, ScoreReport] = {}
@@ -135,7 +121,7 @@ def score(
             try:
                 reports[name] = score_captions(own, facts, names, **scoring)
             except DataError as error:
-                raise DataError(f"{name} against {references or objects}: {error}") from error
+                raise DataError(f"{name} against {references}: {error}") from error
             progress(1)
     if per_image is not None:
         of_images = {name: report.per_image for name, report in reports.items()}
@@ -163,19 +149,18 @@ def _shared(
 # --- shared with evaluate and other verbs ---
 
 
-def open_score_models(given: Mapping[str, Any]) -> ScoreModels | None:
-    """The models that options name, opened before any work; None where there are none."""
-    from showtell.scores import ScoreModels
-
-    return ScoreModels(**given).open() if given else None
-
-
-def how_to_score(document_frequency: Path | None, score_models: Mapping[str, Any]) -> dict[str, Any]:
-    """The document frequencies and models of `scores.score` that options name."""
+def how_to_score(document_frequency: Path | None, clip_model: str | None) -> dict[str, Any]:
+    """The document frequencies of `scores.score` that options name, and the CLIP, opened before any work."""
     from showtell.scores.files import read_document_frequency
 
-    frequency = None if document_frequency is None else read_document_frequency(document_frequency)
-    return {"document_frequency": frequency, "models": open_score_models(score_models)}
+    how: dict[str, Any] = {}
+    if document_frequency is not None:
+        how["document_frequency"] = read_document_frequency(document_frequency)
+    if clip_model is not None:
+        from showtell.scores.encoders import ClipEncoder
+
+        how["clip"] = ClipEncoder(clip_model)
+    return how
 
 
 def show_scores(

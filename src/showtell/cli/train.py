@@ -95,4 +95,4 @@ def _show_before_and_after(folder: Path, recipe: Recipe) -> None:
     except DataError as error:
         typer.echo(f"captions are not shown before and after: {error}")
         return
-    report(folder, folder / PAGE, split=split, limit=MAX_PHOTOS, photos=0, score_models={})
+    report(folder, folder / PAGE, split=split, limit=MAX_PHOTOS, photos=0)

@@ -222,18 +222,6 @@ def _boxes(file: Path, content: dict[str, list[Any]], issues: DatasetIssues) -> 
     return boxes
 
 
-def read_instances(file: Path) -> tuple[dict[str, frozenset[str]], frozenset[str], list[str]]:
-    """Each image's categories in an instances file, all categories, and what was left out; or a DataError."""
-    content = _sections(file, _without_outlines(file), ("images", "annotations", "categories"))
-    issues = DatasetIssues(file)
-    boxes = _boxes(file, content, issues)
-    images = {image for entry in content["images"] if (image := _id_of(entry, "id")) is not None} | boxes.keys()
-    named = [entry for entry in content["categories"] if isinstance(entry, dict) and "name" in entry]
-    names = frozenset(str(category["name"]) for category in named)
-    objects = {image: frozenset(box.category for box in boxes.get(image, ())) for image in images}
-    return objects, names, issues.warnings
-
-
 def _without_outlines(file: Path) -> Any:
     try:
         return json.loads(_OUTLINE.sub(b'"segmentation":null', read_bytes(file)))

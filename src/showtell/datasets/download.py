@@ -169,7 +169,7 @@ def _complete(url: str, part: Path, archive: Archive) -> str | None:
         with part.open("ab") as stream:
             http_get(url, stream, resume_size=size, displayed_filename=archive.name)
         failure = _mismatch(part, archive)
-    except Exception as error:  # of the library for HTTP that the hub's has
+    except Exception as error:  # noqa: BLE001  (of whatever library for HTTP the hub's has)
         failure = first_line(error)
         if getattr(getattr(error, "response", None), "status_code", None) != 416:  # it is longer than the file
             return failure

@@ -26,7 +26,6 @@ def explain_and_judge(
     *,
     saliency: str | None = None,
     batch_size: int = 32,
-    score_models: scoring.ScoreModels | None = None,
     progress: Callable[[int], None],
 ) -> tuple[list[Explanation], dict[Path | StoredImage, ImageError]]:
     """Explanations of the photos, judged, and the errors of unreadable photos; see `explain_photos` and `judge`.
@@ -43,12 +42,10 @@ def explain_and_judge(
         else:
             explanations.append(result)
         progress(1)
-    return judge(explanations, photo_set, score_models), failures
+    return judge(explanations, photo_set), failures
 
 
-def judge(
-    explanations: Sequence[Explanation], photo_set: PhotoSet, score_models: scoring.ScoreModels | None = None
-) -> list[Explanation]:
+def judge(explanations: Sequence[Explanation], photo_set: PhotoSet) -> list[Explanation]:
     """Explanations with references, scores and hallucinated objects, the worst caption of the first model first.
 
     Photos without references come last, in their order.
@@ -61,7 +58,7 @@ def judge(
         for explanation in explanations
     ]
     for model in range(len(judged[0].models) if judged else 0):
-        scores = _scores(judged, model, facts, photo_set, score_models)
+        scores = _scores(judged, model, facts, photo_set)
         judged = [_with_scores(photo, model, scores.get(photo.image, {})) for photo in judged]
     return sorted(judged, key=lambda photo: next(iter(photo.models[0].scores.values()), math.inf))
 
@@ -71,7 +68,6 @@ def _scores(
     model: int,
     facts: Mapping[str, scoring.ImageFacts],
     photo_set: PhotoSet,
-    score_models: scoring.ScoreModels | None,
 ) -> dict[str, dict[str, float]]:
     """The numbers of each image that has references, in the order in which they are shown."""
     texts = {photo.image: photo.models[model].caption.text for photo in explanations if photo.references}
@@ -82,8 +78,8 @@ def _scores(
     )
     numbers = scoring.explained_numbers()
     known = {image: facts[image] for image in texts}
-    metrics = scoring.available_metrics(map(scoring.metric_of, numbers), known.values(), frequency, score_models)
-    report = scoring.score(texts, known, metrics, document_frequency=frequency, models=score_models)
+    metrics = scoring.available_metrics(map(scoring.metric_of, numbers), known.values(), frequency)
+    report = scoring.score(texts, known, metrics, document_frequency=frequency)
     return {
         image: {name: value for name in numbers if (value := values.get(name)) is not None}
         for image, values in report.per_image.items()

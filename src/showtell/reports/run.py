@@ -21,7 +21,7 @@ from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log, read_text
 from showtell.hub import SETTINGS
 from showtell.recipes import Published
-from showtell.scores import Interval, ScoreModels, diagnose, image_facts, score
+from showtell.scores import Interval, diagnose, image_facts, score
 from showtell.scores.files import training_captions
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
@@ -159,14 +159,13 @@ def score_run(
     dataset: CaptionDataset,
     split: str,
     *,
-    score_models: ScoreModels | None = None,
     store: FeatureStore | None = None,
     progress: Callable[[int], None] | None = None,
     paper: Paper | None = None,
 ) -> ScoreCard:
     """Caption a split by the captioner's default settings and score it, also in the unit of a paper."""
     settings = captioner.settings(num_return_sequences=1)
-    report = evaluate(captioner, dataset, split, models=score_models, store=store, progress=progress)
+    report = evaluate(captioner, dataset, split, store=store, progress=progress)
     captions = {image: caption.text for image, caption in report.captions.items()}
     search = settings.kind if settings.num_beams == 1 else f"{settings.kind} of {settings.num_beams}"
     rates = diagnose(list(captions.values()), training=training_captions(dataset))

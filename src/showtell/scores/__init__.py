@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from showtell.errors import UsageError, nearest
 from showtell.registry import Registry
@@ -16,18 +16,20 @@ from showtell.scores.chair import Chair
 from showtell.scores.cider import Cider
 from showtell.scores.diagnostics import diagnose, form_warnings
 from showtell.scores.facts import ImageFacts, Need, image_facts
-from showtell.scores.learned import ClipScore, PacScore, RefClipScore, RefPacScore
+from showtell.scores.learned import ClipScore, RefClipScore
 from showtell.scores.meteor import Meteor
-from showtell.scores.model_settings import ScoreModels
 from showtell.scores.ngrams import FEW_IMAGES, DocumentFrequency
 from showtell.scores.report import ComparisonTable, ScoreReport, compare, measure
 from showtell.scores.rouge import RougeL
 from showtell.scores.spice import Spice
 from showtell.scores.truth import Truth
 
+if TYPE_CHECKING:  # which torch and transformers are loaded for
+    from showtell.scores.encoders import ClipEncoder
+
 __all__ = [
     "SCORES", "Comparison", "ComparisonTable", "Corpus", "DocumentFrequency", "ImageFacts", "Interval", "Score",
-    "ScoreModels", "ScoreNumber", "ScoreReport", "available_metrics", "compare", "diagnose", "explained_numbers",
+    "ScoreNumber", "ScoreReport", "available_metrics", "compare", "diagnose", "explained_numbers",
     "image_facts", "list_metrics", "metric_names", "metric_of", "numbers", "read_predictions", "read_references",
     "reward_numbers", "score", "selection_metrics", "validation_numbers",
 ]  # fmt: skip
@@ -46,8 +48,6 @@ SCORES: Registry[type[Score]] = Registry(
         "chair": Chair,
         "clip_score": ClipScore,
         "ref_clip_score": RefClipScore,
-        "pac_s": PacScore,
-        "ref_pac_s": RefPacScore,
     },
     expects="a Score class that can be made without arguments",
     accepts=lambda name, score: isinstance(score, type) and issubclass(score, Score),
@@ -115,12 +115,12 @@ def available_metrics(
     metrics: Iterable[str],
     facts: Iterable[ImageFacts],
     document_frequency: DocumentFrequency | None = None,
-    models: ScoreModels | None = None,
+    clip: ClipEncoder | None = None,
 ) -> tuple[str, ...]:
     """Those of some metrics whose needs all images meet, in the order of `SCORES`.
 
-    Learned metrics are included if their weights are named, even if something else is missing. Metrics that need
-    document frequencies are left out if the given ones are of too few images.
+    CLIPScore is included where there is a CLIP, even if something else is missing. Metrics that need document
+    frequencies are left out if the given ones are of too few images.
     """
     names, images = set(metrics), tuple(facts)
     missing = {need for need in get_args(Need) if any(image.lacks(need) for image in images)}
@@ -128,8 +128,8 @@ def available_metrics(
         missing.add("document_frequency")
 
     def can_run(kind: type[Score]) -> bool:
-        if kind.weights is not None:
-            return models is not None and models.has(kind.weights)
+        if "clip" in kind.needs:
+            return clip is not None
         return missing.isdisjoint(kind.needs)
 
     return tuple(name for name, kind in SCORES.items() if name in names and can_run(kind))
@@ -141,7 +141,7 @@ def score(
     metrics: str | Iterable[str] | None = None,
     *,
     document_frequency: DocumentFrequency | None = None,
-    models: ScoreModels | None = None,
+    clip: ClipEncoder | None = None,
 ) -> ScoreReport:
     """Score captions against references.
 
@@ -156,17 +156,15 @@ def score(
         metrics: a name of `list_metrics` or several, as "bleu,cider" or a list; None for all whose needs are met, but
             for those that run only when named.
         document_frequency: weights for CIDEr from other captions than the references.
-        models: those of learned scores: `ScoreModels(clip_model="openai/clip-vit-base-patch32")`.
+        clip: of CLIPScore: `showtell.scores.encoders.ClipEncoder("openai/clip-vit-base-patch32")`.
 
     Raises:
         UsageError: an unknown metric; the message lists the known ones.
         DataError: predictions and references do not fit together; the message lists the ids.
     """
-    names, corpus = metric_names(metrics), match(predictions, references, document_frequency, models)
+    names, corpus = metric_names(metrics), match(predictions, references, document_frequency, clip)
     if names is None:
-        names = available_metrics(
-            [name for name, kind in SCORES.items() if kind.by_default], corpus.facts, models=models
-        )
+        names = available_metrics([name for name, kind in SCORES.items() if kind.by_default], corpus.facts, clip=clip)
     report = measure(corpus, {name: SCORES[name]() for name in names})
-    by_ngrams = any("references" in SCORES[name].needs and not SCORES[name].weights for name in names)
+    by_ngrams = any("references" in SCORES[name].needs and "clip" not in SCORES[name].needs for name in names)
     return replace(report, warnings=(*report.warnings, *form_warnings(corpus, by_ngrams=by_ngrams)))

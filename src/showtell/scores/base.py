@@ -19,7 +19,7 @@ from showtell.scores.ngrams import DocumentFrequency, NgramIndex
 from showtell.text import tokenizer
 
 if TYPE_CHECKING:
-    from showtell.scores.model_settings import ModelName, ScoreModels
+    from showtell.scores.encoders import ClipEncoder
 
 Floats = npt.NDArray[np.float64]
 
@@ -45,7 +45,7 @@ class Corpus:
     predictions: tuple[str, ...]  # as written, one per image
     facts: tuple[ImageFacts, ...]  # of each image, with at least one reference
     document_frequency: DocumentFrequency | None = None  # None: counted in the references
-    models: ScoreModels | None = None  # those that a person named, of learned scores
+    clip: ClipEncoder | None = None  # of CLIPScore
 
     @property
     def references(self) -> tuple[tuple[str, ...], ...]:
@@ -106,7 +106,6 @@ class Score(ABC):
     summary: ClassVar[str]  # what it is, in a clause, for the table of the documentation
     needs: ClassVar[tuple[Need, ...]] = ("references",)
     by_default: ClassVar[bool] = True  # whether it runs where no metrics are named
-    weights: ClassVar[ModelName | None] = None  # the setting that names its weights, if it needs some
 
     @property
     def names(self) -> tuple[str, ...]:

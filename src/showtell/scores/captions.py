@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from showtell.errors import DataError, summarise
 from showtell.scores.base import Corpus
 from showtell.scores.facts import ImageFacts
-from showtell.scores.model_settings import ScoreModels
 from showtell.scores.ngrams import DocumentFrequency
 from showtell.text.caption_columns import CAPTION, ID, IMAGE, Columns, captions_in, is_left_out
+
+if TYPE_CHECKING:
+    from showtell.scores.encoders import ClipEncoder
 
 Predictions = Mapping[Any, str] | Sequence[Mapping[str, Any]] | Sequence[str]
 References = Mapping[Any, Any] | Sequence[Sequence[str]] | Sequence[Mapping[str, Any]]
@@ -23,7 +25,7 @@ def match(
     predictions: Predictions,
     references: References,
     document_frequency: DocumentFrequency | None = None,
-    models: ScoreModels | None = None,
+    clip: ClipEncoder | None = None,
 ) -> Corpus:
     """Put each prediction beside the references of its image, in the order of the ids; see `score`.
 
@@ -55,7 +57,7 @@ def match(
         raise DataError(f"{len(bare)} image(s) have no reference: {summarise(bare)}; each needs at least one.")
     ids = tuple(sorted(predicted))
     texts, known = tuple(predicted[image] for image in ids), tuple(facts[image] for image in ids)
-    return Corpus(ids, texts, known, document_frequency, models)
+    return Corpus(ids, texts, known, document_frequency, clip)
 
 
 def _read_facts(references: References) -> dict[str, ImageFacts]:

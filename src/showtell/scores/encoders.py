@@ -1,4 +1,4 @@
-"""The CLIP of transformers that learned scores compare with."""
+"""The CLIP of transformers that CLIPScore compares with."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from showtell.images.photo import open_photo
 from showtell.progress import counting
 
 Rows = npt.NDArray[np.float32]
-PROMPT = "A photo depicts "  # before each caption, of CLIPScore and of PAC-S
+PROMPT = "A photo depicts "  # before each caption
+BATCH_SIZE = 64  # photos or texts
 # What OpenAI's tokenizer undoes by ftfy.
 _STRAIGHT = str.maketrans({
     "‘": "'", "’": "'", "‚": "'", "‛": "'", "“": '"', "”": '"', "„": '"', "‟": '"', "ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl",
@@ -35,16 +36,19 @@ _STRAIGHT = str.maketrans({
 class ClipEncoder:
     """A CLIP (A. Radford et al., ICML 2021) in fp32, from a folder or the hub, and the vectors that it made.
 
-    Photos are prepared and texts cleaned as in OpenAI's own code, which CLIPScore and PAC-S run: Pillow's bicubic
-    filter, the central square as torchvision cuts it (transformers' processors resize and cut otherwise), HTML entities
-    and typographic quotes undone. Code of a repository is never run.
+    Photos are prepared and texts cleaned as in OpenAI's own code, which CLIPScore runs: Pillow's bicubic filter, the
+    central square as torchvision cuts it (transformers' processors resize and cut otherwise), HTML entities and
+    typographic quotes undone. Code of a repository is never run.
+
+    Args:
+        name: a folder, or a repository on the Hugging Face hub (owner/name or owner/name@revision).
 
     Raises:
         CheckpointError: it is missing, incomplete, damaged, or of another kind.
         MissingDependencyError: transformers is not installed.
     """
 
-    def __init__(self, name: str, batch_size: int) -> None:
+    def __init__(self, name: str) -> None:
         if importlib.util.find_spec("transformers") is None:
             raise errors.MissingDependencyError(
                 f"{name} is a model of transformers, which is not installed: {errors.install_command('transformers')}."
@@ -54,15 +58,14 @@ class ClipEncoder:
         if missing := missing_files(self.folder):
             raise errors.CheckpointError(f"The model {name} is incomplete: {self.folder} lacks {', '.join(missing)}.")
         self.name = Path(name).resolve().name if is_folder else name
-        self.batch_size = batch_size
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         read_model_settings(self.folder)
         settings = self._open("AutoConfig")
         self.tokenizer = self._open("AutoTokenizer")
         if settings.model_type != "clip":
             raise errors.CheckpointError(
-                f'{self.name} is a model of type "{settings.model_type}", and CLIPScore and PAC-S are defined for a '
-                "whole CLIP, which compares photos with captions; give one, such as openai/clip-vit-base-patch32."
+                f'{self.name} is a model of type "{settings.model_type}", and CLIPScore is defined for a whole '
+                "CLIP, which compares photos with captions; give one, such as openai/clip-vit-base-patch32."
             )
         model, loaded = self._open("CLIPModel", dtype=torch.float32, output_loading_info=True)
         if missing := sorted(loaded["missing_keys"]):
@@ -124,8 +127,8 @@ class ClipEncoder:
         new = [item for item in dict.fromkeys(items) if item not in self._vectors]
         new.sort(key=lambda item: len(str(item)))  # texts of about the same length together
         with counting(f"vectors of {self.name}", len(new)) as progress:
-            for first in range(0, len(new), self.batch_size):
-                batch = new[first : first + self.batch_size]
+            for first in range(0, len(new), BATCH_SIZE):
+                batch = new[first : first + BATCH_SIZE]
                 vectors = features(batch)
                 if not bool(torch.isfinite(vectors).all()):
                     raise errors.CheckpointError(f"The weights of {self.name} give vectors that are not finite.")
@@ -141,7 +144,7 @@ class ClipEncoder:
 
     def _photo_features(self, paths: list[Path]) -> Any:
         """(photos, D)."""
-        batches = prepare_batches(paths, lambda path: self._prepare_photo(open_photo(path)), self.batch_size)
+        batches = prepare_batches(paths, lambda path: self._prepare_photo(open_photo(path)), BATCH_SIZE)
         photos: dict[Path, Any] = dict(chain.from_iterable(batches))
         failures = [str(photo).rstrip(".") for photo in photos.values() if isinstance(photo, errors.ImageError)]
         if failures:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # scores alone reach neither datasets nor scenes
     from showtell.scenes import Scene
 
 # What a score may ask for.
-Need = Literal["references", "images", "scenes", "objects", "document_frequency", "weights"]
+Need = Literal["references", "images", "scenes", "objects", "document_frequency", "clip"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from showtell.datasets import flickr, jsonl, open_dataset, table
-from showtell.datasets.coco import read_instances
 from showtell.datasets.issues import counted
 from showtell.datasets.records import CaptionDataset
 from showtell.errors import DataError, notify, summarise
@@ -184,26 +183,3 @@ def _match(captions: Mapping[str, str], images: ScoredImages, path: Path) -> dic
     if matched.keys() != captions.keys():
         notify(f"Photos of {path} are matched to images by {kind}: {len(image_ids)} of {len(captions)}.")
     return matched
-
-
-def with_objects(facts: Mapping[str, ImageFacts], path: Path) -> dict[str, ImageFacts]:
-    """Images with the objects that COCO's instances name; where no images are given, all that the file lists.
-
-    Images that the file does not list are left as they are.
-
-    Raises:
-        DataError: the file cannot be read, or lists none of the images.
-    """
-    objects, categories, notes = read_instances(path)
-    for note in notes:
-        notify(note)
-    facts = facts or dict.fromkeys(objects, ImageFacts())
-    if objects.keys().isdisjoint(facts):
-        raise DataError(
-            f"{path} lists none of the images ({summarise(facts, 3)}) but {summarise(objects, 3)}; give the instances "
-            "of the same images."
-        )
-    return {
-        image: replace(known, objects=objects[image], categories=frozenset(categories)) if image in objects else known
-        for image, known in facts.items()
-    }

@@ -1,26 +1,29 @@
-"""CLIPScore and PAC-S: how near a caption is to its photo, or to its references, for a trained model.
+"""CLIPScore: how near a caption is to its photo, or to its references, for a CLIP.
 
-J. Hessel et al., CLIPScore: a reference-free evaluation metric for image captioning, EMNLP 2021; S. Sarto et al.,
-Positive-augmented contrastive learning for image and video captioning evaluation, CVPR 2023:
+J. Hessel et al., CLIPScore: a reference-free evaluation metric for image captioning, EMNLP 2021:
 
-    S(c, v) = w max(cos(c, v), 0)                                    w = 2.5, in PAC-S 2.0
+    S(c, v) = w max(cos(c, v), 0)                                    w = 2.5
     RefS(c, R, v) = H(S(c, v), max(max_r cos(c, r), 0))              H: harmonic mean
 
-PAC-S is CLIPScore with other weights and another w. Where the published code lets a negative cosine of two texts into
-the harmonic mean, the paper's maximum with 0 is taken.
+Where the published code lets a negative cosine of two texts into the harmonic mean, the paper's maximum with 0 is
+taken.
 """
 
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from showtell import __version__
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber, ratio
 from showtell.scores.facts import Need
-from showtell.scores.model_settings import ModelName
+
+if TYPE_CHECKING:
+    from showtell.scores.encoders import ClipEncoder
+
+SCALE = 2.5  # w
 
 
 class ClipScore(Score):
@@ -28,19 +31,17 @@ class ClipScore(Score):
 
     numbers = (ScoreNumber("clip_score", "CLIPScore", maximum=2.5, explanation_rank=7),)
     summary = "CLIPScore: how near caption and photo are for a CLIP"
-    needs: ClassVar[tuple[Need, ...]] = ("images", "weights")
-    weights: ClassVar[ModelName | None] = "clip_model"
-    scale = 2.5  # w
+    needs: ClassVar[tuple[Need, ...]] = ("images", "clip")
 
-    def encoder(self, corpus: Corpus) -> Any:
-        """The model that it compares with, a `ClipEncoder`."""
-        assert corpus.models is not None and self.weights is not None  # or it would not run
-        return corpus.models.encoder(self.weights)
+    def encoder(self, corpus: Corpus) -> ClipEncoder:
+        """The model that it compares with."""
+        assert corpus.clip is not None  # or it would not run
+        return corpus.clip
 
     def signature(self, corpus: Corpus) -> str:
         """References, the model with everything that its vectors depend on, the formula, version."""
         references = f"{corpus.reference_counts}|" if "references" in self.needs else ""
-        return f"{references}{self.encoder(corpus).signature}|w:{self.scale}|version:{__version__}"
+        return f"{references}{self.encoder(corpus).signature}|w:{SCALE}|version:{__version__}"
 
     def warning(self, corpus: Corpus) -> str | None:
         """Texts beyond the context of the model."""
@@ -63,7 +64,7 @@ class ClipScore(Score):
         clip = self.encoder(corpus)
         photos = clip.embed([facts.path for facts in corpus.facts if facts.path is not None])
         cosines: Floats = (photos * clip.embed(corpus.predictions)).sum(axis=1, dtype=np.float64)
-        return self.scale * np.maximum(cosines, 0)
+        return SCALE * np.maximum(cosines, 0)
 
 
 class RefClipScore(ClipScore):
@@ -71,7 +72,7 @@ class RefClipScore(ClipScore):
 
     numbers = (ScoreNumber("ref_clip_score", "RefCLIPScore", maximum=10 / 7, explanation_rank=8),)
     summary = "RefCLIPScore: harmonic mean of CLIPScore and the cosine with the nearest reference"
-    needs = ("references", "images", "weights")
+    needs = ("references", "images", "clip")
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 1)."""
@@ -82,21 +83,3 @@ class RefClipScore(ClipScore):
         cosines = (captions * references).sum(axis=1, dtype=np.float64)
         nearest = np.maximum(np.maximum.reduceat(cosines, np.cumsum([0, *counts[:-1]])), 0)
         return ratio(2 * of_photos * nearest, of_photos + nearest)[:, None]
-
-
-class PacScore(ClipScore):
-    """PAC-S."""
-
-    numbers = (ScoreNumber("pac_s", "PAC-S", maximum=2.0, explanation_rank=9),)
-    summary = "PAC-S: CLIPScore with the weights that its authors trained"
-    weights = "pac_model"
-    scale = 2.0
-
-
-class RefPacScore(RefClipScore):
-    """RefPAC-S."""
-
-    numbers = (ScoreNumber("ref_pac_s", "RefPAC-S", maximum=4 / 3, explanation_rank=10),)
-    summary = "RefPAC-S: harmonic mean of PAC-S and the cosine with the nearest reference"
-    weights = "pac_model"
-    scale = 2.0

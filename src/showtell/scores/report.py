@@ -27,7 +27,7 @@ _NEEDS: dict[Need, str] = {  # what a score needs of every image, and how to giv
     "references": "references",
     "images": "the image files; score against a dataset",
     "scenes": "the scenes that were drawn; score against a scenes dataset",
-    "objects": "annotated objects; score against a dataset with boxes, or name a file with --objects",
+    "objects": "annotated objects; score against a dataset with boxes, such as COCO's instances_*.json gives",
 }
 Rates = Mapping[str, Mapping[str, float]]  # of the captions of each system, from `diagnose`
 _WIDTH, _FIRST_COLUMN = 100, 18  # characters
@@ -165,10 +165,10 @@ def measure(corpus: Corpus, chosen: dict[str, Score]) -> ScoreReport:
 
 def _require(metric: str, score: Score, corpus: Corpus) -> None:
     """Raise a DataError, which lists the images or says how to mend it, if the corpus lacks what a score needs."""
-    if score.weights is not None and (corpus.models is None or not corpus.models.has(score.weights)):
+    if "clip" in score.needs and corpus.clip is None:
         raise DataError(
-            f'"{metric}" needs weights that you name: --{score.weights.replace("_", "-")} with a folder, or a '
-            "repository on the Hugging Face hub."
+            f'"{metric}" needs a CLIP that you name: --clip-model with a folder, or a repository on the Hugging Face '
+            "hub."
         )
     for need in score.needs:
         lacking = [image for image, facts in zip(corpus.ids, corpus.facts, strict=True) if facts.lacks(need)]
