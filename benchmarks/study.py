@@ -255,7 +255,7 @@ def run(
         searches = {f".stage{stage}": captioner.settings(stage=stage) for stage in range(last)}
         searches[""] = captioner.settings()
         if undivided:
-            searches[UNDIVIDED] = captioner.settings(length_normalisation="none")
+            searches[UNDIVIDED] = captioner.settings(length_penalty=0.0)
         for split in splits:
             for suffix, settings in searches.items():
                 captions = caption_records(captioner, dataset[split], settings, store=store)
