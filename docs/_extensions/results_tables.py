@@ -35,21 +35,18 @@ def photos_table() -> str:
             held = [f"{100 * float(first[one['row']][name]):+.1f}" for name in NUMBERS] if one["row"] in first else []
             reads = [f"{100 * float(one[share].partition(' ')[0]):.0f}\u00a0%" for share in shares]
             words = f"{float(one['different words'].partition(' ')[0]):.0f}"
-            tried = len(one["rates tried"].split(", ")) if one["rates tried"] else 0
-            rate = f"{one['learning rate']}, best of {tried}" if tried else one["learning rate"]
-            lines.append(
-                row(
-                    one["row"],
-                    rate,
-                    one["seeds"],
-                    one["device"].replace("NVIDIA ", ""),
-                    *cells,
-                    interval(held),
-                    words,
-                    *reads,
-                )
-            )
+            run = (_rate(one["learning rate"], one["rates tried"]), one["seeds"], one["device"].replace("NVIDIA ", ""))
+            lines.append(row(one["row"], *run, *cells, interval(held), words, *reads))
     return table(["row", "rate", "seeds", "device", *scores.values(), "difference", "words", *shares.values()], lines)
+
+
+def _rate(rate: str, tried: str) -> str:
+    """A rate, and whether it was the best on validation of those that were tried, written as "0.001: 0.360, ..."."""
+    scores = dict(part.split(": ") for part in tried.split(", ") if part)
+    if not scores:
+        return rate
+    best = max(scores, key=lambda one: (float(scores[one]), -float(one)))
+    return f"{rate}, best of {len(scores)}" if best == rate else f"{rate}; of {len(scores)}, {best} was the best"
 
 
 def scenes_table() -> str:
