@@ -208,7 +208,9 @@ def _build(build: Callable[[], ModuleT], tensors: Mapping[str, Tensor], part: st
         with NoRandomNumbers():
             module = build()
     except RuntimeError as error:  # sizes that no memory has room for
-        raise CheckpointError(f"The {part} that {SETTINGS} describes cannot be made here: {first_line(error)}.") from error
+        raise CheckpointError(
+            f"The {part} that {SETTINGS} describes cannot be made here: {first_line(error)}."
+        ) from error
     expected = module.state_dict()
     reasons = [f"missing tensor {part}.{name}" for name in expected if name not in given]
     reasons += [f"unexpected tensor {part}.{name}" for name in given if name not in expected]
