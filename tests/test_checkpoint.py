@@ -57,7 +57,7 @@ SETTINGS = [  # what is changed in config.json, and what is said
     (lambda s: s["encoder"].update(name="sad"), 'There is no encoder "sad"'),
     (lambda s: s["model"].update(hidden_size=0), "The checkpoint is damaged: .*config.json: model.hidden_size: "),
     (lambda s: s["model"].update(hidden_size=10**400), "The checkpoint is damaged: .*config.json: model.hidden_size: "),
-    (lambda s: s["model"].update(hidden_size=65_536),
+    (lambda s: s["model"].update(hidden_size=33),
      r"do not fit the decoder of config.json: size mismatch for decoder\.\S+, .* in the file and .* by config"),
     (lambda s: s["preprocessing"].update(mean=[0, 0, 0]), "is not what the encoder was trained with"),
     (lambda s: s.pop("decoding"), "The checkpoint is damaged: .*config.json: decoding: Field required"),

@@ -7,7 +7,7 @@ everything that captioning needs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from showtell import __version__
 from showtell.config import describe_problem
 from showtell.decoding import DecodingConfig
-from showtell.errors import CheckpointError, DataError, RecipeError, nearest, summarise
+from showtell.errors import CheckpointError, DataError, RecipeError, first_line, nearest, summarise
 from showtell.features import Encoder, build_encoder, encoder_config
 from showtell.features.weights import part_of_checkpoint
 from showtell.files import read_json, write_bytes, write_json
@@ -202,10 +202,16 @@ def read_weights(file: Path, recorded: object) -> dict[str, Tensor]:
 
 
 def _build(build: Callable[[], ModuleT], tensors: Mapping[str, Tensor], part: str, file: Path) -> ModuleT:
-    """Encoder or decoder with its tensors, in eval mode. Names, shapes and types are compared before it is built."""
+    """Encoder or decoder with its tensors, in eval mode."""
     given = part_of_checkpoint(tensors, part)
-    empty = skeleton(build)
-    expected = (build() if empty is None else empty).state_dict()
+    try:
+        with NoRandomNumbers():
+            module = build()
+    except RuntimeError as error:  # sizes that no memory has room for
+        raise CheckpointError(
+            f"The {part} that {SETTINGS} describes cannot be made here: {first_line(error)}."
+        ) from error
+    expected = module.state_dict()
     reasons = [f"missing tensor {part}.{name}" for name in expected if name not in given]
     reasons += [f"unexpected tensor {part}.{name}" for name in given if name not in expected]
     for name in given.keys() & expected.keys():
@@ -217,10 +223,7 @@ def _build(build: Callable[[], ModuleT], tensors: Mapping[str, Tensor], part: st
             reasons.append(f"{part}.{name} holds {_dtype(theirs)} instead of {_dtype(ours)}")
     if reasons:
         raise CheckpointError(f"The weights in {file} do not fit the {part} of {SETTINGS}: {summarise(reasons, 3)}.")
-    module = None if empty is None else filled(empty, given)
-    if module is None:
-        module = build()
-        module.load_state_dict(given)
+    module.load_state_dict(given)
     return module.eval()
 
 
@@ -228,11 +231,8 @@ def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-# --- modules on torch's meta device: their shapes before anything is allocated, and their weights put in place ---
-
-
-class _NoRandomNumbers(TorchFunctionMode):
-    """Leaves out random initial values, for which torch would import its compiler on the meta device: a second."""
+class NoRandomNumbers(TorchFunctionMode):
+    """Leaves out random initial values, in whose place weights are put."""
 
     FILLS = (
         *(Tensor.normal_, Tensor.uniform_),
@@ -244,39 +244,3 @@ class _NoRandomNumbers(TorchFunctionMode):
         if func in self.FILLS:
             return args[0] if args else given["tensor"]
         return func(*args, **given)
-
-
-def skeleton(build: Callable[[], ModuleT]) -> ModuleT | None:
-    """The module that a function builds, on torch's meta device; None where it cannot be built there."""
-    try:
-        with torch.device("meta"), _NoRandomNumbers():
-            return build()
-    except (NotImplementedError, RuntimeError):  # its constructor needs tensor values
-        return None
-
-
-def filled(module: ModuleT, weights: Mapping[str, Tensor]) -> ModuleT | None:
-    """A skeleton with its weights, in its own precisions and memory formats; None where it has more than its weights.
-
-    That is a tensor which its constructor computes and no file has, or one that two of its parts share.
-    """
-    expected = module.state_dict(keep_vars=True)
-    known = set(map(id, expected.values()))
-    if len(known) < len(expected) or not known.issuperset(map(id, _tensors(module))):
-        return None
-    own = {  # `empty_like` would import sympy
-        name: torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype).copy_(weights[name])
-        for name, tensor in expected.items()
-    }
-    module.load_state_dict(own, assign=True)
-    return module
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """All tensors of a module, those in its attributes too."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, nn.Module | dict | list | tuple):
-        parts = vars(value) if isinstance(value, nn.Module) else value
-        for part in parts.values() if isinstance(parts, dict) else parts:
-            yield from _tensors(part)

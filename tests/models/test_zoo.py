@@ -9,11 +9,9 @@ from types import NoneType
 from typing import Any, get_args
 
 import pytest
-import torch
 
 from showtell import testing
-from showtell.checkpoint import skeleton
-from showtell.models import MODELS, Decoder, DecoderConfig, build_decoder
+from showtell.models import MODELS, Decoder, DecoderConfig
 from showtell.testing import DECODER_CHECKS, check_gradients, check_steps, shrink
 
 # Combinations of settings whose equations differ from those of a model as it comes.
@@ -75,14 +73,3 @@ def test_every_choice_trains_all_its_weights_and_reads_given_words_as_steps_do(n
     for settings in single_changes(name):
         check_gradients(shrink(config, **settings), decoder, ("cross_entropy", "hard_attention"))
         check_steps(shrink(config, **settings), decoder)
-
-
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_a_skeleton_has_the_shapes_of_the_model_and_draws_no_random_number(name):
-    config, decoder = MODELS[name]
-    small = config(**{key: 8 for key in config.model_fields if key.endswith("_size")})
-    state = torch.get_rng_state()
-    empty = skeleton(lambda: decoder(small, feature_size=6, vocabulary_size=11))
-    assert empty is not None and torch.equal(state, torch.get_rng_state())
-    whole = build_decoder(small, feature_size=6, vocabulary_size=11).state_dict()
-    assert {key: value.shape for key, value in empty.state_dict().items()} == {k: v.shape for k, v in whole.items()}
