@@ -148,7 +148,7 @@ def test_each_network_learns_from_its_own_term(make):
 @torch.no_grad()
 def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_them():
     decoder = model(discriminator_image="attended").eval()
-    loss = adversarial(longest=2, rollouts=4000, sampling_temperature=1.5)
+    loss = adversarial(longest=2, rollouts=4000)
     words = torch.tensor([[[4, 6]], [[5, END]]])  # the first is as long as captions may be, without end
     with counter_rng.use(counter_rng.CounterRNG(3, 0, ["a", "b"])):
         estimated = loss._rewards(features(), decoder, words)
@@ -166,7 +166,7 @@ def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_t
             return judge(image, prefix)
         one = Features(features().vectors[[image]], features().is_region[[image]])
         forced = teacher_forced(decoder, one, torch.tensor([[[BEGIN, *prefix]]]))
-        logits = forced.logits[0, 0, -1] / 1.5
+        logits = forced.logits[0, 0, -1]
         logits[[PAD, BEGIN]] = -torch.inf
         chances = logits.softmax(-1).tolist()
         if len(prefix) == 2:
@@ -183,14 +183,14 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     """With the samples that were drawn: -i sum (r - b) log p(word | no end) - e sum (Q - b') log p, -sum Q cos."""
     decoder = model(dropout=0.0)
     weights = {"intrinsic_weight": 0.7, "external_weight": 0.5}
-    loss = adversarial(rollouts=0, sampling_temperature=2.0, samples=2, interleave=0, baseline=baseline, **weights)
+    loss = adversarial(rollouts=0, samples=2, interleave=0, baseline=baseline, **weights)
     with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
         terms = loss(batch(), features(), decoder)
     with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
         sampled = loss._sample(features(), decoder)
     words, is_word = sampled[..., 1:], sampled[..., 1:] != PAD
     forced = teacher_forced(decoder, features(), sampled[..., :-1])
-    logits = forced.logits / 2
+    logits = forced.logits.clone()
     logits[..., [PAD, BEGIN]] = -torch.inf
     logprobs = logits.log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
     leaked = decoder.discriminator.leaked_features(sampled)

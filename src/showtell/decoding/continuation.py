@@ -18,13 +18,11 @@ from showtell.types import Features, map_tensors, unstack
 
 
 @torch.no_grad()
-def continuations(
-    decoder: Decoder, features: Features, words: Tensor, uniform: Tensor, *, max_length: int, temperature: float = 1.0
-) -> Tensor:
+def continuations(decoder: Decoder, features: Features, words: Tensor, uniform: Tensor, *, max_length: int) -> Tensor:
     """Sample completions of each prefix of given captions.
 
     Words are (B, N, T) int64: captions without begin, end if it came, then pad. `uniform` are (B, N, M, T, L) numbers
-    in [0, 1), L being max_length + 1: those of M completions of each prefix. The temperature divides the logits.
+    in [0, 1), L being max_length + 1: those of M completions of each prefix.
 
     Returns:
         (B, N, M, T, L) int64: caption t begins with the first t + 1 of the words; pad after end or the last word. A
@@ -54,7 +52,7 @@ def continuations(
             is_done, last = is_done[:, keep], last[:, keep]
             state = State(state.image, map_tensors(state.rows, lambda x, keep=keep: x.index_select(1, keep)))
         output, state = decoder.step(last, state)
-        probabilities = (decoder.readout(output).float() / temperature).softmax(-1)
+        probabilities = decoder.readout(output).float().softmax(-1)
         probabilities[..., [Vocabulary.pad, Vocabulary.begin]] = 0.0
         index = position.clamp(max=max_length).expand(images, -1).unsqueeze(-1)
         chosen = inverse_cdf(probabilities, numbers[:, column].gather(-1, index).squeeze(-1))

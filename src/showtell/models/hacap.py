@@ -26,8 +26,7 @@ Where this differs from the paper, or the paper is silent:
     M: the same A for each of the k columns. The logits cost one product of M x V; O_t itself is never computed.
  5. `normalise_goals`: LeakGAN divides g_t by its length, HACap does not mention it and reports collapsed goals
     (§5.4). Both are implemented; on is the default.
- 6. LeakGAN divides the logits by a temperature, higher in training; HACap has none. Samples of the second stage
-    may have one (`objective.sampling_temperature`).
+ 6. LeakGAN divides the logits by a temperature, higher in training; HACap has none.
  7. Initialised as in §4.4: SRUs orthogonal, Xavier elsewhere; embeddings, which it does not mention, normal with
     deviation 0.1.
  8. Dropout acts on h_t in front of U; the paper has none.

@@ -19,7 +19,7 @@ share no weights and no gradient flows from one into another (`models/hacap.py`)
 
 Where this differs from the papers, or they are silent:
  1. The policy is that of `decoding/policy.py`: the decoder in eval mode, without dropout, and without `pad` and
-    `begin`; its logits are divided by `sampling_temperature`.
+    `begin`.
  2. The goals of the last c steps are compared with the end of the caption, min(t + c, T), so that every goal is
     trained. r_t is the mean of the available terms, fewer than c near the beginning.
  3. r_t rewards the word that leads to F_{t+1}. LeakGAN's formula assigns the same transitions to the next word.
@@ -112,7 +112,6 @@ class AdversarialPretrainingConfig(CrossEntropyConfig):
 
     name: Literal["adversarial_pretraining"] = "adversarial_pretraining"  # type: ignore[assignment]
     samples: Size = Field(1, description="N, number of captions sampled for each image.")
-    sampling_temperature: float = Field(1.0, gt=0, description="Temperature: the policy's logits are divided by it.")
     discriminator_lr_factor: float = Field(
         0.3, gt=0, description="Learning rate of the discriminator over `training.learning_rate` (LeakGAN: 0.05)."
     )
@@ -161,7 +160,7 @@ class AdversarialPretraining(CrossEntropy):
         numbers = counter_rng.uniform((len(features.vectors), config.samples, self.max_length + 1), device)
 
         def draw(logprobs: Tensor, images: Tensor, step: int) -> Tensor:
-            return inverse_cdf((logprobs / config.sampling_temperature).softmax(-1), numbers[images, :, step])
+            return inverse_cdf(logprobs.softmax(-1), numbers[images, :, step])
 
         with eval_mode(decoder):
             processor = LogitsProcessor(NO_RULES, max_length=self.max_length, device=device)
@@ -241,7 +240,7 @@ class Adversarial(AdversarialPretraining):
         count = counts_of(batch).images * config.samples
         with eval_mode(decoder):
             forced = teacher_forced(decoder, features, sampled[..., :-1])
-            logits = mask_words(forced.logits.float() / config.sampling_temperature, NEVER_GENERATED)
+            logits = mask_words(forced.logits.float(), NEVER_GENERATED)
             without_end = log_likelihood(mask_words(logits, [Vocabulary.end]), words).masked_fill(~is_not_end, 0.0)
             rewards = self._rewards(features, decoder, words)
         goals = _goals(forced)
@@ -292,10 +291,8 @@ class Adversarial(AdversarialPretraining):
             leaked = decoder.discriminator.leaked_features(torch.cat([begin, words], -1), image)[:, :, 1:]
             return torch.sigmoid(decoder.discriminator.logits(leaked))
         shape = (*words.shape[:2], config.rollouts, words.shape[2], self.max_length + 1)
-        ended = continuations(
-            decoder, features, words, counter_rng.uniform(shape, words.device), max_length=self.max_length,
-            temperature=config.sampling_temperature,
-        )  # fmt: skip
+        numbers = counter_rng.uniform(shape, words.device)
+        ended = continuations(decoder, features, words, numbers, max_length=self.max_length)
         longest = int((ended != Vocabulary.pad).sum(-1).max())
         flat = F.pad(ended[..., :longest].flatten(1, 3), (1, 0), value=Vocabulary.begin)  # (B, N M T, longest + 1)
         probabilities = torch.sigmoid(verdicts(decoder.discriminator, flat, image))
