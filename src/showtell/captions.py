@@ -76,7 +76,7 @@ class Attention:
         return f"Attention({self.weights.shape[0]} words over {self.weights.shape[1]} regions)"
 
     def to_json(self) -> dict[str, Any]:
-        """As `showtell caption --attention` writes it: weights to 4 decimals, pixels to one."""
+        """As JSON has it: weights to 4 decimals, pixels to one."""
         boxes = None if self.boxes is None else [_rounded(box, 1) for box in self.boxes]
         weights = [_rounded(word, 4) for word in self.weights]
         return {"shape": list(self.weights.shape), "weights": weights, "boxes": boxes}
