@@ -27,7 +27,8 @@ def photos_table() -> str:
     shares = {"said of another photo too": "shared", "told from a person's": "told"}
     first: dict[str, dict[str, str]] = {}
     for one in rows("photos-differences"):
-        first.setdefault(one["row"], one)
+        if one["score"] == "CIDEr-D":
+            first.setdefault(one["row"], one)
     lines = []
     for one in rows("photos-scores"):
         if one["seeds"]:

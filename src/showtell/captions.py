@@ -76,7 +76,7 @@ class Attention:
         return f"Attention({self.weights.shape[0]} words over {self.weights.shape[1]} regions)"
 
     def to_json(self) -> dict[str, Any]:
-        """As `showtell caption --attention` writes it: weights to 4 decimals, pixels to one."""
+        """As JSON has it: weights to 4 decimals, pixels to one."""
         boxes = None if self.boxes is None else [_rounded(box, 1) for box in self.boxes]
         weights = [_rounded(word, 4) for word in self.weights]
         return {"shape": list(self.weights.shape), "weights": weights, "boxes": boxes}
@@ -338,7 +338,6 @@ class Explanation:
         self,
         *,
         words: Sequence[str] | None = None,
-        cmap: str | None = None,
         scale: Literal["word", "absolute"] = "word",
         size: float = 1.7,
     ) -> Figure:
@@ -346,16 +345,15 @@ class Explanation:
 
         Args:
             words: draw these alone, such as ["dog"]; "" is the end of a caption (default: all).
-            cmap: a colormap of matplotlib, laid over a grey photo (default: shade where the model did not look).
             scale: light each word up to its own highest weight, or all of them up to the highest of the figure.
             size: inches that a panel is wide.
 
         Raises:
-            UsageError: no caption has one of the words, or matplotlib has no such colormap.
+            UsageError: no caption has one of the words.
         """
         from showtell.reports.figure import draw
 
-        return draw(self, words=words, cmap=cmap, scale=scale, size=size)
+        return draw(self, words=words, scale=scale, size=size)
 
     def _repr_html_(self) -> str:
         """The HTML that a notebook displays."""

@@ -31,7 +31,6 @@ CaptionPhotos = Callable[..., Iterator[tuple[Any, list[Caption] | ImageError]]] 
 class TextSidecars:
     """A text of one line."""
 
-    prefix: str = ""  # before each caption
     with_keywords = False
     option = "--format sidecar"
     noun = "text"  # what a photo has already, in a message, and how it would be replaced
@@ -48,7 +47,7 @@ class TextSidecars:
         content = read_bytes(file).removeprefix(b"\xef\xbb\xbf") if is_file else b""
         if not os.path.lexists(file) or (is_file and not content.strip(b" \t\r\n")):
             return None
-        text = content.decode("utf-8", "replace").strip().removeprefix(self.prefix)
+        text = content.decode("utf-8", "replace").strip()
         return Description(text, file, is_of_person=False)
 
     def may_replace(self, there: Description, correction: Correction | None, *, overwrite: bool) -> bool:
@@ -57,7 +56,7 @@ class TextSidecars:
 
     def write(self, file: Path, caption: Caption) -> None:
         """Replace the file."""
-        write_text(file, escaped(f"{self.prefix}{' '.join(caption.text.split())}") + "\n")
+        write_text(file, escaped(" ".join(caption.text.split())) + "\n")
 
     def add_keywords(self, file: Path, text: str) -> None:
         """A text has none."""

@@ -63,13 +63,11 @@ ROWS: list[Row] = [
     ("out is a folder", f"{CAPTION} --out scenes", "scenes is a folder; --out needs the name of a file.", None),
     ("over the photo", f"{CAPTION} --format text --out scenes/images/000001.png", "would replace what is read", None),
     ("weights in no home", f"{FEATURES} weights=~nobody-here/w.pt", "~nobody-here/w.pt", None),
-    ("attention as text", f"{CAPTION} --attention", "--attention goes with --format json or jsonl, not with tex", None),
-    ("accept", f"{CAPTION} --accept-above 0.5 --format json", "with corrections, sidecar, xmp, alt-text, not w", None),
+    ("accept", f"{CAPTION} --accept-above 0.5 --format json", "with corrections, sidecar, xmp, not with json", None),
     *(("sidecar", f"{CAPTION} {form} --out a.txt", "Sidecars stand beside the photos; leave --out out.", None)
       for form in ("--format sidecar", "--xmp")),
     ("keywords", f"{CAPTION} --keywords --format csv", "--keywords goes with --xmp; JSON and CSV have keywords", None),
-    *(("forms", f"{CAPTION} {forms}", "--xmp, --alt-text and --format each choose a form; give one of them.", None)
-      for forms in ("--xmp --format csv", "--xmp --alt-text", "--alt-text --format json")),
+    ("forms", f"{CAPTION} --xmp --format csv", "--xmp and --format each choose a form; give one of them.", None),
     *(("a table", f"{CAPTION} --format corrections{out}", "writes a table; name it with --out FILE.csv.", None)
       for out in ("", " --out a.txt")),
     *(("suffix", f"{CAPTION} --out {name}", f"of --out {name} selects no format: {hint}Known: .csv, .json, .json", None)

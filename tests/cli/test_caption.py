@@ -14,7 +14,6 @@ import pytest
 from showtell.cli import main
 from showtell.cli.caption import Format
 from showtell.cli.caption_formats import WRITERS
-from showtell.text.alt_text import alt_text
 
 
 @pytest.fixture
@@ -129,27 +128,7 @@ def test_unknown_words_are_told_and_never_written_to_train_on(capsys, tiny_check
     assert len(written) == 5 and not any("<unknown>" in path.read_text("utf-8") for path in written)
 
 
-def test_alternative_texts_as_a_table_and_to_paste(capsys, tiny_checkpoint, photos, tmp_path, captioner):
-    """The captioner of the tests has no calibration, so --accept-above says which captions are too doubtful."""
-    made = {photo: captioner.caption(photo, no_unknown=True)[0] for photo in photos}
-    least = sorted(caption.confidence for caption in made.values())[1] + 1e-9
-    texts = {photo: alt_text(one.text) if one.confidence >= least else "" for photo, one in made.items()}
-    given = ["caption", tiny_checkpoint, *photos, "--alt-text", "--accept-above", least]
-    status, out, err = run(capsys, *given)
-    assert status == 0 and [row["alt_text"] for row in csv.DictReader(io.StringIO(out))] == list(texts.values())
-    blank = ", ".join(str(photo) for photo, text in texts.items() if not text)
-    assert f"2 photos have a blank, for their captions are doubtful or missing: {blank}." in err
-    page = photos[0].parent / "alt & more.html"
-    try:
-        assert run(capsys, *given, "--out", page)[0] == 0
-        lines = page.read_text().splitlines()
-    finally:
-        page.unlink(missing_ok=True)
-    by_hand = " <!-- write this one by hand -->"
-    assert lines == [f'<img src="{p.name}" alt="{text}">{"" if text else by_hand}' for p, text in texts.items()]
-
-
-@pytest.mark.parametrize("option", ["--prompt", "--bad-word", "--caption-prefix", "--out"])
+@pytest.mark.parametrize("option", ["--prompt", "--bad-word", "--out"])
 def test_a_value_longer_than_a_file_name_is_taken_or_refused_for_what_it_is(capsys, tiny_checkpoint, photos, option):
     status, _, err = run(capsys, "caption", tiny_checkpoint, photos[0], option, "x" * 300)
     reason = {"--prompt": "takes no prompt", "--out": "Cannot write xxx"}.get(option, "")
@@ -157,4 +136,4 @@ def test_a_value_longer_than_a_file_name_is_taken_or_refused_for_what_it_is(caps
 
 
 def test_every_format_of_the_command_line_has_a_writer():
-    assert {*get_args(Format), "alt-text"} == {*WRITERS, "sidecar"}
+    assert {*get_args(Format)} == {*WRITERS, "sidecar"}

@@ -39,13 +39,6 @@ def test_a_folder_with_its_texts_is_a_dataset(capsys, tiny_checkpoint, album, ca
         assert record.captions == (captioner.caption(path)[0].text,)
 
 
-def test_a_text_for_an_image_generator_has_its_trigger_word(capsys, tiny_checkpoint, album, captioner):
-    """The option of kohya's scripts, by its name."""
-    given = ["--format", "sidecar", "--caption-prefix", "sks, "]
-    assert run(capsys, "caption", tiny_checkpoint, album / "0.png", *given)[0] == 0
-    assert (album / "0.txt").read_text() == f"sks, {captioner.caption(album / '0.png')[0].text}\n"
-
-
 def test_texts_that_are_there_are_left_alone_unless_told_otherwise(capsys, tiny_checkpoint, album):
     (album / "0.txt").write_text("mine")
     (album / "1.TXT").write_text("mine too")

@@ -16,7 +16,6 @@ from showtell.cli.settings_options import option_name, with_settings_options
 from showtell.decoding import SEARCHES, DecodingConfig
 from showtell.errors import UsageError
 from tests.cli.test_caption import run
-from tests.toys import random_captioner
 
 
 @pytest.fixture
@@ -97,25 +96,3 @@ def test_options_are_the_settings_of_python(caption, tiny_checkpoint, photo):
     captioner = Captioner.from_pretrained(tiny_checkpoint)
     for options, settings in GIVEN:
         assert caption(*options) == [one.to_json() for one in captioner.caption(photo, **settings)]
-
-
-def test_attention_is_a_row_for_each_word_and_says_where(caption, tiny_checkpoint, photo):
-    for one in caption("--attention", "--num-beams", 3, "--num-return-sequences", 2):
-        attention = one["attention"]
-        assert attention["shape"] == [len(one["words"]), 144]  # 48 pixels halved twice
-        for weights in attention["weights"]:
-            assert sum(weights) == pytest.approx(1, abs=144 * 0.00005)
-        assert attention["boxes"][:2] == [[0, 0, 4, 4], [4, 0, 8, 4]]
-        assert attention["boxes"][-1] == [44, 44, 48, 48]
-    assert "attention" not in caption()[0]
-
-
-def test_a_model_without_attention_says_so_and_leaves_nothing(capsys, photo, tmp_path):
-    encoder, model = {"name": "small_cnn", "image_size": 48}, {"name": "nic", "embedding_size": 8, "hidden_size": 8}
-    random_captioner(encoder, model, ["a", "star"]).save_pretrained(tmp_path / "nic")
-    status, printed, err = run(
-        capsys, "caption", tmp_path / "nic", photo, "--attention", "--out", tmp_path / "out.json"
-    )
-    assert (status, printed) == (2, "")
-    assert "\nshowtell: This captioner has no attention to show" in err
-    assert not list(tmp_path.glob("out.json*"))

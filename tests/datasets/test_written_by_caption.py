@@ -46,7 +46,7 @@ def predictions_in(folder: Path, names: list[str], path: Path) -> dict[str, str]
     return read_prediction_file(path, images)
 
 
-@pytest.mark.parametrize("style", ["csv", "json", "jsonl", "corrections", "text", "alt-text"])
+@pytest.mark.parametrize("style", ["csv", "json", "jsonl", "corrections", "text"])
 @given(photos=PHOTOS)
 def test_files(style: str, photos: dict[str, str]) -> None:
     assume(unique_stems(list(photos)))
@@ -60,19 +60,12 @@ def test_files(style: str, photos: dict[str, str]) -> None:
             results.append(caption_result(str(folder / name), [Caption(text, -1.0, True, ())]))
         out = folder / ("out.txt" if style == "text" else f"out.{style}" if style.startswith("json") else "out.csv")
         out.write_text("".join(WRITERS[style](results, FormatOptions(out))), "utf-8", newline="")
-        if style == "alt-text":
-            expected = {name: read for name in photos if (read := captions_in(folder, out)[name])}
-            assert expected.keys() == photos.keys()
-        else:
-            in_one_line = {name: escaped(text) for name, text in photos.items()}
-            expected = in_one_line if style == "text" else photos
-            stripped = {name: text.strip() for name, text in expected.items()}
-            assert {name: text.strip() for name, text in captions_in(folder, out).items()} == stripped
-        predicted = predictions_in(folder, list(photos), out)
-        assert {name: text.strip() for name, text in predicted.items()} == {n: t.strip() for n, t in expected.items()}
+        expected = {name: (escaped(text) if style == "text" else text).strip() for name, text in photos.items()}
+        for read in (captions_in(folder, out), predictions_in(folder, list(photos), out)):
+            assert {name: text.strip() for name, text in read.items()} == expected
 
 
-@pytest.mark.parametrize("kind", [TextSidecars(), TextSidecars("p, "), XmpSidecars("small", "dog.xmp")])
+@pytest.mark.parametrize("kind", [TextSidecars(), XmpSidecars("small", "dog.xmp")])
 @settings(deadline=None, max_examples=15)
 @given(photos=PHOTOS)
 def test_sidecars(kind: TextSidecars | XmpSidecars, photos: dict[str, str]) -> None:
@@ -84,7 +77,6 @@ def test_sidecars(kind: TextSidecars | XmpSidecars, photos: dict[str, str]) -> N
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).touch()
             kind.write(kind.file_of(folder / name), Caption(text, -1.0, True, ()))
-            line = " ".join(text.split())
-            expected[name] = f"{kind.prefix}{line}" if isinstance(kind, TextSidecars) else line
+            expected[name] = " ".join(text.split())
         assert captions_in(folder, folder) == expected
         assert predictions_in(folder, list(photos), folder) == expected

@@ -16,15 +16,6 @@ def calibrate(
     split: Annotated[
         str, typer.Option(help="Split to fit on, with images that the checkpoint was not trained on.")
     ] = "val",
-    good_cider: Annotated[
-        float | None,
-        typer.Option(
-            help="Minimum CIDEr-D (0 to 10) of a good caption; on scenes a good caption is one without a false claim.",
-            min=0,
-            max=10,
-            show_default="0.4",
-        ),
-    ] = None,
     features: FeatureStore = None,
     dtype: Dtype = None,
     limit: Limit = None,
@@ -41,24 +32,19 @@ def calibrate(
     from showtell.confidence.calibration import describe, save_calibration
     from showtell.datasets import open_dataset
     from showtell.errors import UsageError
-    from showtell.evaluation import GOOD_CIDER
     from showtell.evaluation import calibrate as fit
     from showtell.features.store import FeatureStore
     from showtell.progress import counting
-    from showtell.scores import image_facts
 
     opened = open_dataset(dataset, with_photos=features is None)
     records = opened.limited(limit)[split]
-    if good_cider is not None and all(image.scene is not None for image in image_facts(records).values()):
-        raise UsageError(f"{dataset} has scenes, where a good caption is a wholly true one; leave --good-cider out.")
     captioner = open_captioner(checkpoint, dtype=dtype)
     about = captioner.about
     if about.folder is None:
         raise UsageError(f"{checkpoint} keeps its weights elsewhere, and a calibration is kept beside them.")
-    least = GOOD_CIDER if good_cider is None else good_cider
     store = None if features is None else FeatureStore(features)
     with counting("captioning", len(records)) as progress:
-        fitted = fit(captioner, records, good_cider=least, store=store, progress=progress, **decoding)
+        fitted = fit(captioner, records, store=store, progress=progress, **decoding)
     file = save_calibration(about.folder, about.fingerprints["weights"], fitted)
     if as_json:
         content = {name: value for name, value in fitted.to_json().items() if name != "familiarity"}

@@ -28,14 +28,13 @@ IF_INTERRUPTED = "with --out, --xmp or --format sidecar the same command resumes
 
 
 Format = Literal["text", "json", "jsonl", "csv", "corrections", "sidecar"]  # `caption_formats.py` has the writers
-_FOR_PEOPLE = ("corrections", "sidecar", "xmp", "alt-text")  # who do not want <unknown>, and no doubtful captions
+_FOR_PEOPLE = ("corrections", "sidecar", "xmp")  # who do not want <unknown>, and no doubtful captions
 
 
 def caption(
     checkpoint: common.Checkpoint,
     photos: common.Photos = None,
     features: common.FeatureStore = None,
-    attention: Annotated[bool, typer.Option("--attention", help="Add the attention of each word to the JSON.")] = False,
     format: Annotated[
         Format | None,
         typer.Option(
@@ -58,7 +57,7 @@ def caption(
         float | None,
         typer.Option(
             help="Minimum confidence (0 to 1) of captions that nobody checks: a table to correct has them in train or "
-            "val, files beside photos have no others, alternative texts below it are blank; 0 writes all.",
+            "val, files beside photos have no others; 0 writes all.",
             min=0,
             max=1,
             show_default="what the captioner does not doubt; none in train or val",
@@ -86,17 +85,6 @@ def caption(
             show_default="none",
         ),
     ] = None,
-    caption_prefix: Annotated[
-        str, typer.Option(help="Text before each caption of --format sidecar, such as a trigger word.")
-    ] = "",
-    alt_text: Annotated[
-        bool,
-        typer.Option(
-            "--alt-text",
-            help="Write alternative texts for the web: one sentence without 'a photo of', as CSV, or as HTML to paste "
-            "with --out FILE.html; blank where a calibrated captioner doubts its caption.",
-        ),
-    ] = False,
     batch_size: common.BatchSize = 32,
     dtype: common.Dtype = None,
     *,
@@ -114,11 +102,9 @@ def caption(
     from showtell.cores import describe_threads
 
     arguments = common.require_photos(photos, features, "caption")
-    if [xmp, alt_text, format is not None].count(True) > 1:
-        raise UsageError("--xmp, --alt-text and --format each choose a form; give one of them.")
-    style = "xmp" if xmp else "alt-text" if alt_text else format or _format_of(out)
-    if attention and style not in ("json", "jsonl"):
-        raise UsageError(f"--attention goes with --format json or jsonl, not with {style}.")
+    if xmp and format is not None:
+        raise UsageError("--xmp and --format each choose a form; give one of them.")
+    style = "xmp" if xmp else format or _format_of(out)
     if keywords and not xmp:
         raise UsageError("--keywords goes with --xmp; JSON and CSV have keywords anyway.")
     if accept_above is not None and style not in _FOR_PEOPLE:
@@ -143,7 +129,7 @@ def caption(
     def caption_photos(photos: Sequence[Any], **how: Any) -> Iterator[tuple[Any, list[Caption] | ImageError]]:
         of_people = [corrected.get(photo if isinstance(photo, Path) else photo.path) for photo in photos]
         others = (photo for photo, own in zip(photos, of_people, strict=True) if own is None)
-        results = captioner.caption_photos(others, settings, batch_size, attention=attention, **how)
+        results = captioner.caption_photos(others, settings, batch_size, **how)
         for photo, own in zip(photos, of_people, strict=True):
             yield (
                 photo,
@@ -161,14 +147,13 @@ def caption(
 
         is_here = Path(checkpoint).exists() or checkpoint in IN_THE_BOX
         name = short_names([checkpoint])[0] if is_here else captioner.about.name
-        kind = XmpSidecars(name, xmp_name, keywords) if xmp else TextSidecars(caption_prefix)
+        kind = XmpSidecars(name, xmp_name, keywords) if xmp else TextSidecars()
         plan = SidecarPlan.of(files, kind, corrected, overwrite=overwrite)
         failures = _write_sidecars(caption_photos, plan, accept_above)
     elif out is None:
         failures = _print(caption_photos, images, write)
     else:
-        made_with = made_with_of(captioner, settings, attention=attention)
-        failures = _write(caption_photos, images, write, out, made_with, batch_size)
+        failures = _write(caption_photos, images, write, out, made_with_of(captioner, settings), batch_size)
     common.raise_failures([*failures, *missing], f"of {len(images) + len(missing)} files could not be captioned")
 
 

@@ -6,18 +6,15 @@ there, and a line in `WRITERS`.
 
 from __future__ import annotations
 
-import html
 import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from showtell.captions import Caption, CaptionResult, state_confidence
-from showtell.errors import UsageError, escaped, notify, summarise
-from showtell.text.alt_text import alt_text
+from showtell.errors import UsageError, escaped, notify
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 
@@ -63,32 +60,6 @@ def _csv(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[s
             yield csv_line(*cells, logprob, confidence, caption["doubt"] or "", caption["writer"], named)
 
 
-def _alt_texts(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
-    """Alternative texts, a table or, in FILE.html, elements to paste into a page of its folder.
-
-    A text is blank where there is no caption, or the best is too doubtful; those photos are listed.
-    """
-    from showtell.datasets.table import as_text_cell, csv_line
-
-    is_html, blank = options.out is not None and options.out.suffix.lower() in (".html", ".htm"), []
-    yield "" if is_html else csv_line("image", "alt_text")
-    for result in results:
-        if "captions" in result:  # not that of a file that is no photo
-            result = _without_controls(result)
-            best, image = [Caption.from_json(content) for content in result["captions"][:1]], result["image"]
-            shown = [one for one in best if one.is_accepted(options.accept_above)]
-            text = alt_text(shown[0].text) if shown else ""
-            blank += [] if text else [image]
-            if is_html and options.out is not None:
-                source = quote(Path(os.path.relpath(image, options.out.parent)).as_posix(), errors="surrogateescape")
-                by_hand = "" if text else " <!-- write this one by hand -->"
-                yield f'<img src="{source}" alt="{html.escape(text)}">{by_hand}\n'
-            else:
-                yield csv_line(as_text_cell(image), as_text_cell(text))
-    if blank:
-        notify(f"{len(blank)} photos have a blank, for their captions are doubtful or missing: {summarise(blank)}.")
-
-
 def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
     """A table to correct, the least sure captions first, which `showtell train` reads as a dataset.
 
@@ -131,7 +102,6 @@ WRITERS: dict[str, Callable[[Iterable[CaptionResult], FormatOptions], Iterator[s
     "json": _json,
     "jsonl": _json_lines,
     "csv": _csv,
-    "alt-text": _alt_texts,
     "corrections": _corrections,
 }
 

@@ -26,12 +26,11 @@ _OPENING = b'{"kind": "showtell captions"'  # of every journal
 Journal = tuple[dict[str, bytes], Callable[[Iterable["CaptionResult"]], None]]
 
 
-def made_with_of(captioner: Captioner, settings: DecodingConfig, *, attention: bool = False) -> dict[str, Any]:
+def made_with_of(captioner: Captioner, settings: DecodingConfig) -> dict[str, Any]:
     """Whatever captions depend on, as the journal keeps it."""
     return {
         "checkpoints": [captioner.about.fingerprints],
         "decoding": settings.model_dump(mode="json"),
-        "attention": attention,
         "calibration": captioner.calibration.to_json() if captioner.calibration else None,
     }
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from showtell.decoding import DecodingConfig
     from showtell.evaluation import Evaluation
 
-PERFECT = 0.999  # BLEU-4 that captions reach against themselves alone
-
 
 def evaluate(
     checkpoints: Annotated[
@@ -95,11 +93,6 @@ def evaluate(
                 "captioners alone; give all one search by options, such as --num-beams."
             )
     first = next(iter(evaluations.values()))
-    if (first.scores.get("bleu_4") or 0.0) > PERFECT:
-        notify(
-            "every caption equals a reference: if the references are captions of this captioner, the scores say "
-            "nothing; take references that people wrote."
-        )
     if first.images < FEW:
         notify(
             f"{first.images} images are too few to judge a captioner by: on as many others the scores would be "

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import matplotlib as mpl
 import numpy as np
 import torch
 from matplotlib.axes import Axes
@@ -49,7 +48,6 @@ VALUES, MARGIN = 1.1, 0.6  # inches: height of a plot of values with its words, 
 TITLE, HEADING, BAR = 0.36, 0.25, 0.25  # inches for a panel's word, above a row for its caption, for each bar below all
 PIXELS = 480  # of a panel's longer side
 DARK, FLAT = 0.12, 0.4  # of a photo's brightness is left where there is no weight; at a word without a peak
-COVER = 0.75  # opacity of a colormap; at a word without a peak the more of the photo is seen
 LETTER, TITLE_LETTER = 0.088, 0.068  # inches that a letter is wide: of a heading, of a panel's word
 MAX_WORD, MAX_HEADING = 40, 300  # characters; longer texts are shortened
 MARK, RED = "#e8710a", "#b3261e"  # of regions, and of hallucinated words
@@ -72,13 +70,10 @@ def draw(
     explanation: Explanation,
     *,
     words: Sequence[str] | None = None,
-    cmap: str | None = None,
     scale: Literal["word", "absolute"] = "word",
     size: float = 1.7,
 ) -> Figure:
     """The figure; see `Explanation.figure`."""
-    if cmap is not None and cmap not in mpl.colormaps:
-        raise UsageError(f'matplotlib has no colormap "{cmap}"; {nearest(cmap, list(mpl.colormaps))}.')
     photo = explanation.photo.copy()
     photo.thumbnail((PIXELS, PIXELS))
     captions = [(model, caption) for model in explanation.models for caption in model.captions]
@@ -98,7 +93,7 @@ def draw(
     bars: list[tuple[Colormap, str, str, str]] = []
     if looked:
         end = "the word's highest weight" if highest is None else f"{highest:.0%}"
-        bars.append((SHADES if cmap is None else mpl.colormaps[cmap], "attention 0", end, "attention"))
+        bars.append((SHADES, "attention 0", end, "attention"))
     if any(row.is_saliency for row in rows):
         bars.append((SIGNED, f"-{MAX_DROP:.2g}", f"+{MAX_DROP:.2g} of the log-probability", "saliency"))
     height = HEADING * sum(map(len, headings)) + (TITLE + tall) * lines + VALUES * plots + BAR * (1 + len(bars))
@@ -120,7 +115,7 @@ def draw(
             if index == 0:
                 axes.imshow(np.asarray(photo), aspect="auto")
             else:
-                _draw_word(axes, photo, explanation.size, row, index - 1, cmap, highest)
+                _draw_word(axes, photo, explanation.size, row, index - 1, highest)
         top += math.ceil(count / across) * (TITLE + tall)
         for values in () if row.is_saliency else row.caption.word_values:
             _plot_values(axes_at(MARGIN, top + 0.12, width - 2 * MARGIN, VALUES - 0.6), values, row.caption)
@@ -175,7 +170,6 @@ def _draw_word(
     size: tuple[int, int],
     row: _Row,
     position: int,
-    cmap: str | None,
     highest: float | None,
 ) -> None:
     """The panel of one word: where the model looked, under the word, its probability and the weight of the peak."""
@@ -194,7 +188,7 @@ def _draw_word(
             light = _light(
                 weights / max(float(weights.max()) if highest is None else highest, 1e-12), boxes, photo, row.model.grid
             )
-            _light_photo(axes, photo, light, cmap, is_flat(weights))
+            _light_photo(axes, photo, light, is_flat(weights))
         if row.model.grid is None:
             _outline(axes, boxes, peak, row.model.labels)
         if word.sampled_region is not None and not row.is_saliency:
@@ -222,16 +216,10 @@ def _light(weights: Tensor, boxes: Tensor, photo: Image.Image, grid: tuple[int, 
     return light
 
 
-def _light_photo(axes: Axes, photo: Image.Image, light: Floats, cmap: str | None, flat: bool) -> None:
-    """Draw the photo shaded, or grey under a colormap, by a map from 0 to 1."""
-    light = light.clip(0, 1)[..., None]
-    if cmap is None:
-        dark = FLAT if flat else DARK
-        picture = np.asarray(photo, dtype=np.float64) / 255 * (dark + (1 - dark) * light)
-    else:
-        cover = COVER * ((1 - FLAT) if flat else 1)
-        grey = np.asarray(photo.convert("L"), dtype=np.float64)[..., None] / 255
-        picture = (1 - cover) * grey + cover * mpl.colormaps[cmap](light[..., 0])[..., :3]
+def _light_photo(axes: Axes, photo: Image.Image, light: Floats, flat: bool) -> None:
+    """Draw the photo shaded by a map from 0 to 1."""
+    dark = FLAT if flat else DARK
+    picture = np.asarray(photo, dtype=np.float64) / 255 * (dark + (1 - dark) * light.clip(0, 1)[..., None])
     axes.imshow(picture.clip(0, 1), aspect="auto")
 
 
