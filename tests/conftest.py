@@ -63,10 +63,19 @@ def all_cores() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
     with Chromium(tmp_path_factory.mktemp("chromium")) as opened:
         yield opened
+
+
+@pytest.fixture
+def browser(chromium: Chromium) -> Chromium:
+    """The one browser of all tests, with nothing open and nothing noted."""
+    chromium.open("about:blank")
+    chromium.requests.clear()
+    chromium.complaints.clear()
+    return chromium
 
 
 @pytest.fixture(scope="session")

@@ -96,14 +96,13 @@ def test_everything_that_a_package_adds_is_found_and_used(site, world, monkeypat
     (world / "predictions.json").write_text('{"1": "a red dog", "2": "a cat"}')
     (world / "references.json").write_text('{"1": ["a dog", "the dog is red"], "2": ["a cat sleeps"]}')
     photo = (world / "captions.tsv").read_text().partition("\t")[0]
-    checked, extracted, trained, captioned, evaluated, scored = run(
+    checked, extracted, trained, captioned, scored = run(
         site,
         world,
         ["data", "check", "captions.tsv", "--json"],
         ["features", "captions.tsv", "--encoder", "colours", "cells=3", "--out", "store", "--json"],
         ["train", "gru.yaml", "--out", "run", "--json"],
         ["caption", "run/best", photo, "--format", "json"],
-        ["evaluate", "run/best", "captions.tsv", "--split", "test", "--metrics", "length_ratio", "--json"],
         ["score", "predictions.json", "--references", "references.json", "--metrics", "bleu,length_ratio", "--json"],
     )
     assert json.loads(checked)["format"] == "tsv"
@@ -111,7 +110,6 @@ def test_everything_that_a_package_adds_is_found_and_used(site, world, monkeypat
     assert json.loads(trained)["epochs"] == 3
     (row,) = json.loads(captioned)
     assert len(row["captions"]) == 1
-    assert json.loads(evaluated)["scores"]["length_ratio"] > 0
     assert json.loads(scored)["scores"]["length_ratio"] == pytest.approx((3 + 2) / ((2 + 4) / 2 + 3))
     words = [line["words"] for line in log_of(world / "run") if "words" in line]
     assert words[-1] < words[0] - 0.5
@@ -122,6 +120,4 @@ def test_everything_that_a_package_adds_is_found_and_used(site, world, monkeypat
     with pytest.raises(SystemExit) as ended:
         main(["caption", "run/best", photo])
     assert ended.value.code == 2
-    error = capsys.readouterr().err
-    assert error.startswith("showtell: ")
-    assert "not known here" in error
+    assert re.match("showtell: .*(not known here|There is no encoder)", capsys.readouterr().err)  # model or encoder

@@ -152,10 +152,14 @@ def test_the_quota_of_a_container(tmp_path):
         assert cores.cpu_quota(group) == quota, contents
 
 
-def test_threads_are_as_many_as_the_quota_allows_and_do_not_spin(monkeypatch):
-    for quota, threads in ((math.inf, None), (0.5, "1")):
-        environment: dict[str, str] = {}
+def test_threads_are_as_many_as_the_quota_allows_and_do_not_spin_unless_told_otherwise(monkeypatch):
+    for quota, given, threads in (
+        (math.inf, {}, ("PASSIVE", "10000", None)),
+        (0.5, {"GOMP_SPINCOUNT": "0"}, ("PASSIVE", "0", "1")),
+        (0.5, {"OMP_WAIT_POLICY": "ACTIVE", "OMP_NUM_THREADS": "2"}, ("ACTIVE", None, "2")),
+    ):
+        environment = dict(given)
         monkeypatch.setattr(os, "environ", environment)
         monkeypatch.setattr(cores, "cpu_quota", lambda quota=quota: quota)
         cores.set_thread_defaults()
-        assert (environment.get("OMP_NUM_THREADS"), environment["OMP_WAIT_POLICY"]) == (threads, "PASSIVE")
+        assert tuple(map(environment.get, ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS"))) == threads

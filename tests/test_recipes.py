@@ -36,13 +36,19 @@ NEEDED = (
 )  # fmt: skip
 
 
+@cache
+def content_of(file: Path) -> dict[str, Any]:
+    """What a recipe has of its own, by section.key."""
+    return flat(yaml.safe_load(file.read_text()))
+
+
 def test_every_recipe_says_what_it_is_and_what_to_expect():
     for file in FILES:
         text, name = file.read_text(), NAMES[file]
-        content = yaml.safe_load(text)
-        written = {f"{section}.{key}" for section, keys in content.items() for key in keys}
-        left = (".name", "decoding.num_beams" if "decoding" not in content else ".name")  # to a checkpoint
-        needed = {key for key in NEEDED if not ("start_from" in content["training"] and key.endswith(left))}
+        written = content_of(file).keys()
+        has_decoding = any(key.startswith("decoding.") for key in written)
+        left = (".name", ".name" if has_decoding else "decoding.num_beams")  # to a checkpoint
+        needed = {key for key in NEEDED if not ("training.start_from" in written and key.endswith(left))}
         assert needed <= written, name
         head = [line for line in text.splitlines() if line.startswith("#")]
         assert any(f"showtell train {name}" in line for line in head), name
@@ -56,7 +62,7 @@ def test_every_recipe_says_what_it_is_and_what_to_expect():
 def test_every_recipe_can_be_built_and_trained(tiny_checkpoint: Path):
     """The encoder without its numbers, which is quick; decoder and objective for one step on random features."""
     for file in FILES:
-        of_checkpoint = "name" not in yaml.safe_load(file.read_text()).get("model", {})
+        of_checkpoint = "model.name" not in content_of(file)
         recipe = load_recipe(file, [f"training.start_from={tiny_checkpoint}"] if of_checkpoint else [])
         sizes = {"feature_size": feature_size(recipe.encoder), "vocabulary_size": 50}
         with torch.device("meta"), NoRandomNumbers():
@@ -92,7 +98,7 @@ def one_step(model: str, objective: str) -> tuple[float, list[str]]:
     features = Features(torch.rand(2, 3, SMALL), torch.ones(2, 3, dtype=torch.bool))
     words = torch.tensor([[[1, 7, 9, 2]], [[1, 8, 2, 0]]])  # begin, words, end, padding
     batch = Batch(("a", "b"), None, words, torch.ones(2, 1, dtype=torch.bool), features)
-    objective_of.prepare(dict(zip(batch.image_ids, words.tolist(), strict=True)), 20)
+    objective_of.prepare(dict(zip(batch.image_ids, words.tolist(), strict=True)), 4)
     with counter_rng.use(counter_rng.CounterRNG(0, 0, batch.image_ids)):
         objective_of(batch, features, decoder).total.backward()
         likelihood = objective_of.eval()(batch, features, decoder).parts["words"]
@@ -132,9 +138,7 @@ def test_the_defaults_that_papers_recipes_rely_on_are_those_that_are_stated():
     """A later row of the table of defaults holds against an earlier one, which is about more recipes."""
     stated: dict[tuple[Path, str], Any] = {}
     for names, key, value, source in default_rows():
-        new = [
-            (file, key) for file in OF_PAPERS if fits(file, names) and key not in flat(yaml.safe_load(file.read_text()))
-        ]
+        new = [(file, key) for file in OF_PAPERS if fits(file, names) and key not in content_of(file)]
         assert source and new, f"no recipe has {key} = {value} by default"
         stated |= dict.fromkeys(new, value)
     for file in OF_PAPERS:

@@ -1,4 +1,4 @@
-"""The wheel and the sdist: built, installed into folders of their own and used without the repository."""
+"""The sdist, and the wheel that is built of it: complete, and used without the repository."""
 
 import os
 import subprocess
@@ -9,6 +9,8 @@ from email import message_from_bytes
 from pathlib import Path
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
+from hatchling.builders.wheel import WheelBuilder
 
 from showtell import __version__
 from showtell.recipes import list_recipes
@@ -16,79 +18,51 @@ from showtell.recipes import list_recipes
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def build(root: Path, out: Path, *targets: str) -> list[Path]:
-    """Build what is asked for from a checkout or an unpacked sdist."""
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(out)]
-    command += [part for target in targets for part in ("-t", target)]
-    subprocess.run(command, cwd=root, check=True, capture_output=True, timeout=240)
-    return [next(out.glob({"wheel": "*.whl", "sdist": "*.tar.gz"}[target])) for target in targets]
-
-
-def install(wheel: Path, target: Path) -> None:
-    """Install a wheel alone."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
-    subprocess.run([*command, "--target", target, wheel], check=True, capture_output=True, timeout=240)
-
-
-def content(wheel: Path) -> dict[str, bytes]:
-    """The files of a wheel."""
-    with zipfile.ZipFile(wheel) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the sdist of this checkout holds."""
+    folder = tmp_path_factory.mktemp("sdist")
+    (file,) = SdistBuilder(str(ROOT)).build(directory=str(folder / "dist"), versions=["standard"])
+    with tarfile.open(file) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 and later
+        archive.extractall(folder)
+    return folder / f"showtell-{__version__}"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The sdist and the wheel of this checkout."""
-    sdist, wheel = build(ROOT, tmp_path_factory.mktemp("dist"), "sdist", "wheel")
-    return sdist, wheel
+def site(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The content of the wheel, as a folder for sys.path; other packages come from the environment."""
+    folder = tmp_path_factory.mktemp("wheel")
+    (file,) = WheelBuilder(str(sdist)).build(directory=str(folder / "dist"), versions=["standard"])
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
 
 
-@pytest.fixture(scope="module")
-def site(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for sys.path with showtell from its wheel alone; other packages come from the environment."""
-    folder = tmp_path_factory.mktemp("wheel") / "site"
-    install(built[1], folder)
-    return folder
+def test_the_sdist_holds_what_its_tests_need_and_nothing_that_was_built(sdist: Path):
+    assert {path.name for path in sdist.iterdir()} == {
+        *("src", "tests", "docs", "benchmarks", "scripts", "pyproject.toml", "Makefile", ".gitignore", "PKG-INFO"),
+        *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"),
+    }
+    assert not [path for path in sdist.rglob("*") if path.name == "__pycache__" or path.suffix in (".pyc", ".so")]
 
 
-def test_the_command_finds_a_recipe_by_its_name(site: Path, tmp_path: Path):
-    command = [site / "bin" / "showtell", "train", "folder/sat_soft", "data.path=nowhere"]
-    environment = {**os.environ, "PYTHONPATH": str(site)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("showtell: There is no file or folder nowhere, the data.path of the recipe")
-
-
-def test_it_holds_every_recipe_and_template(site: Path):
-    inside = site / "showtell"
-    names = {file.relative_to(inside / "recipes").as_posix() for file in (inside / "recipes").rglob("*.yaml")}
-    assert names == {f"{name}.yaml" for name in list_recipes()}
+def test_the_wheel_holds_every_file_and_lists_its_recipes(site: Path, tmp_path: Path):
     for file in (ROOT / "src" / "showtell").rglob("*"):
         if file.is_file() and file.suffix != ".pyc":
-            assert (inside / file.relative_to(ROOT / "src" / "showtell")).is_file(), file
+            assert (site / file.relative_to(ROOT / "src")).is_file(), file
+    code = "import showtell; print(showtell.__file__, *showtell.list_recipes())"
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == [str(site / "showtell" / "__init__.py"), *list_recipes()], done.stderr
 
 
-def test_the_metadata_say_what_is_true(built: tuple[Path, Path]):
-    files = content(built[1])
-    (name,) = (name for name in files if name.endswith(".dist-info/METADATA"))
-    metadata = message_from_bytes(files[name])
+def test_the_metadata_say_what_is_true(site: Path):
+    (about,) = site.glob("*.dist-info")
+    metadata = message_from_bytes((about / "METADATA").read_bytes())
     assert (metadata["Name"], metadata["Version"]) == ("showtell", __version__)
     assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("Apache-2.0", ">=3.11")
     assert "Typing :: Typed" in metadata.get_all("Classifier")
     assert metadata.get_payload().startswith("# showtell\n")
-    assert "showtell/py.typed" in files
-    assert any(name.endswith("licenses/LICENSE") for name in files)
-
-
-def test_the_sdist_holds_what_its_tests_need_and_nothing_that_was_built(built: tuple[Path, Path], tmp_path: Path):
-    with tarfile.open(built[0]) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 and later
-        archive.extractall(tmp_path)
-    root = tmp_path / f"showtell-{__version__}"
-    assert {path.name for path in root.iterdir()} == {
-        *("src", "tests", "docs", "benchmarks", "scripts", "pyproject.toml", "Makefile", ".gitignore", "PKG-INFO"),
-        *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"),
-    }
-    assert not [path for path in root.rglob("*") if path.name == "__pycache__" or path.suffix in (".pyc", ".so")]
-    (wheel,) = build(root, tmp_path / "dist", "wheel")
-    assert content(wheel) == content(built[1])
+    assert (about / "entry_points.txt").read_text() == "[console_scripts]\nshowtell = showtell.cli:main\n"
+    assert (site / "showtell" / "py.typed").is_file() and [*about.rglob("licenses/LICENSE")]

@@ -7,8 +7,6 @@ import io
 import json
 import shutil
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from showtell.images import xmp
 from showtell.serving.corrections import CorrectionStore
 from showtell.sidecars import SidecarPlan, TextSidecars, XmpSidecars
 from tests.cli.test_caption import copied, loaded, run
+from tests.training.process_group import kill_command
 
 WRITTEN = "two puppies on the beach"
 
@@ -111,13 +110,7 @@ def test_photos_that_are_gone_or_edited_are_named_and_metadata_are_no_edit(capsy
 
 def test_killed_every_sidecar_is_whole_and_a_second_run_finishes(capsys, tiny_checkpoint, album, store):
     given = ["caption", tiny_checkpoint, album, "--corrections", store.folder, "--xmp", "--keywords", "--batch-size", 1]
-    process = subprocess.Popen([sys.executable, "-m", "showtell", *map(str, given)])
-    deadline = time.monotonic() + 120
-    while len([*album.glob("*.xmp")]) < 5:
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.001)
-    process.kill()
-    process.wait()
+    kill_command(given, lambda: len([*album.glob("*.xmp")]) >= 5)
     before = {file: file.read_bytes() for file in album.glob("*.xmp")}
     assert all(xmp.Sidecar(file)[xmp.WRITER] for file in before)
     assert run(capsys, *given)[0] == 0

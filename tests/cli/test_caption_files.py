@@ -8,9 +8,6 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +22,7 @@ from showtell.datasets import open_dataset, read_dataset
 from showtell.errors import DataError
 from tests.cli.test_caption import copied, run
 from tests.toys import room_for
+from tests.training.process_group import kill_command
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +43,7 @@ def arguments(checkpoint: Path, scenes: Path, out: Path) -> list[object]:
 def test_killed_it_resumes_and_ends_with_the_same_captions(capsys, tiny_checkpoint, tiny_scenes, tmp_path, texts):
     out, part = tmp_path / "captions.jsonl", tmp_path / "captions.jsonl.part"
     given = arguments(tiny_checkpoint, tiny_scenes, out)
-    process = subprocess.Popen([sys.executable, "-m", "showtell", "caption", *map(str, given)])
-    deadline = time.monotonic() + 120
-    while not (part.exists() and part.read_bytes().count(b"\n") >= 9):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.001)
-    process.kill()
-    process.wait()
+    kill_command(["caption", *given], lambda: part.exists() and part.read_bytes().count(b"\n") >= 9)
     assert not out.exists()
     kept = part.read_bytes()
     assert 9 <= kept.count(b"\n") < 61  # it was killed on its way

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 import timm
 import torch
@@ -262,22 +259,6 @@ def test_sizes_and_stages_that_do_not_fit_are_refused():
     late = resnet(name="levit_128s", image_size=200)  # which is seen when the first picture comes
     with pytest.raises(RecipeError, match=r"levit_128s cannot take pictures of this size \(The size of tensor a"):
         late(PreparedBatch.of(torch.zeros(1, 3, 200, 200, dtype=torch.uint8)))
-
-
-def test_nothing_on_the_way_to_a_caption_imports_torchs_compiler():
-    """It takes as long as torch itself."""
-    code = """
-import sys
-from showtell.features import build_encoder
-from showtell.features.quick_import import quick_import
-from showtell.features.small_cnn import SmallCnnConfig
-from showtell.checkpoint import NoRandomNumbers
-quick_import("timm"), quick_import("torchvision.models.detection")
-with NoRandomNumbers():
-    build_encoder(SmallCnnConfig(seed=0, position_slope=0.5))
-print("torch._dynamo" in sys.modules)
-"""
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
 def test_batch_norms_of_trained_modules_can_keep_their_statistics():

@@ -147,8 +147,6 @@ def test_the_page_is_written_whole_and_needs_nothing_else(tmp_path):
 @pytest.fixture
 def show(browser: Chromium, tmp_path: Path) -> Any:
     """Opens explanations in the browser; at the end nothing may have been asked for or complained of."""
-    browser.requests.clear()
-    browser.complaints.clear()
     browser.call("Emulation.setDeviceMetricsOverride", width=1000, height=900, deviceScaleFactor=1, mobile=False)
     file = tmp_path / "report.html"
 

@@ -82,10 +82,7 @@ def page(browser: Chromium, server: Running) -> Iterator[Chromium]:
 
 
 def fresh_page(browser: Chromium, server: Running) -> Iterator[Chromium]:
-    browser.open("about:blank")
     browser.call("Storage.clearDataForOrigin", origin=server.url, storageTypes="all")
-    browser.requests.clear()
-    browser.complaints.clear()
     browser.resize(1280, 900)
     browser.open(f"{server.url}/")
     browser.wait_for(READY)

@@ -3,10 +3,13 @@
 import multiprocessing
 import os
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+from showtell.cli import main
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["showtell.training", "torch._dynamo"])  # which an optimiser imports when it is made
@@ -31,6 +34,18 @@ def end(started: list[BaseProcess], seconds: float = 200) -> list[int]:
         process.join(seconds)
         assert process.exitcode is not None, "a process does not end"
     return [process.exitcode for process in started if process.exitcode is not None]
+
+
+def kill_command(arguments: Sequence[object], when: Callable[[], bool]) -> None:
+    """Start a command of showtell in a process and kill it on its way."""
+    process = CONTEXT.Process(target=main, args=([*map(str, arguments)],))
+    process.start()
+    deadline = time.monotonic() + 120
+    while not when():
+        assert time.monotonic() < deadline and process.is_alive()
+        time.sleep(0.001)
+    process.kill()
+    process.join(30)
 
 
 def _call(
