@@ -135,7 +135,7 @@ def test_prefixes_are_completed_as_by_a_plain_loop():
     decoder, features, times, longest = transformer(seed=5), sight(2), 3, 6
     words = torch.tensor([[[4, 5, 6, END], [7, END, PAD, PAD]], [[8, 9, 10, 4], [END, PAD, PAD, PAD]]])
     uniform = torch.rand(2, 2, times, 4, longest + 1, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    drawn = continuations(decoder, features, words, uniform, max_length=longest, temperature=1.5)
+    drawn = continuations(decoder, features, words, uniform, max_length=longest)
     lengths = set()
     for image, row, time, step in product(range(2), range(2), range(times), range(4)):
         if words[image, row, step] == PAD:
@@ -143,7 +143,7 @@ def test_prefixes_are_completed_as_by_a_plain_loop():
         alone = Features(features.vectors[[image]], features.is_region[[image]])
         caption = words[image, row, : step + 1].tolist()
         while caption[-1] != END and len(caption) <= longest:
-            logits = teacher_forced(decoder, alone, torch.tensor([[[BEGIN, *caption]]])).logits[0, 0, -1] / 1.5
+            logits = teacher_forced(decoder, alone, torch.tensor([[[BEGIN, *caption]]])).logits[0, 0, -1]
             chances = logits.softmax(-1).index_fill(-1, torch.tensor([PAD, BEGIN]), 0.0)
             chosen = int(inverse_cdf(chances, uniform[image, row, time, step, len(caption)]))
             if len(caption) == longest and chosen != END:
