@@ -41,7 +41,7 @@ def test_the_command_line_is_ready_at_once_and_its_threads_sleep_after_a_short_w
     """Help, the version and a missing checkpoint load nothing heavy; torch reads the variables as it is loaded."""
     program = (
         "import os, sys, showtell; assert 'typer' not in sys.modules\nfrom showtell.cli import main\n"
-        "for command in (['--version'], ['--help'], *([verb, '/no/such/folder'] for verb in ('caption', 'doctor'))):\n"
+        "for command in (['--version'], ['--help'], *([verb, '/no/such/folder', 'data'] for verb in ('caption', 'explain', 'calibrate'))):\n"
         "    try:\n        main(command)\n    except SystemExit as ended:\n        print('status', ended.code)\n"
         "    assert '/no/such/folder' in command or not {'numpy', 'PIL', 'timm', 'pydantic'} & set(sys.modules)\n"
         "assert 'torch' not in sys.modules\nprint(os.environ['OMP_WAIT_POLICY'], os.environ['GOMP_SPINCOUNT'])"
@@ -51,8 +51,14 @@ def test_the_command_line_is_ready_at_once_and_its_threads_sleep_after_a_short_w
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
     lines = done.stdout.splitlines()
     assert lines[0] == f"showtell {showtell.__version__}" and "quickstart" in done.stdout
-    assert [line for line in lines if line.startswith("status")] == ["status 0", "status 0", "status 2", "status 2"]
-    assert done.stderr.count("There is no checkpoint folder /no/such/folder") == 2
+    assert [line for line in lines if line.startswith("status")] == [
+        "status 0",
+        "status 0",
+        "status 2",
+        "status 2",
+        "status 2",
+    ]
+    assert done.stderr.count("There is no checkpoint folder /no/such/folder") == 3
     assert lines[-1] == "PASSIVE 10000"
 
 
