@@ -41,7 +41,8 @@ def test_the_command_line_is_ready_at_once_and_its_threads_sleep_after_a_short_w
     """Help, the version and a missing checkpoint load nothing heavy; torch reads the variables as it is loaded."""
     program = (
         "import os, sys, showtell; assert 'typer' not in sys.modules\nfrom showtell.cli import main\n"
-        "for command in (['--version'], ['--help'], *([verb, '/no/such/folder', 'data'] for verb in ('caption', 'explain', 'calibrate'))):\n"
+        "missing = [[verb, '/no/such/folder', 'data'] for verb in ('caption', 'explain', 'calibrate')]\n"
+        "for command in (['--version'], ['--help'], *missing):\n"
         "    try:\n        main(command)\n    except SystemExit as ended:\n        print('status', ended.code)\n"
         "    assert '/no/such/folder' in command or not {'numpy', 'PIL', 'timm', 'pydantic'} & set(sys.modules)\n"
         "assert 'torch' not in sys.modules\nprint(os.environ['OMP_WAIT_POLICY'], os.environ['GOMP_SPINCOUNT'])"
