@@ -138,7 +138,7 @@ def _decision_logprobs(decoder: Decoder, outputs: Output, words: Tensor) -> Tens
     is_cut = words == Vocabulary.pad  # none of the words that could follow was end
     scores = decoder.readout(outputs)  # (..., V), the largest tensor of a step, which is changed in place
     for word in NEVER_GENERATED:
-        scores.detach()[..., word] = float("-inf")
+        scores.detach()[..., word].fill_(float("-inf"))
     logprob = log_likelihood(scores, words.masked_fill(is_cut, Vocabulary.end))
     below_one = -torch.finfo(logprob.dtype).eps
     return torch.where(is_cut, (-torch.expm1(logprob.clamp(max=below_one))).log(), logprob)

@@ -46,11 +46,11 @@ class LogitsProcessor:
             logprobs[..., rules.prefix[length]] = prefix_word
             return
         for word in NEVER_GENERATED:
-            logprobs[..., word] = minus_inf
+            logprobs[..., word].fill_(minus_inf)  # item assignment makes a tensor of the number up to torch 2.14
         if self._singles is not None:
             logprobs.index_fill_(-1, self._singles, minus_inf)
         if length < rules.min_length:
-            logprobs[..., Vocabulary.end] = minus_inf
+            logprobs[..., Vocabulary.end].fill_(minus_inf)
         if self._bad_endings is not None and length:
             logprobs[..., Vocabulary.end].masked_fill_(_is_one_of(words[..., -1], self._bad_endings), minus_inf)
         if self._bad_endings is not None and length == self.max_length - 1:  # the next word is the last one
@@ -73,7 +73,7 @@ def mask_words(scores: Tensor, words: Iterable[int]) -> Tensor:
     """Scores (..., V) with those of a few words at -inf."""
     masked = scores.clone()
     for word in words:
-        masked[..., word] = float("-inf")
+        masked[..., word].fill_(float("-inf"))
     return masked
 
 
