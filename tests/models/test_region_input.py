@@ -9,6 +9,7 @@ from torch import nn
 from showtell.errors import UsageError
 from showtell.models.region_input import RegionBatchNorm, RegionInput, RegionInputConfig
 from showtell.types import Features, Regions
+from tests.recorded_graphs import RecordedGraphs
 
 BOXES = torch.tensor([[[10.0, 20.0, 60.0, 40.0], [0.0, 0.0, 100.0, 50.0]]])
 PHOTO = Features(
@@ -67,3 +68,10 @@ def test_batch_norm_in_training_leaves_padding_out():
     torch.testing.assert_close(ours(vectors.masked_fill(~is_region.unsqueeze(-1), 9.0), is_region)[is_region], expected)
     torch.testing.assert_close(ours.running_var, reference.running_var)
     torch.testing.assert_close(ours.eval()(vectors, is_region)[1, 0], reference.eval()(vectors[1, :2])[0])
+
+
+def test_batch_norm_in_training_has_fixed_shapes():
+    """What waits for the data, or has a size that depends on it, no CUDA graph captures."""
+    norm, vectors, is_region = RegionBatchNorm(4), torch.randn(2, 3, 4), torch.arange(3) < torch.tensor([[3], [2]])
+    with RecordedGraphs().capture():  # it raises where a capture would
+        norm(vectors, is_region)

@@ -109,14 +109,24 @@ class RegionInput(nn.Module):
 
 
 class RegionBatchNorm(nn.BatchNorm1d):
-    """torch's batch norm over the regions of a batch, without padding."""
+    """torch's batch norm over the regions of a batch, without padding, in fixed shapes, as a CUDA graph needs them."""
 
     def forward(self, vectors: Tensor, is_region: Tensor) -> Tensor:  # type: ignore[override]
         """(B, R, D) and (B, R) to (B, R, D)."""
         if not self.training:
             return super().forward(vectors.flatten(0, 1)).view_as(vectors)
-        normalised = super().forward(vectors[is_region])
-        return torch.zeros_like(vectors).masked_scatter(is_region.unsqueeze(-1), normalised)
+        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        present = is_region.unsqueeze(-1).to(vectors.dtype)  # (B, R, 1)
+        count = present.sum()
+        mean = (vectors * present).sum((0, 1)) / count
+        centred = (vectors - mean) * present
+        variance = centred.square().sum((0, 1)) / count
+        with torch.no_grad():
+            self.num_batches_tracked += 1
+            share = self.momentum or 0.0
+            self.running_mean.lerp_(mean, share)
+            self.running_var.lerp_(variance * count / (count - 1).clamp(min=1), share)
+        return centred * (variance + self.eps).rsqrt() * self.weight + self.bias * present
 
 
 def box_numbers(features: Features) -> Tensor:
