@@ -232,7 +232,7 @@ def _dtype(tensor: Tensor) -> str:
 
 
 class NoRandomNumbers(TorchFunctionMode):
-    """Leaves out random initial values, in whose place weights are put."""
+    """Leaves out random initial values, which weights replace."""
 
     FILLS = (
         *(Tensor.normal_, Tensor.uniform_),

@@ -278,12 +278,14 @@ class OpenAICaptioner(Captioner):
             asked |= {"temperature": settings.temperature, "top_p": settings.top_p, "seed": settings.seed}
             asked |= {"n": settings.num_return_sequences}
         ask: Any = self._client.chat.completions.with_raw_response.create
-        try:
-            answer = await ask(**asked, **({"logprobs": True} if self._with_logprobs else {}))
-        except (openai.BadRequestError, openai.UnprocessableEntityError):
-            answer = await ask(**asked)  # it raises again if that was not the reason
-            self._with_logprobs = False
-        return bytes(answer.content)
+        if self._with_logprobs:
+            try:
+                return bytes((await ask(**asked, logprobs=True)).content)
+            except (openai.BadRequestError, openai.UnprocessableEntityError):
+                answer = await ask(**asked)  # it raises again if that was not the reason
+                self._with_logprobs = False
+                return bytes(answer.content)
+        return bytes((await ask(**asked)).content)
 
     def _caption(self, choice: _Choice) -> Caption | None:
         """The caption of a choice; None if it holds none."""

@@ -163,16 +163,13 @@ def _download(archive: Archive, file: Path) -> None:
 def _complete(url: str, part: Path, archive: Archive) -> str | None:
     """Complete the `.part` file from one address; why not, if that fails."""
     size = part.stat().st_size if part.exists() else 0
-    if size and _mismatch(part, archive) is None:
-        return None
     try:
         with part.open("ab") as stream:
             http_get(url, stream, resume_size=size, displayed_filename=archive.name)
-        failure = _mismatch(part, archive)
     except Exception as error:  # noqa: BLE001  (of whatever library for HTTP the hub's has)
-        failure = first_line(error)
-        if getattr(getattr(error, "response", None), "status_code", None) != 416:  # it is longer than the file
-            return failure
+        if getattr(getattr(error, "response", None), "status_code", None) != 416:  # the file has no more bytes
+            return first_line(error)
+    failure = _mismatch(part, archive)
     if failure is not None:
         part.unlink()
         return _complete(url, part, archive) if size else failure  # what was there may have been of another file

@@ -27,6 +27,7 @@ from showtell.serving.photo_requests import UNNAMED, read_photo
 from showtell.serving.routes import Body, describe_photo
 
 MAX_PAGE = 1_000  # rows
+MAX_CAPTION = 65_536  # characters
 _FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}  # an id names these bytes and no others
 
 Statuses = Annotated[list[Status] | None, Query(alias="status", description="Of the rows (default: any).")]
@@ -36,7 +37,7 @@ class CorrectionChange(Body):
     """A change of a row."""
 
     revision: int = Field(ge=1, description="Of the row that was looked at.")
-    caption: str | None = Field(None, description="The caption as it should be.")
+    caption: str | None = Field(None, max_length=MAX_CAPTION, description="The caption as it should be.")
     status: Status | None = Field(
         None, description='Default: a new caption is "corrected", or "accepted" if it is the one that was proposed.'
     )
