@@ -41,7 +41,6 @@ from showtell.scores import image_facts
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL
 from showtell.training.batches import TrainingSet, epoch_batches
-from showtell.training.calibration import keep_calibration
 from showtell.training.checkpoints import RunCheckpoints
 from showtell.training.console import TrainingConsole
 from showtell.training.data import open_dataset_of, open_store, split_of, training_set
@@ -49,6 +48,7 @@ from showtell.training.health import MIN_CIDER, few_photos, harms, rates_of
 from showtell.training.launch import Interrupts, make_accelerator, rounds_products
 from showtell.training.model import TrainingModel
 from showtell.training.optimizers import build_optimizer
+from showtell.training.recalibration import keep_calibration
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_loading import load_recipe
 from showtell.training.run_folder import LOG, RECIPE, RunFolder, is_run
