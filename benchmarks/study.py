@@ -132,9 +132,9 @@ class Bench:
     overrides: tuple[str, ...] = ()
     images: int = 5000  # that are drawn
     frozen_epochs: int | None = 6  # of rows with a frozen encoder
-    trial_epochs: int = 2  # of runs that try a learning rate
+    trial_epochs: int | None = 2  # of runs that try a learning rate
     reward_epochs: int | None = 2  # of rows that start from another
-    reward_trial_epochs: int = 1  # of runs that try a learning rate for these
+    reward_trial_epochs: int | None = 1  # of runs that try a learning rate for these
 
     name: ClassVar[str] = "old-papers"  # of the folder of the runs, where none is given
     recipes: ClassVar[Path] = FOLDER / "scenes"
@@ -143,6 +143,7 @@ class Bench:
     rates: ClassVar[tuple[float, ...]] = RATES
     reward_rates: ClassVar[tuple[float, ...]] = (0.0003, 0.001, 0.003)  # of rows that start from another
     factor: ClassVar[float] = FACTOR
+    trial_seed: ClassVar[int] = TRIAL_SEED
     encoder_row: ClassVar[Row | None] = ENCODER_ROW  # whose encoder all others have
     has_boxes: ClassVar[bool] = True  # so that pointing can be measured
     undivided: ClassVar[frozenset[str]] = frozenset()  # rows captioned by a beam not divided by the length, too
@@ -162,7 +163,7 @@ class Bench:
         return Path("runs", row.name, str(seed))
 
     def trial_path(self, row: Row, rate: float) -> Path:
-        """Of a short run that tries a learning rate."""
+        """Of a run that tries a learning rate."""
         return Path("trials", row.trial, str(rate))
 
     def first_rates(self, row: Row) -> tuple[float, ...]:
@@ -197,7 +198,7 @@ class Bench:
         content: dict[str, Any] = yaml.safe_load((self.recipes / f"{row.recipe}.yaml").read_text(encoding="utf-8"))
         fixed = [f"data.path={self.data}", f"training.seed={seed}", "training.trackers=[]"]
         if row.start is not None:
-            begun = 0 if seed == TRIAL_SEED else seed
+            begun = 0 if seed == self.trial_seed else seed
             fixed.append(f"training.start_from={self.out / 'runs' / row.start / str(begun) / 'best'}")
         if row.view is not None:
             content["objective"].pop("word_presence", None)  # it teaches the encoder
@@ -207,10 +208,11 @@ class Bench:
         return content
 
     def trial(self, row: Row, rate: float) -> dict[str, Any]:
-        """The recipe of a short run that tries a learning rate."""
-        content = self.recipe(dataclasses.replace(row, view="last"), TRIAL_SEED, rate)
+        """The recipe of a run that tries a learning rate."""
+        content = self.recipe(dataclasses.replace(row, view="last"), self.trial_seed, rate)
         epochs = self.trial_epochs if row.start is None else self.reward_trial_epochs
-        content["training"] |= {"epochs": epochs, "validate_every": epochs}
+        if epochs is not None:
+            content["training"] |= {"epochs": epochs, "validate_every": epochs}
         return content
 
 
