@@ -139,6 +139,10 @@ ROWS = (
         "transformer_self_critical", "small", start="transformer_small",
         changes=("training.epochs=15",), tried_by="transformer_sc",
     ),
+    Row(
+        "small_sc", "`small`, then self-critical", "sat_soft_self_critical", "small",
+        changes=("training.start_from=small",), tried_by="sat_soft_sc",
+    ),
     # does a start that has learned its photos less by heart leave rewards more to find?
     Row("sat_soft_slow", "soft attention at a quarter of the rate", "sat_soft", rate=0.0005),
     Row(

@@ -229,7 +229,7 @@ def test_a_wrong_name_is_answered_with_the_nearest():
         ("sat_soft", 'did you mean "scenes/sat_soft"? Known: coco-mini/sat_soft, folder/sat_soft, scenes/sat_soft.'),
         ("foldr/sat_soft", 'did you mean "folder/sat_soft"? Known: coco-mini/sat_soft, folder/sat_soft, '),
         ("recipes/scenes/stak.yaml", 'did you mean "scenes/stack"? Known: scenes/att2in, '),
-        ("folder", "Known: folder/sat_soft, folder/transformer_pretrained."),
+        ("folder", "Known: folder/sat_soft, folder/sat_soft_pretrained."),
         ("qqq", "Known: adapt/, coco-mini/, coco/, flickr30k/, flickr8k/, folder/, scenes/."),
     ):
         with pytest.raises(RecipeError) as caught:

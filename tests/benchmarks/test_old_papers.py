@@ -43,7 +43,7 @@ def test_every_row_of_a_study_is_a_valid_recipe_of_equal_effort(tmp_path):
             assert recipe.encoder.trained == (row.view is None), row
             assert recipe.training.batch_size == (32 if bench is scenes else 16), row
             begins = None if row.start is None else str(tmp_path / "runs" / row.start / "2" / "best")
-            assert recipe.training.start_from == begins, row
+            assert recipe.training.start_from == ("small" if row.name == "small_sc" else begins), row
             if bench is photos and row.start is not None:  # or its weights could not be loaded
                 start = next(one for one in real_photos.ROWS if one.name == row.start)
                 assert recipe.model == make_recipe(bench.recipe(start, seed=2)).model, row

@@ -44,7 +44,7 @@ def test_few_photos_are_told_with_what_to_do_instead():
         sentence = few_photos(images, encoder) or ""
         assert sentence.startswith(begins) and bool(sentence) == bool(begins)
         assert ("start from a checkpoint (training.start_from)" in sentence) == bool(begins)
-        assert ("folder/transformer_pretrained" in sentence) == begins.startswith("too few")
+        assert ("folder/sat_soft_pretrained" in sentence) == begins.startswith("too few")
 
 
 NAMES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]

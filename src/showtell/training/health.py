@@ -37,7 +37,7 @@ def few_photos(images: int, encoder: EncoderConfig) -> str | None:
         return None
     return (
         "too few to learn from scratch (100 drawn shapes taught half of what 1,000 did, and photos are harder): expect "
-        "frequent captions that do not fit; take a pretrained encoder (folder/transformer_pretrained), "
+        "frequent captions that do not fit; take a pretrained encoder (folder/sat_soft_pretrained), "
         if is_from_scratch
         else "few, even for a pretrained encoder: expect frequent captions; "
     ) + (
