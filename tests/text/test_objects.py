@@ -48,5 +48,6 @@ def test_a_thing_is_found_by_its_plural_its_synonyms_and_its_kind(query: str) ->
 @given(caption=st.lists(st.sampled_from(" ".join(KEYWORDS).split()), max_size=8).map(" ".join))
 def test_every_keyword_is_a_singular_that_finds_its_caption(caption: str) -> None:
     for word in keywords(caption):
-        assert keywords(word)[:1] == [word] and word == word.lower()
+        alone = keywords(word)[:1]  # nothing for a word that is an adjective or a verb as often, such as "orange"
+        assert alone in ([word], []) and word == word.lower()
         assert matches(word, caption)
