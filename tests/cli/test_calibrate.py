@@ -108,10 +108,8 @@ def test_what_does_not_fit_is_a_sentence(capsys, checkpoint, dataset, tiny_scene
 
 
 @pytest.mark.parametrize("kept", [50, 30])
-def test_a_captioner_that_learned_keeps_its_marks_and_shows_before_and_after(
-    capsys, checkpoint, dataset, tmp_path, kept, browser
-):
-    """Fitted where 40 photos were kept apart, else the start's; on the page is every photo that was kept apart."""
+def test_a_captioner_that_learned_keeps_its_marks(capsys, checkpoint, dataset, tmp_path, kept):
+    """Fitted where 40 photos were kept apart, else the start's."""
     photos = sorted(dataset.glob("*.png"))
     for photo in photos[kept:50]:
         photo.unlink()
@@ -129,7 +127,7 @@ def test_a_captioner_that_learned_keeps_its_marks_and_shows_before_and_after(
         "vocabulary.extend=false",
     ]
     given += ["training.learning_rate=1e-9"]  # so that its captions, and which are good, stay as they are
-    status, out, err = run(capsys, "train", "adapt/corrections", *given, "--out", folder)
+    status, _, err = run(capsys, "train", "adapt/corrections", *given, "--out", folder)
     assert status == 0, err
     after = Captioner.from_pretrained(folder / "best").calibration
     assert after.familiarity == before.familiarity
@@ -139,10 +137,3 @@ def test_a_captioner_that_learned_keeps_its_marks_and_shows_before_and_after(
     else:
         assert f"marked, is that of {checkpoint}, as 30 photos of val are too few, and it takes 40" in err
         assert after == before
-    *_, summary, page = out.splitlines()
-    assert summary.startswith(f"{kept} photos of val, before and after: 0 gained, 0 lost; CIDEr-D ")
-    browser.resize(390, 800)
-    browser.open(Path(page))
-    assert Path(page) == folder / "report.html"
-    assert browser.ask("document.querySelectorAll('.changes li img').length") == kept
-    assert browser.ask("document.documentElement.scrollWidth <= innerWidth") and not browser.complaints

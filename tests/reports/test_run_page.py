@@ -11,18 +11,15 @@ import yaml
 
 from showtell.captioners import Captioner
 from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
-from showtell.captions import Caption
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
-from showtell.evaluation import Evaluation, evaluate
+from showtell.evaluation import evaluate
 from showtell.features.extraction import fill_store
 from showtell.features.store import FeatureStore
 from showtell.recipes import published_for
-from showtell.reports.before_after import SCORES, before_after
 from showtell.reports.curves import chart
 from showtell.reports.run import Paper, Run, read_run, score_run
 from showtell.reports.run_page import draw_curves, write_run_page
-from showtell.scores import score
 from showtell.training import load_recipe, make_recipe
 from tests.chromium import Chromium
 from tests.cli.test_caption import Captured, run
@@ -180,29 +177,6 @@ def test_the_page_in_a_browser(run_folder: Path, tmp_path: Path, browser: Chromi
     assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
     assert [address for address in browser.requests if not address.startswith("data:")] == [out.as_uri()]
     assert not browser.complaints
-
-
-def test_before_and_after_photo_by_photo(tiny_scenes: Path) -> None:
-    records = open_dataset(tiny_scenes)["train"][:4]
-    said = ["a red circle", "a blue square", "two dogs", "a cat"]
-    known = {record.image_id: [text] for record, text in zip(records, said, strict=True)}
-
-    def evaluation(*texts: str) -> Evaluation:
-        captions = {record.image_id: Caption(text, -1.0, True, ()) for record, text in zip(records, texts, strict=True)}
-        report = score({image: caption.text for image, caption in captions.items()}, known, SCORES)
-        return Evaluation(**vars(report), captions=captions)
-
-    before = evaluation("a dog", "a blue square", "two dogs", "a dog")
-    compared = before_after(before, evaluation("a red circle", "a blue square", "a square", "a cat"), records, "val")
-    assert [change.verdict for change in compared.changes] == ["lost", "same", "gained", "gained"]
-    lost = compared.changes[0]
-    assert lost.before == (("two", True), ("dogs", True)) and lost.after == (("a", True), ("square", True))
-    assert lost.scores["cider"][0] > 0 == lost.scores["cider"][1] and lost.picture.startswith("data:image/")
-    assert compared.alike == (2, 0) and compared.words(came=False)[0] == ("dog", 2) and compared.is_few
-    assert [pair.number for pair in compared.differences] == ["cider", "meteor"]
-    assert compared.differences[0].value > 0
-    assert compared.summary.startswith("4 photos of val, before and after: 2 gained, 1 lost; CIDEr-D ")
-    assert compared.summary.endswith("captions that another photo has too: 2 -> 0")
 
 
 def test_features_of_a_split_that_training_did_not_need_are_extracted(

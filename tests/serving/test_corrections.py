@@ -327,8 +327,7 @@ def test_without_photos_and_without_corrections_the_dataset_says_what_to_do(stor
 def test_training_on_the_folder_while_it_is_in_use(capsys, tiny_checkpoint, photos, tmp_path):
     store = corrected_store(tmp_path / "kept", photos[:16], 10)
     start, data, out = f"training.start_from={tiny_checkpoint}", f"data.path={store.folder}", tmp_path / "run"
-    status, printed, err = run(capsys, "train", "adapt/corrections", data, start, *SMALL, "--out", out)
+    status, _, err = run(capsys, "train", "adapt/corrections", data, start, *SMALL, "--out", out)
     assert status == 0, err
-    assert " photos of val, before and after: " in printed or "not shown before and after: no photo was kept" in printed
     about = json.loads((out / "best" / "config.json").read_text())["about"]
     assert about["train_images"] == len(open_dataset(store.folder)["train"]) >= 5

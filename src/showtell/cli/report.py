@@ -39,8 +39,7 @@ def report(
     from showtell.captioners import Captioner
     from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
     from showtell.datasets import open_dataset
-    from showtell.errors import CheckpointError, DataError
-    from showtell.evaluation import evaluate
+    from showtell.errors import DataError
     from showtell.explanations.photo_set import choose_photos
     from showtell.explanations.verdict import verdict_on_checkpoint
     from showtell.features.extraction import fill_store
@@ -50,7 +49,6 @@ def report(
     from showtell.progress import counting
     from showtell.recipes import published_for
     from showtell.reports.base import refuse_foreign
-    from showtell.reports.before_after import SCORES, BeforeAfter, before_after
     from showtell.reports.run import Paper, read_run, score_run
     from showtell.reports.run_page import write_run_page
     from showtell.training.recipe_loading import load_recipe
@@ -64,7 +62,6 @@ def report(
     path, own = data or recipe["data"]["path"], recipe["data"].get("features") if data is None else None
     store = FeatureStore(features) if features else FeatureStore(Path(own)) if own and Path(own).exists() else None
     card, note, verdict = None, None, list[str]()
-    changes: BeforeAfter | None = None
     explanations: list[Explanation] = []
     if record.checkpoint is None or not (score or photos):
         pass
@@ -94,21 +91,9 @@ def report(
             paper = None if row is None else Paper(row, load_recipe(row.recipe).model_dump(mode="json"), recipe)
             with counting("captioning", len(dataset[chosen])) as progress:
                 card = score_run(captioner, dataset, chosen, store=store, progress=progress, paper=paper)
-            try:
-                start = recipe["training"].get("start_from")
-                before = Captioner.from_pretrained(start) if start else None
-            except CheckpointError:  # the run does not need it any more
-                before = None
-            if before is not None:
-                readable = store if store is not None and before.reads(store) else None
-                with counting("captioning as before", len(dataset[chosen])) as progress:
-                    earlier = evaluate(before, dataset, chosen, metrics=SCORES, store=readable, progress=progress)
-                changes = before_after(earlier, card.report, dataset[chosen], chosen)
         if photos:
             photo_set = choose_photos([path], chosen, photos, store=store)
             with counting("explaining", len(photo_set.photos)) as progress:  # unreadable photos are skipped
                 explanations, _ = explain_and_judge({record.title: captioner}, photo_set, progress=progress)
-    write_run_page(out, record, card, explanations, note, verdict, changes)
-    if changes is not None:
-        typer.echo(changes.summary)
+    write_run_page(out, record, card, explanations, note, verdict)
     typer.echo(out)

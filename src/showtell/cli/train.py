@@ -13,9 +13,6 @@ from showtell.cli.arguments import AsJson, Overrides, out_folder
 if TYPE_CHECKING:
     from showtell.training import Recipe
 
-PAGE = "report.html"  # in the folder of a run that started from a checkpoint
-MAX_PHOTOS = 500  # of it that are captioned before and after
-
 
 def train(
     recipe: Annotated[
@@ -62,9 +59,7 @@ def train(
         where = f"on validation, epoch {result.best_epoch}"
         score = "" if result.best is None else f" ({result.selection_metric} {result.best:.3f} {where})"
         typer.echo(f"{best}{score}")
-        trained = load_recipe(result.folder / RECIPE)
-        typer.echo(_next_command(best, trained))
-        _show_before_and_after(result.folder, trained)
+        typer.echo(_next_command(best, load_recipe(result.folder / RECIPE)))
     if result.interrupted:
         raise typer.Exit(130)
 
@@ -80,19 +75,3 @@ def _next_command(best: Path, recipe: Recipe) -> str:
     store = FeatureStore(recipe.data.features)
     image_id = next(iter(store.ids()))
     return f"caption an image of its features: {command} --features {shlex.join([str(store.path), image_id])}"
-
-
-def _show_before_and_after(folder: Path, recipe: Recipe) -> None:
-    """Write the page of a run that started from a checkpoint, with its captions before and after, and name it."""
-    from showtell.cli.report import report
-    from showtell.errors import DataError
-    from showtell.training.data import kept_apart
-
-    if recipe.training.start_from is None:
-        return
-    try:
-        split, _ = kept_apart(recipe.data)
-    except DataError as error:
-        typer.echo(f"captions are not shown before and after: {error}")
-        return
-    report(folder, folder / PAGE, split=split, limit=MAX_PHOTOS, photos=0)

@@ -10,7 +10,6 @@ from markupsafe import Markup
 from showtell.captions import Explanation
 from showtell.files import write_text
 from showtell.reports.base import resource
-from showtell.reports.before_after import SCORES, BeforeAfter
 from showtell.reports.curves import Points, chart
 from showtell.reports.explanation_page import render_explanations
 from showtell.reports.run import Run, ScoreCard, damage_refused
@@ -25,7 +24,6 @@ def write_run_page(
     explanations: Sequence[Explanation],
     note: str | None = None,
     verdict: Sequence[str] = (),
-    changes: BeforeAfter | None = None,
 ) -> None:
     """Write the page, whole or not at all.
 
@@ -36,7 +34,6 @@ def write_run_page(
         explanations: of some photos by its checkpoint; may be empty.
         note: why there are no scores and explanations.
         verdict: on the checkpoint, a sentence each.
-        changes: of its captions from those of the checkpoint that it started from.
     """
     signatures: dict[str, list[str]] = {}  # the names of the numbers by signature
     for name, signature in card.report.signatures.items() if card is not None else ():
@@ -55,8 +52,6 @@ def write_run_page(
         signatures=signatures,
         note=note,
         verdict=verdict,
-        changes=changes,
-        titles=SCORES,
     )
     write_text(file, content)
 
