@@ -247,9 +247,6 @@ class ExplainedCaption:
     title: str = ""  # such as "stage 0 of 0 to 2"
     attention: Tensor | None = field(default=None, compare=False, repr=False)  # (T, R), a row sums to at most one
     word_values: tuple[WordValues, ...] = ()
-    # What a word loses on average, in natural logarithms, if the fifth of the regions is hidden that a map lights most,
-    # for "attention" and the saliency method, and for "random" regions (`captioners/saliency.py`).
-    deletion: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _require_number(self.logprob)
@@ -266,7 +263,6 @@ class ExplainedCaption:
             "words": [_word_to_json(word) for word in self.words],
             "attention": None if self.attention is None else [_rounded(row, 4) for row in self.attention],
             "word_values": {kind.title: [_rounded(row, 4) for row in kind.values] for kind in self.word_values},
-            **({"deletion": {name: round(cost, 4) for name, cost in self.deletion.items()}} if self.deletion else {}),
         }
 
 

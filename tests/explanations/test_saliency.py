@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from showtell.captioners import Captioner, saliency
-from showtell.captioners.saliency import METHODS, deletion_test, fill_rectangles, occlude
+from showtell.captioners.saliency import METHODS, fill_rectangles, occlude
 from showtell.decoding import teacher_forced
 from showtell.types import EncodedBatch, Features, PreparedBatch
 from tests.toys import random_captioner
@@ -104,24 +104,3 @@ def test_log_probabilities_have_a_graph_to_features_and_pixels() -> None:
         changed[0] += step
         after = made.token_logprobs(replace(batch.photos, images=changed), texts)[0].sum()
     assert float(after - logprobs[0].detach().sum()) == pytest.approx(float((gradient[0] * step).sum()), rel=0.3)
-
-
-@torch.no_grad()
-def test_deletion_hides_what_a_map_lights_most() -> None:
-    made = captioner()
-    batch = encoded_batch(made)
-    batch.features.is_region[1, 8:] = False  # of 16 regions: 3 and 2 are hidden
-    drops = occlude(made, batch, WORDS)[:, 0]
-    costs = deletion_test(made, batch, WORDS[:, :1], {"drops": drops, "worst": -drops})
-    features = batch.features
-    for image, word in ((0, 0), (0, 3), (1, 2)):
-        hidden = drops[image, word].masked_fill(~features.is_region[image], -9).topk(3 - image).indices
-        vectors, is_shown = features.vectors[[image]].clone(), features.is_region[image].clone()
-        is_shown[hidden] = False
-        vectors[0, hidden] = vectors[0, is_shown].mean(0)
-        words = WORDS[image, 0, : 5 - image]
-        own = Features(features.vectors[[image]], features.is_region[[image]])
-        lost = word_logprobs(made, own, words) - word_logprobs(made, replace(own, vectors=vectors), words)
-        assert float(costs["drops"][image, word]) == pytest.approx(float(lost[word]), abs=1e-5)
-    means = {name: float(cost.mean()) for name, cost in costs.items()}
-    assert means["drops"] > means["random"] > means["worst"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from showtell.captioners.saliency import deletion_test, occlude
+from showtell.captioners.saliency import occlude
 from showtell.captions import NUM_RUNNERS_UP, ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
 from showtell.decoding import DecodingConfig, StageView, search
 from showtell.features.grid import GridEncoder
@@ -70,13 +70,11 @@ def _explain_stage(
     attention = None if best.attention is None else best.attention[:, 0].cpu()  # (B, T, R)
     sampled = None if best.sampled_regions is None else best.sampled_regions[:, 0].tolist()  # -1: none
     word_values = {title: values[:, 0].cpu() for title, values in best.diagnostics().items()}  # (B, T, K) each
-    drops, costs = None, dict[str, Tensor]()
+    drops = None
     if saliency is not None:
         begin = results.words.new_full((len(results.words), 1, 1), Vocabulary.begin)
         words = torch.cat((begin, results.words[:, :1]), -1)
         drops = occlude(captioner, batch, words, saliency, decoder=view)[:, 0].cpu()  # (B, T, R)
-        maps = {saliency: drops} | ({} if attention is None else {"attention": attention})
-        costs = deletion_test(captioner, batch, words, maps, decoder=view)
     explained = []
     captions = captioner.calibrated(captioner.read_captions(results), settings, batch)
     for image, (caption, *_) in enumerate(captions):
@@ -96,7 +94,6 @@ def _explain_stage(
                 title="" if stage is None else f"stage {stage} of 0 to {decoder.stages - 1}",
                 attention=None if attention is None else attention[image, :length, is_region],
                 word_values=tuple(WordValues(title, values[image, :length]) for title, values in word_values.items()),
-                deletion={name: float(cost[image, :length].mean()) for name, cost in costs.items()},
             )
         )
     return explained

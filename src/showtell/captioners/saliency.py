@@ -15,15 +15,11 @@ Attention is what a model weighs; the drop is what a word loses. There are two m
 Neither shows a word that two regions support independently, nor what a region contributed to the previous words,
 because they are given. A filled rectangle is itself something to be seen: its edges are new lines in the photo.
 
-The deletion test (V. Petsiuk et al., RISE, BMVC 2018) asks the same of any map: does hiding the regions that it lights
-most cost a word more than hiding as many at random?
-
 For gradients to features and pixels, and methods made of them, see `EncoderDecoderCaptioner.token_logprobs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,7 +32,6 @@ from showtell.errors import UsageError
 from showtell.images.loading import stack_images
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
-from showtell.text.vocabulary import Vocabulary
 from showtell.types import EncodedBatch, Features, PreparedBatch, map_tensors
 
 if TYPE_CHECKING:
@@ -45,8 +40,6 @@ if TYPE_CHECKING:
 METHODS = ("mean", "pixels")
 MEMORY = 256 * 2**20  # bytes of features and logits of the variants in a batch
 MAX_PHOTOS = 32  # filled photos in a batch
-DELETED = 0.2  # share of the regions that the deletion test hides
-DRAWS = 8  # random choices of as many
 
 
 @torch.no_grad()
@@ -91,54 +84,6 @@ def occlude(
             captioner, decoder, batch, words, image, hidden, method
         )
     return drops
-
-
-@torch.no_grad()
-def deletion_test(
-    captioner: EncoderDecoderCaptioner,
-    batch: EncodedBatch,
-    words: Tensor,
-    maps: Mapping[str, Tensor],
-    *,
-    decoder: Decoder | None = None,
-) -> dict[str, Tensor]:
-    """By how much a word becomes less likely when a fifth of the regions is hidden (`mean`): those that a map lights
-    most, and as many at random.
-
-    Args:
-        captioner: the model.
-        batch: B photos.
-        words: (B, 1, T + 1) int64, begin first, padded.
-        maps: (B, T, R) by name.
-        decoder: a view of the captioner's decoder (default: the decoder itself).
-
-    Returns:
-        (B, T) natural logarithms for each map and for "random", the mean of `DRAWS` choices; 0 for padding.
-    """
-    decoder, words, is_region = decoder or captioner.decoder, words.to(captioner.device), batch.features.is_region
-    count = (DELETED * is_region.sum(-1)).round().long().clamp(min=1)  # (B,)
-    image, time = (words[:, 0, 1:] != Vocabulary.pad).nonzero().unbind(-1)
-
-    def most(values: Tensor, of: Tensor) -> Tensor:
-        """The regions of the highest values (c, R) of images (c,), as many as are hidden: (c, R) bool."""
-        ranks = values.masked_fill(~is_region[of], -torch.inf).argsort(-1, descending=True).argsort(-1)
-        return ranks < count[of].unsqueeze(-1)
-
-    costs = {}
-    with eval_mode(decoder):
-        whole = word_logprobs(decoder, batch.features, words)[:, 0]  # (B, T)
-        for name, values in maps.items():
-            hidden = most(values.to(captioner.device)[image, time], image)
-            without = _hidden_logprobs(captioner, decoder, batch, words, image, hidden, "mean")[:, 0]
-            costs[name] = torch.zeros_like(whole)
-            costs[name][image, time] = whole[image, time] - without.gather(1, time.unsqueeze(1)).squeeze(1)
-        every = torch.arange(len(words), device=words.device).repeat(DRAWS)
-        draws = [torch.rand(is_region.shape[1], generator=torch.Generator().manual_seed(seed)) for seed in range(DRAWS)]
-        drawn = torch.stack(draws).repeat_interleave(len(words), 0)  # the same for each photo
-        hidden = most(drawn.to(captioner.device), every)
-        without = _hidden_logprobs(captioner, decoder, batch, words, every, hidden, "mean")[:, 0]
-        costs["random"] = whole - without.view(DRAWS, *whole.shape).mean(0)
-    return costs
 
 
 # --- variants of photos, each with some regions hidden ---

@@ -64,7 +64,7 @@ def explain(
     saliency: Annotated[
         SaliencyMethod | None,
         typer.Option(
-            help="Show which regions a word needed: by hiding each in turn (mean, remove, pixels) or by gradients.",
+            help="Show which regions a word needed, by hiding each in turn: its vector (mean) or its pixels.",
             show_default="none",
         ),
     ] = None,

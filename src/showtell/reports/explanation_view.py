@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from showtell.captioners.saliency import DELETED
 from showtell.captions import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
 from showtell.explanations.geometry import attention_map
 from showtell.explanations.verdict import has_collapsed
@@ -95,7 +94,6 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
         "has_collapsed": has_collapsed(caption),
         "has_saliency": model.boxes is not None and any(word.saliency is not None for word in caption.words),
         "saliency": model.saliency or "",
-        "deletion": describe_deletion(caption),
         "hint": _hint(model, caption),
         "words": words,
         "word_values": [_view_values(plot, caption) for plot in caption.word_values],
@@ -124,21 +122,6 @@ def _view_values(word_values: WordValues, caption: ExplainedCaption) -> dict[str
         "lines": [" ".join(f"{index + 0.5},{y:.3f}" for index, y in enumerate(line)) for line in heights.T.tolist()],
         "label": f"{word_values.title} at each word: {text}",
     }
-
-
-def describe_deletion(caption: ExplainedCaption) -> str | None:
-    """The deletion test of a caption's maps, in words; None where it was not made."""
-    if not caption.deletion:
-        return None
-    costs = dict(caption.deletion)
-    random = costs.pop("random")
-    shown = ", ".join(f"{name} {cost:.2f}" for name, cost in costs.items())
-    failed = [name for name, cost in costs.items() if cost < random + MIN_DROP]
-    doubt = f" The map of {' and of '.join(failed)} lights nothing that the words need." if failed else ""
-    return (
-        f"Hiding the {DELETED:.0%} of the regions that a map lights most costs a word, in log-probability: {shown}; as "
-        f"many at random {random:.2f}.{doubt}"
-    )
 
 
 def _hint(model: ModelExplanation, caption: ExplainedCaption) -> str:
