@@ -208,6 +208,56 @@ def test_photos_of_too_many_pixels_or_none() -> None:
     assert all(refusal(png_of(*size, 3, 8, b"")).startswith("photo ") for size in [(0, 5), (5, 0)])
 
 
+def segment(marker: int, content: bytes = b"") -> bytes:
+    return struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content
+
+
+def grey_jpeg(scans: int) -> bytes:
+    """A progressive JPEG of 64 blocks whose scans, after the first, say that nothing changes."""
+    tables = segment(0xDB, bytes([0, *[16] * 64])) + segment(0xC2, struct.pack(">BHHBBBB", 8, 64, 64, 1, 1, 0x11, 0))
+    tables += segment(0xC4, bytes([0x00, 1, *[0] * 15, 0])) + segment(0xC4, bytes([0x10, 1, *[0] * 15, 0x60]))
+    first = segment(0xDA, bytes([1, 1, 0, 0, 0, 0])) + bytes(8)
+    others = (segment(0xDA, bytes([1, 1, 0, 1, 63, 0])) + b"\x01") * (scans - 1)  # an end of 64 blocks
+    return b"\xff\xd8" + tables + first + others + b"\xff\xd9"
+
+
+def tiff_of(strips: int) -> bytes:
+    """A TIFF of one column, with a strip for each row."""
+    at = 8 + 2 + 6 * 12 + 4
+    tags = [(256, 1, 1), (257, 1, strips), (262, 1, 1), (273, strips, at), (278, 1, 1), (279, strips, at + 4 * strips)]
+    entries = b"".join(struct.pack("<HHII", name, 4, count, value) for name, count, value in tags)
+    return struct.pack("<2sHIH", b"II", 42, 8, 6) + entries + bytes(4) + struct.pack("<II", 8, 1) * strips
+
+
+MANY = 150_000
+JPEG, PNG = encoded(two_by_three(), "JPEG"), encoded(two_by_three(), "PNG")
+GIF = encoded(Image.new("P", (2, 3)), "GIF", optimize=True)
+CHUNK, PIXELS = bytes(4) + b"teXt" + struct.pack(">I", zlib.crc32(b"teXt")), bytes(4) + b"IDAT\x35\xaf\x06\x1e"
+FLOODS = {
+    "filler": JPEG[:2] + b"\xff" * MANY + JPEG[2:],
+    "comments": JPEG[:2] + segment(0xFE) * MANY + JPEG[2:],
+    "scans": grey_jpeg(photo_module.MAX_SCANS + 1),
+    "chunks": PNG[:33] + CHUNK * MANY + PNG[33:],
+    "empty pixels": PNG[:33] + PIXELS * MANY + PNG[33:],
+    "chunks behind": PNG[:-12] + CHUNK * MANY + PNG[-12:],
+    "pieces": GIF[:-1].replace(b",", b"!\xfe" + b"\1a" * MANY + b"\0,", 1) + b";",
+    "strips": tiff_of(MANY),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_photo_of_a_flood_of_parts_is_refused_before_they_are_all_read(flood: str) -> None:
+    """What would keep Pillow busy for minutes: with as many parts as photos have, the same file is read."""
+    assert refusal(FLOODS[flood]).startswith("photo is made of more parts (chunks, segments, strips or scans) than any")
+
+
+def test_as_many_parts_as_photos_have_are_read() -> None:
+    assert decode_photo(grey_jpeg(photo_module.MAX_SCANS), "photo").size == (64, 64)
+    assert decode_photo(JPEG + bytes(2**16) + b"\xff\xda" * 1000, "photo").size == (3, 2)  # phones put a film behind
+    assert decode_photo(PNG[:33] + CHUNK * 5_000 + PNG[33:], "photo").size == (3, 2)
+    assert decode_photo(tiff_of(10_000), "photo").size == (1, 10_000)
+
+
 # --- JPEGs that are decoded at less than their size ---
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import re
 import threading
@@ -11,12 +12,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from io import BytesIO
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import numpy as np
-from PIL import ExifTags, Image, ImageFile, ImageOps
+from PIL import ExifTags, Image, ImageFile, ImageOps, TiffImagePlugin
 
 from showtell.errors import DataError, ImageError, install_command
 from showtell.files import open_file, unreadable
@@ -32,6 +33,9 @@ MAX_PIXELS = 110_000_000  # with what Pillow needs to decode, convert and turn i
 MAX_WEBP_PIXELS = 50_000_000  # these are copied in one piece, while nothing else of the process runs
 MAX_SIDE = 100_000  # pixels: JPEG has 65,535; Pillow holds a pointer for each row and weights for each resized one
 MAX_FILE_BYTES = 512 * 2**20
+MAX_SCANS = 100  # of a JPEG, as in libtiff: each goes over the whole photo; progressive ones have about ten
+MAX_READS = 20_000  # that decoding may take, and one more for each `_BYTES_OF_READ` of the file
+_BYTES_OF_READ = 512  # a chunk of a PNG takes three reads, and has 8 KB and more where it holds pixels
 IN_MEMORY = "The image in memory"  # what messages call a photo that has no name
 _LARGE = 30_000_000  # pixels from which on photos are decoded one at a time, whatever the number of readers
 _READ_AT_ONCE = 2**24  # bytes of a JPEG: each return from the decoder waits for the interpreter's lock
@@ -57,6 +61,32 @@ one_large: AbstractContextManager[object] = threading.Lock()  # processes that r
 
 SizeFunction = Callable[[tuple[int, int]], tuple[int, int]]  # from (width, height) to (width, height)
 PhotoSource = Path | str | bytes | Image.Image | np.ndarray  # file, its path, its bytes, an image, (h, w, 3) uint8
+
+
+class _PhotoStream(BufferedIOBase):
+    """A file for Pillow, which reads it in pieces: too many, a flood of chunks or filler, are an ImageError."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._name, self._read, self.tell, self.seek = name, stream.read, stream.tell, stream.seek  # type: ignore[method-assign]
+        self.reads_left = MAX_READS + self.seek(0, os.SEEK_END) // _BYTES_OF_READ
+        self.scans_left = math.inf  # only where a JPEG's decoder reads do these bytes begin scans alone
+        self.seek(0)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read for Pillow."""
+        content = self._read(-1 if size is None else size)
+        self.reads_left -= 1
+        self.scans_left -= content.count(b"\xff\xda\0")  # with its length, below 256: a video may follow the photo
+        self.require(0)
+        return content
+
+    def require(self, reads: int) -> None:
+        """Raise an ImageError if no so many reads are left, or too many scans were read."""
+        if self.reads_left < reads or self.scans_left < 0:
+            raise ImageError(
+                f"{self._name} is made of more parts (chunks, segments, strips or scans) than any photo of its size; "
+                "save it anew, as JPEG or PNG."
+            )
 
 
 @dataclass(frozen=True)
@@ -172,6 +202,8 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
     is_turned = _orientation(image) in _ON_ITS_SIDE
     size = (height, width) if is_turned else (width, height)
     is_jpeg = image.format in ("JPEG", "MPO")
+    if is_jpeg:
+        cast("_PhotoStream", image.fp).scans_left = MAX_SCANS
     if min_size is not None and is_jpeg:
         wanted = min_size(size)
         image.draft(None, wanted[::-1] if is_turned else wanted)
@@ -184,14 +216,20 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
 def _identify(stream: BinaryIO, name: str) -> ImageFile.ImageFile:
     """The image in a file, not decoded yet."""
     try:
+        pieces = _PhotoStream(stream, name)
+        file = cast("BinaryIO", pieces)
         start = stream.read(12)
         stream.seek(0)
         is_usual = start.startswith((b"\xff\xd8", b"\x89PNG"))  # Pillow imports its other plug-ins where needed
         formats = ("JPEG", "PNG") if is_usual else _formats(start[4:8] == b"ftyp")
         with _silencing, warnings.catch_warnings(action="ignore"):
-            return Image.open(stream, formats=formats)
+            if start.startswith((b"II", b"MM")):
+                pieces.require(_count_strips(file))
+            return Image.open(file, formats=formats)
     except Image.DecompressionBombError as error:
         raise _too_large(name) from error
+    except ImageError:
+        raise
     except Exception as error:  # decoders answer damaged bytes with whatever went wrong inside them
         try:
             stream.seek(0)
@@ -202,6 +240,18 @@ def _identify(stream: BinaryIO, name: str) -> ImageFile.ImageFile:
         if re.match(_HEIC, start, re.DOTALL) and "HEIF" not in _formats():
             what = f"is a HEIC photo; to read those, {install_command('heic')}, or save it as JPEG or PNG."
         raise ImageError(f"{name} {what}") from error
+
+
+def _count_strips(stream: BinaryIO) -> int:
+    """The number of strips or tiles of a TIFF, of which Pillow makes a list before it reads the first."""
+    try:
+        header = stream.read(8)
+        tags = TiffImagePlugin.ImageFileDirectory_v2(header + (stream.read(8) if 43 in header[2:4] else b""))
+        stream.seek(tags.next)
+        tags.load(stream)
+        return max(len(tags.get(name, ())) for name in (TiffImagePlugin.STRIPOFFSETS, TiffImagePlugin.TILEOFFSETS))
+    finally:
+        stream.seek(0)
 
 
 @functools.cache
@@ -232,6 +282,8 @@ def _upright(image: Image.Image, name: str) -> Image.Image:
             return rgb
         except Image.DecompressionBombError as error:  # some formats tell their size only now
             raise _too_large(name) from error
+        except ImageError:
+            raise
         except Exception as error:  # decoders answer damaged bytes with whatever went wrong inside them
             if isinstance(error, OSError) and error.errno is not None:  # the disk, not the bytes
                 raise ImageError(str(unreadable(name, error))) from error
