@@ -78,42 +78,22 @@ def occlude(
         words = words.to(captioner.device)
         whole = word_logprobs(decoder, batch.features, words)  # (B, N, T)
         drops = whole.new_zeros(*whole.shape, batch.features.is_region.shape[1])
-        image, region = batch.features.is_region.nonzero().unbind(-1)
-        hidden = F.one_hot(region, drops.shape[-1]).bool()
-        drops[image, :, :, region] = whole[image] - _hidden_logprobs(
-            captioner, decoder, batch, words, image, hidden, method
-        )
+        rectangles = captioner.rectangles(batch) if method == "pixels" else None
+        logits = whole[0].numel() * len(captioner.vocabulary)
+        size = max(1, MEMORY // (4 * (2 * batch.features.vectors[0].numel() + 3 * logits)))
+        size = size if rectangles is None else min(size, MAX_PHOTOS)
+        images, regions = batch.features.is_region.nonzero().unbind(-1)
+        for image, region in zip(torch.split(images, size), torch.split(regions, size), strict=True):
+            hidden = F.one_hot(region, drops.shape[-1]).bool()
+            if rectangles is None:
+                features = _hide_vectors(map_tensors(batch.features, lambda x, of=image: x[of]), hidden)
+            else:
+                features = _encode_filled(captioner, batch, rectangles, image, hidden)
+            drops[image, :, :, region] = whole[image] - word_logprobs(decoder, features, words[image])
     return drops
 
 
-# --- variants of photos, each with some regions hidden ---
-
-
-def _hidden_logprobs(
-    captioner: EncoderDecoderCaptioner,
-    decoder: Decoder,
-    batch: EncodedBatch,
-    words: Tensor,
-    image: Tensor,
-    hidden: Tensor,
-    method: str,
-) -> Tensor:
-    """The log-probabilities (c, N, T) of the words of images (c,) whose regions (c, R) bool are hidden."""
-    rectangles = captioner.rectangles(batch) if method == "pixels" else None
-    logits = words.shape[1] * (words.shape[2] - 1) * len(captioner.vocabulary)
-    batch_size = max(1, MEMORY // (4 * (2 * batch.features.vectors[0].numel() + 3 * logits)))
-    parts = []
-    for own in torch.split(
-        torch.arange(len(image), device=image.device),
-        batch_size if rectangles is None else min(batch_size, MAX_PHOTOS),
-    ):
-        if rectangles is None:
-            features = map_tensors(batch.features, lambda x, of=image[own]: x[of])
-            features = _hide_vectors(features, hidden[own])
-        else:
-            features = _encode_filled(captioner, batch, rectangles, image[own], hidden[own])
-        parts.append(word_logprobs(decoder, features, words[image[own]]))
-    return torch.cat(parts)
+# --- variants of photos, each with a region hidden ---
 
 
 def _hide_vectors(features: Features, hidden: Tensor) -> Features:
