@@ -8,7 +8,7 @@
  2. Every row is a recipe of `flickr8k/small`. Half of the rate that stands in it, that rate and twice it are tried by
     whole runs of seed 0, and further ones by the factor 2 as long as the best is at the edge; the best by CIDEr-D on
     validation is the row's. Rows that switch one thing of another have its rate. (Runs of two epochs choose rates that
-    are too high: the GRU at 0.004 is ahead after two and four points behind after eight.)
+    are too high: docs/lab_notes.md.)
  3. Test captions are those of a beam of 5.
 
 What came out of each run, and its captions of the test photos, is kept beside this file in `real_photos/`, so that
