@@ -33,6 +33,7 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
+import shutil
 import statistics
 import sys
 import time
@@ -335,7 +336,12 @@ def run_all(bench: Bench, rows: Sequence[Row], known: Mapping[str, Row], *, seed
         def submit_row(row: Row, seed: int) -> None:
             rate = None if row.view is None else best_rate(bench, row)
             weights = row.name in starts or row == bench.encoder_row
-            submit(bench.recipe(row, seed, rate), bench.run_path(row, seed), bench.splits, weights)
+            content, path = bench.recipe(row, seed, rate), bench.run_path(row, seed)
+            if rate and not row.tried_by and content == bench.trial(row, rate):  # the same run tried its rate
+                tried, own = bench.out / bench.trial_path(row, rate), bench.out / path
+                if tried.exists() and not own.exists():
+                    shutil.copytree(tried, own)
+            submit(content, path, bench.splits, weights)
 
         runs: dict[Future[bool], Path] = {}
         try:
