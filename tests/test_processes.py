@@ -1,12 +1,10 @@
-"""Working beside other processes: locks of folders, workers that end with their parent, and cores to be had."""
+"""Working beside other processes: locks of folders, lines of progress, and cores to be had."""
 
 import contextlib
 import math
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,23 +24,6 @@ with lock_folder(Path(sys.argv[1]), "testing in", "another folder"):
     sys.stdin.read()
 """
 
-PARENT = """
-import os, sys, time
-from showtell.processes import worker_pool
-
-def work(seconds):
-    print(os.getpid(), flush=True)
-    time.sleep(seconds)
-
-if __name__ == "__main__":
-    with worker_pool(1) as pool:
-        task = pool.submit(work, 120)
-        if sys.argv[1] == "raises":
-            sys.stdin.readline()
-            raise ValueError("in the block")
-        task.result()
-"""
-
 
 @contextlib.contextmanager
 def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
@@ -53,20 +34,6 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
-
-
-def is_running(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def ends_within(process: int, seconds: float) -> bool:
-    limit = time.monotonic() + seconds
-    while is_running(process) and time.monotonic() < limit:
-        time.sleep(0.05)
-    return not is_running(process)
 
 
 def test_a_second_process_is_refused_until_the_first_one_ends(tmp_path: Path) -> None:
@@ -91,24 +58,6 @@ def test_a_folder_that_stays_empty_is_removed_again(tmp_path: Path) -> None:
     with lock_folder(tmp_path / "kept", "testing in", "another folder"):
         pass
     assert list((tmp_path / "kept").iterdir()) == []
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGINT", "raises"])
-def test_workers_end_with_their_parent(how: str, tmp_path: Path) -> None:
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT)
-    with started(str(script), how) as parent:
-        assert parent.stdout is not None and parent.stdin is not None
-        worker = int(parent.stdout.readline())
-        assert is_running(worker)
-        if how == "raises":
-            parent.stdin.write("now\n")
-            parent.stdin.flush()
-        else:
-            parent.send_signal(getattr(signal, how))
-        assert ends_within(worker, 10)
-        assert parent.wait(10) != 0
 
 
 def test_a_line_has_items_rate_and_time_left(monkeypatch):

@@ -1,16 +1,10 @@
-"""Several processes: locks of folders, the process that prints for a run, and worker processes."""
+"""Several processes: locks of folders, and the process that prints for a run."""
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
-import signal
-import sys
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 from showtell.errors import DataError
@@ -50,34 +44,3 @@ def lock_folder(folder: Path, activity: str, alternative: str) -> Iterator[None]
         with contextlib.suppress(OSError):  # not empty
             for path in created:
                 path.rmdir()
-
-
-@contextlib.contextmanager
-def worker_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of worker processes that ends with the block, and with this process, even if that is killed.
-
-    If the block raises, the workers are stopped in the middle of their tasks. Processes are spawned: a forked child of
-    a process that has threads (torch has) may hang.
-    """
-    # A signal may end this process before it gives its semaphores back: multiprocessing does that then, without a word.
-    sys.warnoptions.append("ignore::UserWarning:multiprocessing.resource_tracker")
-    context = multiprocessing.get_context("spawn")
-    watched, kept = context.Pipe(duplex=False)
-    with watched, kept, ProcessPoolExecutor(processes, context, _exit_when_closed, (watched,)) as pool:
-        try:
-            yield pool
-        except BaseException:
-            kept.close()
-            raise
-
-
-def _exit_when_closed(pipe: Connection) -> None:
-    """End this worker process as soon as the other end of a pipe, which its parent alone holds, is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which closes the pipe
-
-    def watch() -> None:
-        with contextlib.suppress(EOFError, OSError):
-            pipe.poll(None)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

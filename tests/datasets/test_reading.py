@@ -40,7 +40,6 @@ REFUSED: list[tuple[dict[str, str], str, str, str]] = [
     ({}, "", ".", f"a folder with 0 images and nothing else, but neither photos nor captions.{FORMATS}"),
     ({"notes.txt": "", "more/x": ""}, "1.png 2.png", ".", f"2 images and more/, notes.txt, {NO_CAPTIONS}"),
     ({}, "images/1.png", ".", f"a folder with 1 image and images/, {NO_CAPTIONS}"),
-    ({"unfinished.json": "{}"}, "images/1.png", ".", "run the same showtell data scenes again."),
     ({"a.csv": "image;label\na.jpg;dog\n"}, "", "a.csv", f"a table with the columns {COLUMNS_ARE}"),
     ({"a.csv": "image;label\na.jpg;dog\n"}, "", ".", f"a folder with a.csv, a table with the columns {COLUMNS_ARE}"),
     ({"a.json": '{"images": [], "a": 2}'}, "", "a.json", f"JSON with the keys images, a; {COCO_OR_KARPATHY}"),

@@ -1,4 +1,4 @@
-"""The dataset on disk: splits, determinism, COCO files, refusals, and folders that were left unfinished."""
+"""The dataset on disk: splits, determinism, COCO files, and refusals."""
 
 import hashlib
 import json
@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from PIL import Image
 
 from showtell.cli import main
 from showtell.errors import DataError, UsageError
-from showtell.processes import LOCK_NAME
 from showtell.scenes import dataset, read_scenes, write_scenes
 from showtell.scenes.annotations import SPLITS
 from showtell.scenes.dataset import sample_image, split_sizes
@@ -54,11 +52,11 @@ def load(folder: Path, name: str) -> dict:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Every file of a folder with its content, but for the lock, which is empty."""
+    """Every file of a folder with its content."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != LOCK_NAME
+        if path.is_file()
     }
 
 
@@ -128,62 +126,31 @@ def test_refusals_write_nothing(tmp_path: Path) -> None:
         ("new", {"images": 3}, UsageError, "3 images are too few: scenes has 4 splits of at least one image each"),
         ("new", {"images": 10**40}, UsageError, f"{10**40} images are too many: scenes has 999,999 at most"),
         ("new", {"images": 4, "size": 47}, UsageError, "47 pixels cannot be drawn; 48 to 4096 are allowed"),
-        ("here", {"images": 4}, DataError, "is a file; scenes are written to a folder"),
-        ("letters", {"images": 4}, DataError, "is not empty and holds no scenes dataset; nothing was written"),
+        ("here", {"images": 4}, DataError, "here holds no scenes dataset and is not empty"),
+        ("letters", {"images": 4}, DataError, "letters holds no scenes dataset and is not empty; nothing was written"),
         ("drawn", {"images": 9, "seed": 4}, DataError, r"drawn with other settings \(images 8, seed 3\)"),
-        ("damaged", {"images": 4}, DataError, r"is not valid JSON: .*\. Delete .*damaged, or choose another folder\."),
+        ("damaged", {"images": 4}, DataError, "is not valid JSON"),
     ]:
         with pytest.raises(error, match=sentence):
             write_scenes(tmp_path / name, **settings)
     assert digests(tmp_path) == before and not (tmp_path / "new").exists()
 
 
-def test_a_complete_folder_is_left_as_it_is_and_an_incomplete_one_is_drawn_again(tmp_path: Path) -> None:
-    write_scenes(tmp_path, images=8)
-    before, times = digests(tmp_path), {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    write_scenes(tmp_path, images=8)
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == times
-    (tmp_path / "images" / "000003.png").unlink()
-    write_scenes(tmp_path, images=8)
-    assert digests(tmp_path) == before
-
-
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core draws in its own process")
 def test_ctrl_c_ends_the_workers_too_and_the_same_command_finishes(tmp_path: Path) -> None:
-    """Another death of a parent of workers is in tests/test_processes.py."""
     folder = tmp_path / "drawn"
     command = [sys.executable, "-m", "showtell", "data", "scenes", str(folder), "--images", "500"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         limit = time.monotonic() + 60
-        while not any((folder / "images").glob("*.png")) and time.monotonic() < limit:
+        while not any(tmp_path.glob(".drawn*/images/*.png")) and time.monotonic() < limit:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=240)  # until nobody, no worker either, holds the pipes
     assert out == "" and not {"Traceback", "Warning", "InvalidState"} & {*err.replace(":", " ").split()}, err
-    assert process.returncode == 130 and err.startswith("showtell: interrupted; the same command draws the")
-    assert read_scenes(folder) is None
+    assert process.returncode == 130 and err.startswith("showtell: interrupted; nothing was written")
+    assert list(tmp_path.iterdir()) == []
     write_scenes(folder, images=8)
     assert len(read_scenes(folder) or {}) == 8
-
-
-@pytest.mark.parametrize("step", ["draw_all", "write_annotations"])
-def test_interrupted_writing_does_not_look_complete_and_is_finished_later(step, tmp_path, monkeypatch):
-    whole: Callable[..., object] = getattr(dataset, step)
-
-    def killed(*arguments: object, **keywords: object) -> object:
-        whole(*arguments, **keywords)
-        raise KeyboardInterrupt
-
-    folder = tmp_path / "drawn"
-    with monkeypatch.context() as patched:
-        patched.setattr(dataset, step, killed)
-        with pytest.raises(KeyboardInterrupt):
-            write_scenes(folder, images=12)
-    assert read_scenes(folder) is None
-    assert not (folder / "annotations").exists()
-    write_scenes(folder, images=8)  # fewer images than before: none of the others stays
-    write_scenes(tmp_path / "fresh", images=8)
-    assert digests(folder) == digests(tmp_path / "fresh")
 
 
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,6 @@ import typer
 
 from showtell.cli.arguments import AsJson
 
-IF_INTERRUPTED = "the same command draws the dataset from the start"
-
 
 def scenes(
     folder: Annotated[
@@ -23,7 +21,7 @@ def scenes(
 ) -> None:
     """Draw pictures of shapes with captions whose truth can be checked.
 
-    A folder with the complete dataset is left as it is; an incomplete one is drawn again.
+    A folder that has the dataset is left as it is.
     """
     from showtell.progress import counting
     from showtell.scenes.dataset import CAPTIONS, split_sizes, write_scenes

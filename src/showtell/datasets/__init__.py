@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from showtell.datasets import coco, corrections, flickr, jsonl, karpathy, table, text_files, xmp
-from showtell.datasets.image_files import UNFINISHED, names_in
+from showtell.datasets.image_files import names_in
 from showtell.datasets.issues import DatasetIssues, counted, examine
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
 from showtell.errors import DataError, one_line, shorten, summarise
@@ -178,8 +178,6 @@ def _describe(path: Path) -> str:
 
 def _describe_folder(path: Path) -> str:
     """What a folder holds that no reader recognises, and what it lacks."""
-    if (path / UNFINISHED).is_file():
-        return "scenes that are not drawn to the end: run the same showtell data scenes again."
     names = sorted(file.name + "/" * file.is_dir() for file in path.iterdir())
     others = [name for name in names if not is_image_file(name)]
     if broken := next((name for name in others if table.columns_of(path / name)), None):

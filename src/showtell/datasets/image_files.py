@@ -14,7 +14,6 @@ from showtell.files import read_bytes
 from showtell.images.photo_files import is_image_file, is_left_alone
 
 MAX_FILES = 50  # a folder with more JSON files than this holds one per image, not datasets
-UNFINISHED = "unfinished.json"  # marks a folder of scenes that are not drawn to the end
 _START = 65536  # bytes that are enough to tell what a file is
 
 

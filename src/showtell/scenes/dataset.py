@@ -1,13 +1,18 @@
 """The scenes dataset on disk, in COCO format (`docs/scenes.md` lists its files).
 
-Image k of a split depends on (seed, split, k) and on nothing else. The images are written first and all annotations
-appear at once, last, so an interrupted folder does not look complete; `unfinished.json` marks it until then. One
-process writes at a time: it holds the folder's lock.
+Image k of a split depends on (seed, split, k) and on nothing else. The dataset is drawn into a hidden folder beside its
+own, which gets its name when it is complete.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -15,10 +20,8 @@ from random import Random
 from typing import Any
 
 from showtell.cores import usable_cores
-from showtell.datasets.image_files import UNFINISHED
 from showtell.errors import DataError, UsageError
-from showtell.files import read_json, recover_folder, write_folder, write_json
-from showtell.processes import lock_folder, worker_pool
+from showtell.files import read_json
 from showtell.scenes.annotations import SPLITS, SceneRecord, file_name, write_annotations
 from showtell.scenes.captions import SceneCaption, write_captions
 from showtell.scenes.lexicon import LANGUAGE_VERSION
@@ -59,29 +62,33 @@ def draw_all(
     folder: Path, images: int, seed: int, size: int, processes: int, progress: Callable[[int], None]
 ) -> list[SceneRecord]:
     """Draw every image into folder/images; the result does not depend on the number of processes."""
-    numbered = enumerate(((split, k) for split, count in split_sizes(images).items() for k in range(count)), start=1)
-    tasks, records = list(numbered), []
-    draws = [partial(_draw, folder, seed, size, tasks[first : first + CHUNK]) for first in range(0, images, CHUNK)]
-
-    def collect(part: list[SceneRecord]) -> None:
-        records.extend(part)
-        progress(len(part))
-
-    if processes == 1:
-        for draw in draws:
-            collect(draw())
-        return records
+    counts = split_sizes(images).items()
+    tasks = list(enumerate(((split, k) for split, count in counts for k in range(count)), start=1))
+    draw, chunks = partial(_draw, folder, seed, size), [tasks[at : at + CHUNK] for at in range(0, images, CHUNK)]
+    records: list[SceneRecord] = []
+    pool = None
+    if processes > 1:  # spawned: a forked child of a process that has threads (torch has) may hang
+        pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _follow_parent)
     try:
-        with worker_pool(processes) as pool:
-            # Not pool.map: after an interrupt it cancels what the pool itself reports as broken.
-            for future in [pool.submit(draw) for draw in draws]:
-                collect(future.result())
-    except BrokenProcessPool as error:
-        raise UsageError(
-            "A process that draws scenes has died; a script that calls write_scenes must do so under "
-            '`if __name__ == "__main__":`, and a machine must have the memory.'
-        ) from error
+        for part in (pool.map if pool else map)(draw, chunks):
+            records += part
+            progress(len(part))
+    finally:
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
     return records
+
+
+def _follow_parent() -> None:
+    """Leave Ctrl-C to the parent of this worker process, and end when the parent does, even if that is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        if (parent := multiprocessing.parent_process()) is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _draw(folder: Path, seed: int, size: int, tasks: list[tuple[int, tuple[str, int]]]) -> list[SceneRecord]:
@@ -97,13 +104,13 @@ def _draw(folder: Path, seed: int, size: int, tasks: list[tuple[int, tuple[str, 
 def write_scenes(
     folder: Path, images: int = 5000, seed: int = 0, size: int = 96, progress: Callable[[int], None] = lambda done: None
 ) -> None:
-    """Draw the dataset into a folder; a complete one is left as it is, an incomplete one is drawn again.
+    """Draw the dataset into a folder; one that is there is left as it is.
 
     From 400 images on, one process per core draws; a script that calls this needs the usual
     `if __name__ == "__main__":`.
 
     Args:
-        folder: new, empty, or written by an earlier call with the same settings, finished or not.
+        folder: new, empty, or written by an earlier call with the same settings.
         images: number of images in all splits, 4 to 999,999.
         seed: the same seed gives the same files, byte for byte.
         size: width and height of the images in pixels, 48 to 4,096.
@@ -111,47 +118,41 @@ def write_scenes(
 
     Raises:
         UsageError: too few or too many images, or too small or large ones; or a drawing process died.
-        DataError: the folder holds something else, another process is writing to it, or it cannot be written to.
+        DataError: the folder holds something else, or cannot be written to.
     """
     split_sizes(images)
     if not MIN_SIZE <= size <= MAX_SIZE:
         raise UsageError(f"Scenes of {size} pixels cannot be drawn; {MIN_SIZE} to {MAX_SIZE} are allowed.")
     settings = {"language": LANGUAGE_VERSION, "images": images, "seed": seed, "size": size}
-    if _is_complete(folder, settings):
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        _require_same(folder, settings)
         return
-    with lock_folder(folder, "drawing scenes into", "another folder"):
-        recover_folder(folder / "annotations")
-        if _is_complete(folder, settings):  # by the process that held the lock before
-            return
-        try:
-            write_json(folder / UNFINISHED, settings)
-            (folder / "images").mkdir(exist_ok=True)
-            for path in (folder / "images").glob("[0-9]*.png"):  # of an interrupted run, perhaps a longer one
-                path.unlink()
-            processes = 1 if images < MIN_FOR_WORKERS else usable_cores()
-            records = draw_all(folder, images, seed, size, processes, progress)
-            write_folder(folder / "annotations", lambda new: write_annotations(new, records, settings))
-            (folder / UNFINISHED).unlink()
-        except OSError as error:
-            raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
-
-
-def _is_complete(folder: Path, settings: dict[str, Any]) -> bool:
-    """Whether all annotations and images are there; a DataError if there is anything but scenes of these settings."""
-    if folder.is_file():
-        raise DataError(f"{folder} is a file; scenes are written to a folder.")
-    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if "annotations" not in names:
-        if UNFINISHED not in names and not all(name.startswith(".") for name in names):
-            raise DataError(f"{folder} is not empty and holds no scenes dataset; nothing was written.")
-        return False
+    new = folder.absolute().with_name(f".{folder.name}.{os.getpid()}")
     try:
-        written = read_json(folder / "annotations" / "scenes.json")
-    except DataError as error:
-        raise DataError(f"{error} Delete {folder}, or choose another folder.") from error
+        (new / "images").mkdir(parents=True)
+        (new / "annotations").mkdir()
+        processes = 1 if images < MIN_FOR_WORKERS else usable_cores()
+        write_annotations(new / "annotations", draw_all(new, images, seed, size, processes, progress), settings)
+        new.rename(folder)
+    except BrokenProcessPool as error:
+        raise UsageError(
+            "A process that draws scenes has died; a script that calls write_scenes must do so under "
+            '`if __name__ == "__main__":`, and a machine must have the memory.'
+        ) from error
+    except OSError as error:
+        raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _require_same(folder: Path, settings: dict[str, Any]) -> None:
+    """Raise a DataError if a folder holds anything but scenes of these settings."""
+    scenes = folder / "annotations" / "scenes.json"
+    if not scenes.is_file():
+        raise DataError(f"{folder} holds no scenes dataset and is not empty; nothing was written.")
+    written = read_json(scenes)
     other = [f"{name} {written.get(name)}" for name, value in settings.items() if written.get(name) != value]
     if other:
         raise DataError(
             f"{folder} already holds scenes drawn with other settings ({', '.join(other)}); choose another folder."
         )
-    return UNFINISHED not in names and len(list((folder / "images").glob("[0-9]*.png"))) == settings["images"]
