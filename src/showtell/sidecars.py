@@ -150,14 +150,7 @@ class SidecarPlan:
         *,
         overwrite: bool = False,
     ) -> SidecarPlan:
-        """Look at what is there, and write nothing.
-
-        Args:
-            photos: files, those that cannot be read included.
-            kind: what to write.
-            corrections: of some of the photos; they are written without `overwrite`, too, over what a captioner wrote.
-            overwrite: write also where there is something that may be replaced.
-        """
+        """Look at what is there, and write nothing; photos that cannot be read are planned, too."""
         files = {photo: kind.file_of(photo) for photo in photos}
         remove_leftovers(photo.parent for photo in files)
         owners = Counter([*files.values(), *files])  # a photo may be named like the file of another, or its own
@@ -188,15 +181,7 @@ class SidecarPlan:
     def write(
         self, captions: Iterable[tuple[Path, Sequence[Caption] | ImageError]] | None = None, least: float | None = None
     ) -> None:
-        """Write the best caption of each photo beside it, and keywords where a description stays, if the kind has them.
-
-        Args:
-            captions: of the photos in `files`, as `Captioner.caption_photos` gives them (default: the corrections).
-            least: confidence of the captions that are written (default: those that their captioner does not doubt).
-
-        Raises:
-            DataError: the disk is full; the files that were written before are there.
-        """
+        """Write accepted captions (default: the corrections), and keywords where a description stays."""
         if captions is None:
             corrected = (photo for photo in list(self.files) if photo in self.corrections)
             captions = ((photo, [Caption.of_person(self.corrections[photo].caption)]) for photo in corrected)

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 def explain_batch(
     captioner: EncoderDecoderCaptioner, photos: EncodedBatch, settings: DecodingConfig, *, saliency: str | None = None
 ) -> list[ModelExplanation]:
-    """The best caption of each photo, explained; of a multi-stage decoder one per stage: the method `explain_encoded`
-    of `EncoderDecoderCaptioner`."""
+    """The best caption of each photo, explained; of a multi-stage decoder one per stage."""
     decoder, encoder = captioner.decoder, captioner.encoder
     features, rectangles = photos.features, captioner.rectangles(photos)
     indices: Sequence[int | None] = range(decoder.stages) if settings.stage is None else [settings.stage]

@@ -64,12 +64,7 @@ class AdaptedSettings(checkpoint.CheckpointSettings):
 
 
 def adapt(captioner: TransformersCaptioner, config: TransformersConfig) -> None:
-    """Put fresh adapters into a captioner as it was opened: beside each linear layer of the part that writes the text,
-    but its output layer. They alone learn.
-
-    Raises:
-        MissingDependencyError: peft is not installed.
-    """
+    """Put fresh adapters, which alone learn, beside linear layers of the part that writes the text, but the last."""
     try:
         from peft import LoraConfig, LoraModel
     except ImportError as error:
@@ -173,13 +168,7 @@ def load_learned(captioner: TransformersCaptioner, folder: Path) -> None:
 
 
 def export(captioner: TransformersCaptioner, folder: Path) -> None:
-    """Write a captioner as a folder that transformers opens by itself, with its processor; adapters are merged.
-
-    The captioner is not to be used afterwards.
-
-    Raises:
-        UsageError: the folder is not empty.
-    """
+    """Write a folder that transformers opens by itself, adapters merged; the captioner is not to be used afterwards."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists already; choose a new folder, or an empty one.")
     model, processor = captioner.model, captioner.processor

@@ -55,16 +55,7 @@ class Family:
         return re.match(self.text, layer) is not None
 
     def logits(self, model: Any, inputs: Inputs, tokens: Tensor) -> Tensor:
-        """The logits of each token of given captions and of what follows the last, by one pass with gradients.
-
-        Args:
-            model: of this family.
-            inputs: for `generate`, of a photo for each of B captions.
-            tokens: (B, T), padded with anything.
-
-        Returns:
-            (B, T + 1, V).
-        """
+        """The logits (B, T + 1, V) of given captions (B, T) and of what follows them, by one pass with gradients."""
         part = self.generating_part(model)
         if part.config.is_encoder_decoder:
             generation = part.generation_config

@@ -75,10 +75,7 @@ class Generator:
     def search(
         self, inputs: Inputs, settings: DecodingConfig, bad: list[list[int]], names: Sequence[str], keep_logits: bool
     ) -> list[list[Generated]]:
-        """The captions of each of B photos, the best first; samples with the same tokens once.
-
-        `bad` are sequences of tokens that captions must not contain, and `names` B that samples depend on.
-        """
+        """The captions of each of B photos, the best first, without `bad` tokens; equal samples (by names) once."""
         extra, samples = len(self.begin), settings.num_return_sequences  # the forced token counts
         changes: dict[str, Any] = {
             "num_return_sequences": samples,
@@ -168,10 +165,7 @@ def _distinct(rows: Sequence[Generated]) -> list[Generated]:
 
 
 def _draw(settings: DecodingConfig, uniform: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """A logits processor that draws the token of each step by uniform numbers (rows, steps) and masks all others.
-
-    The numbers depend on seed, image, sample and step alone; draws by torch would depend on the rest of the batch.
-    """
+    """A logits processor that draws each token by uniform numbers (rows, steps), not by torch, and masks all others."""
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
     warpers: list[Any] = [TemperatureLogitsWarper(settings.temperature)]

@@ -29,13 +29,7 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.msgpack", "*.h5")
 def open_transformers_folder(
     source: Source, device: str | torch.device, dtype: str | None = None
 ) -> TransformersCaptioner:
-    """Open a folder with a captioning model of transformers, its weights in a precision of `PRECISIONS`; on the device
-    "meta" without its weights, for its settings alone.
-
-    Raises:
-        CheckpointError: it is incomplete, damaged, of another task, or needs code or pickles.
-        MissingDependencyError: transformers is not installed.
-    """
+    """Open a captioning model of transformers; on the device "meta" without its weights, for its settings alone."""
     try:
         import transformers
     except ImportError as error:

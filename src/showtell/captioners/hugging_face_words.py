@@ -29,11 +29,8 @@ def read_tokens(
 
 
 def word_indices(tokenizer: Any, tokens: Sequence[int], text: str) -> list[int]:
-    """For each token the index of the word of the text, between white space, that it is part of.
-
-    A token belongs to the word that the text so far ends in; space belongs to the word after it. The text of a token
-    depends on those before it, so they are decoded one more at a time.
-    """
+    """For each token the index of the word of the text that it is part of; space belongs to the word after it.
+    A token's text depends on those before it, so they are decoded one more at a time."""
     last = max(0, len(text.split()) - 1)
     indices, previous = [], 0
     for count in range(1, len(tokens) + 1):
@@ -46,8 +43,7 @@ def word_indices(tokenizer: Any, tokens: Sequence[int], text: str) -> list[int]:
 
 
 def encode(tokenizer: Any, text: str, *, follows_word: bool) -> list[int]:
-    """The tokens of a text as a caption has them: without special ones; right behind a word of the prompt
-    (`follows_word`) it begins with a space."""
+    """The tokens of a text as a caption has them, without special ones; behind a word it begins with a space."""
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     ids: list[int] = tokenizer(text.strip(), add_special_tokens=False).input_ids
     if follows_word and ids and not str(tokenizer.convert_ids_to_tokens(ids[0])).startswith("▁"):
@@ -56,8 +52,7 @@ def encode(tokenizer: Any, text: str, *, follows_word: bool) -> list[int]:
 
 
 def bad_sequences(tokenizer: Any, texts: Sequence[str], *, no_unknown: bool) -> list[list[int]]:
-    """The token sequences of texts that captions must not contain: with and without a space before them, in lower
-    case and with a capital."""
+    """The token sequences of texts that captions must not contain: with and without a space, in all cases."""
     forms = [form for text in texts for form in (text, text.lower(), text.capitalize())]
     sequences = {tuple(encode(tokenizer, form, follows_word=behind)) for form in forms for behind in (False, True)}
     if no_unknown and tokenizer.unk_token_id is not None:

@@ -130,12 +130,7 @@ def _wait_for(*coroutines: Coroutine[Any, Any, ResultT]) -> list[ResultT]:
 
 
 class OpenAICaptioner(Captioner):
-    """A model on a server, by openai:URL#MODEL; without #MODEL the only one that the server has.
-
-    Raises:
-        UsageError: the URL is none, or has a key in it, or the key of the environment is none.
-        CheckpointError: nobody answers there, the key is refused, or there is no such model.
-    """
+    """A model on a server, by openai:URL#MODEL; without #MODEL the only one that the server has."""
 
     def __init__(self, name: str) -> None:
         given, _, model = name.removeprefix(SERVER).partition("#")

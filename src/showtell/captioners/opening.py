@@ -60,8 +60,7 @@ def _source_of(path_or_hub_id: str | Path) -> Source:
 
 
 def is_of_transformers(folder: Path) -> bool:
-    """Whether a folder holds a captioner of transformers, or what one has learned: its config.json names the type of a
-    model and no format of ours, or there are adapters; not if it is damaged."""
+    """Whether config.json is of a model of transformers, or there are adapters of one; not if it is damaged."""
     try:
         settings = read_json(folder / SETTINGS)
     except DataError:
@@ -111,11 +110,7 @@ def _open_folder(source: Source, device: torch.device, precision: str | None) ->
 
 
 def fastest_precision(precisions: Sequence[str], device: torch.device) -> str:
-    """bf16 if there is a choice and the device has units of its own for it, else fp32.
-
-    On a CPU these are AMX alone: with AVX-512's instructions for bf16 encoders are a little slower than in fp32, and
-    without any they take three times as long (docs/lab_notes.md).
-    """
+    """bf16 if there is a choice and the device has units for it, on a CPU AMX (docs/lab_notes.md); else fp32."""
     if device.type == "cuda":
         is_fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:

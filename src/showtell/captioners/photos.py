@@ -79,10 +79,7 @@ def photo_to_show(source: PhotoToCaption) -> tuple[Image.Image, tuple[int, int]]
 
 
 def _stand_in(image: ImageFeatures) -> tuple[Image.Image, tuple[int, int]]:
-    """An empty picture with the regions of a photo that is not at hand, and the size of the photo.
-
-    A size that other tools did not write down is as far as the boxes reach, or (0, 0) without boxes.
-    """
+    """A picture with the regions of a photo that is not at hand, and its size, or as far as its boxes reach."""
     width, height = image.extent if all(image.extent) else UNKNOWN_SIZE
     scale = THUMBNAIL_SIDE / max(width, height)
     picture = Image.new("RGB", (max(1, round(scale * width)), max(1, round(scale * height))), EMPTY)

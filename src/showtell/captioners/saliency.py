@@ -46,28 +46,12 @@ MAX_PHOTOS = 32  # filled photos in a batch
 def occlude(
     captioner: EncoderDecoderCaptioner,
     batch: EncodedBatch,
-    words: Tensor,
+    words: Tensor,  # (B, N, T + 1), begin first, padded
     method: str = "mean",
     *,
     decoder: Decoder | None = None,
 ) -> Tensor:
-    """The drop of each word's log-probability when a region is hidden.
-
-    All captions of an image share its variants; variants of different images share a batch, as many as fit into memory.
-
-    Args:
-        captioner: the model.
-        batch: B photos.
-        words: (B, N, T + 1) int64, begin first, padded: N captions of each image.
-        method: one of `METHODS`.
-        decoder: a view of the captioner's decoder (default: the decoder itself).
-
-    Returns:
-        (B, N, T, R) natural logarithms, above 0 where the region supports the word; 0 for padding.
-
-    Raises:
-        UsageError: pixels without photos.
-    """
+    """The drop of each word's log-probability when a region is hidden: (B, N, T, R), 0 for padding."""
     if method == "pixels" and batch.photos is None:
         raise UsageError(
             "Occlusion by pixels fills parts of the photo and encodes it again, and the features of a store come "
@@ -121,13 +105,7 @@ def _encode_filled(
 
 
 def fill_rectangles(image: Tensor, window: Tensor, rectangles: Tensor) -> Tensor:
-    """A copy of a prepared photo (3, height, width) uint8 with rectangles filled with the photo's mean colour.
-
-    Args:
-        image: the prepared photo.
-        window: (4,) the part of the upright photo that the image shows, in the photo's pixels.
-        rectangles: (K, 4) corners in pixels of the upright photo; pixels with their centre inside are filled.
-    """
+    """A photo (3, height, width) uint8, which shows a window (4,), with rectangles (K, 4) in its mean colour."""
     height, width = image.shape[1:]
     left, top, right, bottom = window.tolist()
     x = left + (torch.arange(width) + 0.5) * (right - left) / width

@@ -88,15 +88,7 @@ def require_photos(photos: Sequence[str] | None, features: Path | None, verb: st
 
 
 def raise_failures(failures: Sequence[object], outcome: str) -> None:
-    """Name the photos that failed, the first 20 of them.
-
-    Args:
-        failures: a sentence for each photo that failed.
-        outcome: what became of them: "of 3 files could not be captioned".
-
-    Raises:
-        DataError: there are some.
-    """
+    """Raise a DataError with the sentences of the first 20 photos that failed, if there are some."""
     if failures:
         reasons = summarise([str(failure).rstrip(".") for failure in failures], 20)
         raise DataError(f"{len(failures)} {outcome}: {reasons}.")

@@ -61,12 +61,7 @@ def _csv(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[s
 
 
 def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
-    """A table to correct, the least sure captions first, which `showtell train` reads as a dataset.
-
-    Images are named from the table's folder, and the split says "unchecked" until a person writes "train". With
-    `accept_above`, photos whose first caption has at least this confidence are in train or, a tenth of them by their
-    names, in val, with those of their captions that reach it.
-    """
+    """A table to correct, the least sure captions first, in train or val (a tenth) if accepted, else "unchecked"."""
     from showtell.datasets.splits import UNCHECKED, VAL_SHARE, draw_splits
     from showtell.datasets.table import correction_lines
 

@@ -37,16 +37,7 @@ def made_with_of(captioner: Captioner, settings: DecodingConfig) -> dict[str, An
 
 @contextmanager
 def open_journal(out: Path, made_with: dict[str, Any]) -> Iterator[Journal]:
-    """The results so far, JSON by the photo's name, and what adds those of a batch; for this program alone.
-
-    Args:
-        out: the file that shall be written in the end.
-        made_with: whatever the captions depend on; anything that JSON can hold.
-
-    Raises:
-        DataError: another program has it open, it was begun with other settings, or it cannot be written, such as on a
-            full disk; what was kept before is still there.
-    """
+    """The results so far, JSON by the photo's name, and what adds those of a batch; a DataError names what is kept."""
     part = out.with_name(out.name + ".part")
     head = json.loads(json.dumps({"kind": "showtell captions", **made_with}))  # as it is read back: tuples are lists
     results: dict[str, bytes] = {}

@@ -175,13 +175,7 @@ def _files_to_write(photo_set: PhotoSet, out: Path | None, inputs: Iterable[Path
 
 
 def _settings_along(captioner: Captioner, caption: str, stage: int | None = None) -> DecodingConfig:
-    """Decoding settings that lead a captioner along a caption: all words are given, so none is searched for.
-
-    As in training, a word that the vocabulary lacks is the token of unknown words.
-
-    Raises:
-        UsageError: there is no word to follow, or the captioner has no words of its own.
-    """
+    """Decoding settings that lead a captioner along a caption, its unknown words as `<unknown>`, as in training."""
     from showtell.captioners import EncoderDecoderCaptioner
     from showtell.decoding_config import DecodingConfig
 

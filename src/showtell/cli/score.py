@@ -174,10 +174,7 @@ def show_scores(
     pairs: bool = False,
     about: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
-    """Print the scores of systems with the rates of their captions, and warn of what they do not say.
-
-    `every_number` and `pairs` are those of `scores.report.as_text`; `about` is what else JSON has of each system.
-    """
+    """Print the scores of systems with the rates of their captions, and warn of what they do not say."""
     import json
 
     from showtell.scores import diagnose

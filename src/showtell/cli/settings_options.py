@@ -37,10 +37,7 @@ class SettingsOptions:
 
 
 def with_settings_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """A verb with an option for each setting in place of the parameters that `SettingsOptions` marks.
-
-    The verb gets dictionaries of the settings that were given.
-    """
+    """A verb with options in place of its parameters of `SettingsOptions`, which get dictionaries of what was given."""
     hints = get_type_hints(verb, include_extras=True)
     marks = {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
     marked = {name: mark for name, mark in marks.items() if isinstance(mark, SettingsOptions)}

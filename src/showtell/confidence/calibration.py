@@ -95,24 +95,12 @@ class Calibration:
         cls,
         captions: Sequence[Caption],
         is_good: Sequence[bool],
-        meaning: str,
+        meaning: str,  # what a good caption is, in words
         settings: DecodingConfig,
-        vectors: Floats | None = None,
-        familiarity: Familiarity | None = None,
+        vectors: Floats | None = None,  # (images, D), the mean feature vectors of the photos
+        familiarity: Familiarity | None = None,  # of photos that the captioner knows (default: of these)
     ) -> Self:
-        """Fit a map to the captions of a validation split, one for each image.
-
-        Args:
-            captions: of images that the model was not trained on.
-            is_good: which of them are good.
-            meaning: what that means, in words.
-            settings: of the search that found them.
-            vectors: (images, D), the mean feature vectors of the photos, if the captioner has such.
-            familiarity: of photos that the captioner knows (default: of these).
-
-        Raises:
-            DataError: there are too few captions, or they are all good or all bad.
-        """
+        """Fit a map to the captions of a validation split, one for each image; a DataError if it cannot be."""
         good = np.asarray(is_good, np.float64)
         kinds = int(good.sum())
         if len(good) < FEWEST or kinds in (0, len(good)):
@@ -153,12 +141,7 @@ class Calibration:
         return self.search == _search(settings)
 
     def confidences(self, captions: Sequence[Caption], vectors: Floats | None = None) -> list[float]:
-        """The chance that each caption is good, between 0 and 1.
-
-        Args:
-            captions: one for each photo.
-            vectors: those of `fit`, of these photos; without them each photo counts as an average one.
-        """
+        """The chance that each caption is good, with the vectors of its photo; without them, of an average one."""
         weights, means, deviations = map(np.asarray, (self.weights, self.means, self.deviations))
         features = np.tile(means, (len(captions), 1))
         features[:, :OF_CAPTION] = _features(captions)

@@ -31,25 +31,14 @@ DEVIATION = 1.25  # of the Gaussian, in cells: 20 samples
 
 
 def attention_map(
-    weights: Tensor,
-    boxes: Tensor,
+    weights: Tensor,  # (..., R)
+    boxes: Tensor,  # (R, 4) left, top, right, bottom in pixels of the map; `scale_boxes` fits them to another size
     size: tuple[int, int],
     *,
-    grid: tuple[int, int] | None = None,
+    grid: tuple[int, int] | None = None,  # (rows, columns) of the cells, row by row; None for boxes
     style: Style = "nearest",
 ) -> Floats:
-    """The map of some weights over pixels.
-
-    Args:
-        weights: (..., R).
-        boxes: (R, 4) left, top, right, bottom of each region, in pixels of the map.
-        size: (width, height) of the map. For another size than the photo's, scale the boxes too (`scale_boxes`).
-        grid: (rows, columns) if the regions are the cells of a grid, row by row; None for boxes.
-        style: nearest or smooth.
-
-    Returns:
-        (..., height, width).
-    """
+    """The map of some weights over a picture of size (width, height): (..., height, width)."""
     edges = boxes.double().cpu().numpy()
     values = weights.detach().double().cpu().numpy()
     if style == "smooth" and grid is not None:
@@ -66,10 +55,7 @@ def attention_map(
 
 
 def _smooth_along(first: Floats, last: Floats, pixels: int) -> Floats:
-    """How the cells of one axis spread over pixels when upsampled and blurred: (cells, pixels).
-
-    Linear interpolation between cells is a box filter of the length of a cell: a tent of samples.
-    """
+    """How the cells of one axis spread over pixels when interpolated linearly and blurred: (cells, pixels)."""
     count = len(first) * SAMPLES
     start, end = first.min(), last.max()
     samples = (np.stack((first, last), axis=-1) - start) * (count / (end - start))

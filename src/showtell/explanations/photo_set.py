@@ -44,22 +44,11 @@ class PhotoSet:
 def choose_photos(
     arguments: Sequence[str],
     split: str,
-    limit: int | None = None,
-    stdin: BinaryIO | None = None,
-    store: FeatureStore | None = None,
+    limit: int | None = None,  # of photos of each dataset; without arguments, of the store
+    stdin: BinaryIO | None = None,  # read for the argument `-`
+    store: FeatureStore | None = None,  # has features in place of the photos, by the ids that datasets have
 ) -> PhotoSet:
-    """The photos that arguments name, each once, in order.
-
-    Args:
-        arguments: datasets; and photos, as `find_photos` takes them, or with a store as `choose_images` does.
-        split: of datasets.
-        limit: maximum number of photos of each dataset; without arguments, of the store.
-        stdin: read for the argument `-`.
-        store: features that stand for the photos; images of datasets have the same ids there.
-
-    Raises:
-        DataError: a dataset, a folder, a pattern or a store has none of the photos.
-    """
+    """The photos that arguments name, each once, in order; without arguments all of the store."""
     photos: list[PhotoToExplain] = []
     references: list[tuple[str, ...]] = []
     num_skipped, missing, note = 0, [], None

@@ -39,13 +39,8 @@ EXPLAINED, SHUFFLED = 12, 48  # photos of a split that are explained, and whose 
 def verdict(
     captions: Sequence[ExplainedCaption], own: Sequence[float] = (), exchanged: Sequence[float] = ()
 ) -> list[str]:
-    """What says that the captions do not come from the picture, a sentence each; empty where nothing does.
-
-    Args:
-        captions: one for each of some photos.
-        own: the mean log-probability per word of true captions with their photos.
-        exchanged: the same of the same captions, each with the photo of another.
-    """
+    """What says that captions do not come from the picture, a sentence each. `own` and `exchanged` are the mean
+    log-probabilities per word of true captions with their own photos and with those of others."""
     sentences = []
     collapsed = sum(map(has_collapsed, captions))
     if len(captions) > 1 and collapsed >= COLLAPSED * len(captions):
@@ -113,10 +108,7 @@ def verdict_on_features(captioner: EncoderDecoderCaptioner, features: Features, 
 def verdict_on_checkpoint(
     captioner: Captioner, records: Sequence[CaptionRecord], store: FeatureStore | None = None
 ) -> list[str]:
-    """The verdict on a captioner by some images of a split, of which the first are captioned and explained.
-
-    Photos that cannot be read are left out; a captioner on a server is not asked.
-    """
+    """The verdict by some images of a split that can be read; a captioner on a server is not asked."""
     if "pixels" not in captioner.abilities.saliency:  # nor does it tell how likely given captions are
         return []
     own, exchanged, readable = [], [], []
@@ -138,12 +130,7 @@ def verdict_on_checkpoint(
 
 
 def caption_warnings(captions: Mapping[str, Caption | ExplainedCaption], rewarded: bool = False) -> list[str]:
-    """What is wrong with the captions of a split, a sentence each; empty where nothing is.
-
-    Args:
-        captions: image id to caption.
-        rewarded: the captioner learns from a reward, from which more training brings it no better captions.
-    """
+    """What is wrong with captions by image id, a sentence each; more training brings rewarded ones nothing."""
     advice = "lower the learning rate, or begin from other weights"
     if not rewarded:
         advice = "train longer or lower the learning rate"

@@ -75,13 +75,7 @@ class CorrectionPage(Config):
 
 
 class CorrectionStore:
-    """Photos and their captions in a folder, which is made if needed; threads and processes may share it.
-
-    Raises:
-        UsageError: the folder is a file.
-        DataError: it cannot be written to.
-        StorageError: its journal was changed by something else.
-    """
+    """Photos and their captions in a folder, which is made if needed; threads and processes may share it."""
 
     def __init__(self, folder: Path) -> None:
         require_writable(folder, "--corrections", "folder")
@@ -148,17 +142,7 @@ class CorrectionStore:
         confidence: float | None = None,
         doubt: str | None = None,
     ) -> tuple[Correction, bool]:
-        """Keep a photo, the content of an image file, with the caption that a captioner proposes.
-
-        Returns:
-            The row, and whether it is new. A photo that is stored already keeps its row, with the proposal of now
-            if nobody has decided yet.
-
-        Raises:
-            ImageError: the photo cannot be read.
-            UsageError: the caption is no text, or the confidence is not from 0 to 1.
-            StorageError: the folder cannot be written, or the disk is full.
-        """
+        """Keep a photo and its proposed caption; the row, and whether it is new. What somebody decided stays."""
         id = hashlib.sha256(content).hexdigest()
         with self._rows() as rows:
             known = rows.get(id)
@@ -191,31 +175,14 @@ class CorrectionStore:
             return row, known is None
 
     def change(self, id: str, revision: int, *, caption: str | None = None, status: Status | None = None) -> Correction:
-        """Change the caption or the status of a row, and return it with its new revision.
-
-        Args:
-            id: of the row.
-            revision: that the change was made from.
-            caption: the new one; None leaves it.
-            status: the new one; None: "accepted" if the caption is the one that was proposed, else "corrected".
-
-        Raises:
-            ConflictError: the row has another revision by now.
-            UnknownCorrectionError: there is no such row.
-            UsageError: there is nothing to change, or the caption is no text to learn from.
-            StorageError: it cannot be written.
-        """
+        """Change a row and return it, or raise a ConflictError if its revision is another by now."""
         with self._rows() as rows:
             row = _changed(_row(rows, id), revision, caption, status)
             self._write(row)
             return row
 
     def change_many(self, changes: Iterable[tuple[str, int, str | None, Status | None]]) -> CorrectionBatch:
-        """Make changes (id, revision, caption, status) together: all whose revision holds are kept, or none of them.
-
-        Raises:
-            As `change`, but for conflicts, which are returned.
-        """
+        """Make all changes (id, revision, caption, status) whose revision holds, or none if one is invalid."""
         changed, conflicts = {}, []
         with self._rows() as rows:
             for id, revision, caption, status in changes:
@@ -233,11 +200,7 @@ class CorrectionStore:
         return CorrectionPage(rows=chosen[offset:][:limit], total=len(chosen))
 
     def table(self, statuses: Collection[str] = ()) -> list[str]:
-        """The lines of the table of corrections (CSV), of rows with some statuses, or any.
-
-        It belongs beside the client's photos, so these have the client's names, or, where such a name is taken or
-        leads elsewhere, those of the store's files.
-        """
+        """The lines of the table (CSV). Photos have the client's names, or the store's where these are taken."""
         rows = self.page().rows
         splits = draw_correction_splits(rows)
         rows_by_name: dict[str, Correction] = {}

@@ -85,14 +85,7 @@ class _Pending:
 
 
 class Engine:
-    """Answers questions with captioners of this process. Its methods are called on the thread of the event loop.
-
-    Where a captioner has a calibration, captions by the search that it is for have their chance of being good.
-
-    Args:
-        captioners: by name, the default first.
-        settings: of the queue.
-    """
+    """Answers questions with captioners by name, the default first; its methods are called on the event loop."""
 
     def __init__(self, captioners: Mapping[str, Captioner], settings: ServeSettings) -> None:
         self.captioners = dict(captioners)
@@ -136,9 +129,7 @@ class Engine:
             raise QueueFullError(f"{len(self.waiting)} photos wait already, and no more may; ask again in a moment.")
 
     def require_affordable(self, question: Question) -> None:
-        """Raise a UsageError if a question asks for too many words, since a model at work cannot be stopped, or for an
-        saliency method that the captioner does not have.
-        """
+        """Raise a UsageError for too many words (a model at work cannot be stopped) or an unknown saliency method."""
         self.captioners[question.captioner].check_saliency(question.saliency)
         if question.words > self._settings.max_words:
             times = "" if question.saliency is None else f", times {SALIENCY} for saliency"
@@ -148,19 +139,8 @@ class Engine:
             )
 
     async def ask(self, question: Question) -> Answer:
-        """The answer, that of the captioner to this photo alone (log-probabilities within 1e-5).
-
-        If the caller is cancelled and the question is still waiting, it is never computed.
-
-        Raises:
-            ImageError: the photo cannot be read, or nothing but gibberish is said of it; the questions beside it are
-                not touched.
-            UsageError: the question is too large for this server, or not one for its captioner.
-            QueueFullError: too many are waiting.
-            TooLateError: the time-out passed.
-            ClosingError: `close` was called.
-            CheckpointError: the captioner's probabilities are no numbers.
-        """
+        """The answer, that of the captioner to this photo alone (log-probabilities within 1e-5), or a ShowtellError.
+        A question whose caller is cancelled leaves the queue."""
         self.require_affordable(question)
         self.require_room()
         seconds = self._settings.timeout

@@ -43,11 +43,8 @@ HEADERS = {
 class Guard:
     """Checks host, origin and token of a request, and sets the headers of every answer.
 
-    Without a token the name in Host has to be one of this machine: a page of another site can make its own name
-    resolve to this machine (DNS rebinding), and would then be of the same origin. IP addresses are let through.
-
-    The token is given as `Authorization: Bearer TOKEN`, or once for the page, by `/?token=TOKEN`, which sets a cookie
-    with a hash of it that scripts cannot read and other sites cannot send.
+    Without a token the name in Host has to be one of this machine, or an address: a page of another site can make
+    its own name resolve to this machine (DNS rebinding). `/?token=TOKEN` sets a cookie with a hash of the token.
     """
 
     def __init__(self, app: ASGIApp, settings: ServeSettings) -> None:

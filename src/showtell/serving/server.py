@@ -26,11 +26,7 @@ MUTE = 60.0  # seconds in which connections that could not be taken are told onc
 
 
 class Server(uvicorn.Server):
-    """A server that shuts down on SIGTERM and SIGINT as uvicorn does, without raising the signal again.
-
-    The application is started before the first connection is taken. Threads cannot be stopped; `END` seconds after a
-    signal the process ends all the same. What was written is whole at any time.
-    """
+    """Shuts down on SIGTERM and SIGINT as uvicorn does, without raising them again, or after `END` seconds."""
 
     def __init__(self, app: FastAPI, settings: ServeSettings) -> None:
         self.app = app
