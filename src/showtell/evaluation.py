@@ -1,7 +1,4 @@
-"""The papers' protocol: caption a split, then score the captions against its references; and what follows of that.
-
-`calibrate` fits the chance that a caption is good to the captions of a split and to which of them are.
-"""
+"""The papers' protocol: caption a split, then score the captions against its references; and what follows of that."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pytest
 import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from showtell.captioners.hugging_face_words import bad_sequences, decode, encode, read_tokens, word_indices
+from showtell.captioners.hugging_face_words import bad_sequences, encode, read_tokens, word_indices
 from tests.captioners.tiny_transformers import byte_pieces, word_pieces
 
 END = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "</s>"}
@@ -31,7 +31,7 @@ def sentence_pieces() -> Any:
 
 
 def parts(tokenizer: Any, ids: list[int]) -> tuple[str, list[int]]:
-    text = decode(tokenizer, ids)
+    text = tokenizer.decode(ids, skip_special_tokens=True).strip()
     return text, word_indices(tokenizer, ids, text)
 
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from showtell.captions import Caption, caption_result
-from showtell.cli.caption_formats import WRITERS, FormatOptions
+from showtell.cli.caption_formats import WRITERS
 from showtell.datasets import read_dataset
 from showtell.errors import ImageError, escaped
 from showtell.scores.facts import ImageFacts
@@ -59,7 +59,7 @@ def test_files(style: str, photos: dict[str, str]) -> None:
         for name, text in photos.items():
             results.append(caption_result(str(folder / name), [Caption(text, -1.0, True, ())]))
         out = folder / ("out.txt" if style == "text" else f"out.{style}" if style.startswith("json") else "out.csv")
-        out.write_text("".join(WRITERS[style](results, FormatOptions(out))), "utf-8", newline="")
+        out.write_text("".join(WRITERS[style](results, out, None)), "utf-8", newline="")
         expected = {name: (escaped(text) if style == "text" else text).strip() for name, text in photos.items()}
         for read in (captions_in(folder, out), predictions_in(folder, list(photos), out)):
             assert {name: text.strip() for name, text in read.items()} == expected

@@ -117,8 +117,6 @@ class EncoderDecoderCaptioner(Captioner):
         self.encoder.load_state_dict(saved.encoder.state_dict())
         self.decoder.load_state_dict(saved.decoder.state_dict())
 
-    # --- photos to features ---
-
     def prepare(self, photo: PhotoToCaption) -> PreparedPhoto | StoredImage:
         """Open a photo and prepare it as the encoder wants it."""
         if isinstance(photo, StoredImage):
@@ -164,8 +162,6 @@ class EncoderDecoderCaptioner(Captioner):
         """The features of photos, batch by batch; an `ImageError` if one of them is no image."""
         for batch in prepare_batches(photos, self.encoder.prepare, batch_size, device=self.device):
             yield self.encode(stack_photos([or_raise(photo) for _, photo in batch], self.device))
-
-    # --- features to captions ---
 
     @torch.no_grad()
     def caption_encoded(
@@ -235,8 +231,6 @@ class EncoderDecoderCaptioner(Captioner):
         words = [self.vocabulary.words[index] for index in ids[: length - is_finished]]  # without the end
         logprob = logprob if length else math.nan  # neither a word nor the end came: no probability was a number
         return Caption(" ".join(words), logprob, is_finished, tuple(map(Word, words, logprobs)), score)
-
-    # --- texts to log-probabilities ---
 
     def logprobs_encoded(
         self, photos: EncodedBatch, texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig
@@ -337,15 +331,14 @@ def _lessons(origin: dict[str, Any]) -> str:
     paths = [Path(path) for path in listed_paths(origin["data"])]
     data = " and ".join(path.name if path.is_absolute() else str(path) for path in paths)
     images = origin.get("train_images")
-    lessons = f"{images:,} photo{'s' * (images != 1)}" if isinstance(images, int) else "the photos"
-    lessons += f" of {data}"
+    photos = f"{images:,} photo{'s' * (images != 1)}" if isinstance(images, int) else "the photos"
+    lessons = f"{photos} of {data}"
     if "trained" in origin:
         lessons += f" ({origin['trained']})"
     if "about" in origin:
         lessons += f": {origin['about']}"
-    return lessons + (
-        f"; before that from {_lessons(origin['before'])}" if isinstance(origin.get("before"), dict) else ""
-    )
+    before = origin.get("before")
+    return f"{lessons}; before that from {_lessons(before)}" if isinstance(before, dict) else lessons
 
 
 def _part_name(part: Decoder | Encoder) -> str:

@@ -34,6 +34,7 @@ SETTINGS = (
     "search", "num_return_sequences", "min_length", "max_length", "no_repeat_ngram_size", "bad_words", "no_unknown",
     "num_beams", "length_penalty", "temperature", "top_k", "top_p", "seed",
 )  # fmt: skip
+Generate = Callable[[Inputs, slice], list[list[Generated]]]  # of the photos in a slice
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,6 @@ class TransformersCaptioner(Captioner):
             f"device={self.device})"
         )
 
-    # --- what it is ---
-
     @property
     def name(self) -> str:
         """The model's name in messages: that of its repository or folder."""
@@ -127,8 +126,7 @@ class TransformersCaptioner(Captioner):
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        device: torch.device = self.model.device
-        return device
+        return torch.device(self.model.device)
 
     def to(self, device: str | torch.device) -> Self:
         """Move the weights."""
@@ -170,8 +168,6 @@ class TransformersCaptioner(Captioner):
         limits = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
         return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
 
-    # --- photos ---
-
     def prepare(self, photo: PhotoToCaption) -> Image.Image:
         """Open a photo, upright and in RGB, in its full size: the processor of the model makes of it what it wants."""
         if isinstance(photo, StoredImage):
@@ -186,14 +182,12 @@ class TransformersCaptioner(Captioner):
         """The arguments of `generate` for photos, on the device and in the precision of the model."""
         from transformers import BatchFeature
 
-        made = self.family.inputs(self.processor, images, prompt)
-        return dict(BatchFeature(made).to(self.device, dtype=self.model.dtype))
+        inputs = BatchFeature(self.family.inputs(self.processor, images, prompt))
+        return dict(inputs.to(self.device, dtype=self.model.dtype))
 
     def errors(self) -> contextlib.AbstractContextManager[None]:
         """See `translate_errors`: files that do not fit each other, or a prompt that the model cannot take."""
         return translate_errors(f"{self.name} cannot caption", "check its prompt, if you gave one, and its files")
-
-    # --- captions ---
 
     def caption_encoded(
         self, photos: Photos, settings: DecodingConfig, *, image_ids: Names = None, attention: bool = False
@@ -220,18 +214,14 @@ class TransformersCaptioner(Captioner):
         return self._in_calls(photos, settings.prompt, (settings.max_length + 2, rows), generate)
 
     def _in_calls(
-        self,
-        photos: Photos,
-        prompt: str | None,
-        size: tuple[int, int],
-        generate: Callable[[Inputs, slice], list[list[Generated]]],
+        self, photos: Photos, prompt: str | None, size: tuple[int, int], generate: Generate
     ) -> list[list[Generated]]:
         """Results for as many photos at a time as fit into memory, each with a size of (steps, rows) of logits."""
         count = self.generator.photos_per_call(*size)
         results: list[list[Generated]] = []
         for start in range(0, len(photos), count):
+            of_call = slice(start, start + count)
             with self.errors():
-                of_call = slice(start, start + count)
                 results += generate(self.inputs(photos[of_call], prompt), of_call)
         return results
 
@@ -240,8 +230,6 @@ class TransformersCaptioner(Captioner):
         text, words, tokens = read_tokens(self.tokenizer, generated.tokens, generated.logprobs)
         score = generated.logprob if generated.score is None else generated.score
         return Caption(text, generated.logprob, generated.finished, words, score, tokens=tokens)
-
-    # --- given texts ---
 
     def logprobs_encoded(
         self, photos: Photos, texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig

@@ -99,9 +99,6 @@ def learned(model: nn.Module) -> dict[str, nn.Parameter]:
     return {f"base_model.model.{name.replace('.default', '')}": weight for name, weight in named}
 
 
-# --- the checkpoint ---
-
-
 def save_adapted(
     folder: Path, captioner: TransformersCaptioner, decoding: DecodingConfig, origin: Mapping[str, Any]
 ) -> None:
@@ -133,8 +130,8 @@ def open_adapted(source: Source, device: str | torch.device, dtype: str | None =
         folder = find_checkpoint(f"{base.name}@{base.revision}" if base.revision else base.name)
         captioner = open_transformers_folder(Source(base.name, folder, base.revision), device, dtype)
     except CheckpointError as error:
-        sentence = f"{source.name} holds adapters alone, and their base cannot be opened: {error}"
-        raise CheckpointError(sentence) from error
+        problem = f"{source.name} holds adapters alone, and their base cannot be opened: {error}"
+        raise CheckpointError(problem) from error
     weights = captioner.about.fingerprints["weights"]
     if weights != base.weights:
         raise CheckpointError(
@@ -162,9 +159,6 @@ def load_learned(captioner: TransformersCaptioner, folder: Path) -> None:
         raise CheckpointError(f"The weights in {folder / ADAPTER} do not fit what {SETTINGS} says; get both again.")
     for name, weight in weights.items():
         weight.copy_(tensors[name])
-
-
-# --- without showtell ---
 
 
 def export(captioner: TransformersCaptioner, folder: Path) -> None:

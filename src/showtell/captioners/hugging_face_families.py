@@ -68,9 +68,6 @@ class Family:
         return logits[:, -tokens.shape[1] - 1 :]  # before them stand photos and prompt
 
 
-# --- inputs ---
-
-
 def _photos_and_prompt(processor: Processor, images: Photos, prompt: str | None) -> Inputs:
     """Photos alone, or each with a text that the caption continues."""
     text = {"text": [prompt] * len(images), "padding": True} if prompt else {}

@@ -69,8 +69,7 @@ class Generator:
     @property
     def vocabulary_size(self) -> int:
         """The number of logits of a token."""
-        size: int = self.part.config.get_text_config(decoder=True).vocab_size
-        return size
+        return int(self.part.config.get_text_config(decoder=True).vocab_size)
 
     def search(
         self, inputs: Inputs, settings: DecodingConfig, bad: list[list[int]], names: Sequence[str], keep_logits: bool
@@ -93,8 +92,7 @@ class Generator:
         beams: dict[str, Any] = {"do_sample": False, "num_beams": settings.num_beams if settings.kind == "beam" else 1}
         if settings.length_penalty is not None:  # else the model's own
             beams["length_penalty"] = settings.length_penalty
-        rows = self._generate(inputs, [], {**changes, **beams}, keep_logits)
-        return _by_photo(rows, samples)
+        return _by_photo(self._generate(inputs, [], {**changes, **beams}, keep_logits), samples)
 
     def force(self, inputs: Inputs, texts: Sequence[Sequence[Sequence[int]]]) -> list[list[Generated]]:
         """Given captions, teacher-forced: of inputs of B photos, and the tokens of as many captions for each photo."""
@@ -135,8 +133,8 @@ class Generator:
         ends = (torch.stack([of_step[:, self.end_ids].logsumexp(-1) for of_step in logits], 1) - totals).tolist()
         lengths = [steps] * len(tokens) if beams is None else (beams >= 0).sum(1).tolist()
         scores = [None] * len(tokens) if beams is None else output.sequences_scores.tolist()
-        rows: list[Generated | None] = []
         skip = len(self.begin)
+        rows: list[Generated | None] = []
         for row, (ids, steps) in enumerate(zip(tokens.tolist(), lengths, strict=True)):
             stop = next((step for step in range(skip, steps) if ids[step] in self.end_ids), steps)
             finished = stop < steps

@@ -9,17 +9,11 @@ from typing import Any
 from showtell.captions import Token, Word
 
 
-def decode(tokenizer: Any, tokens: Sequence[int]) -> str:
-    """The text of tokens, without special ones and without space around it."""
-    text: str = tokenizer.decode(list(tokens), skip_special_tokens=True)
-    return text.strip()
-
-
 def read_tokens(
     tokenizer: Any, tokens: Sequence[int], logprobs: Sequence[float]
 ) -> tuple[str, tuple[Word, ...], tuple[Token, ...]]:
     """The text of tokens, its words with the sums of the log-probabilities of their tokens, and the tokens."""
-    text = decode(tokenizer, tokens)
+    text: str = tokenizer.decode(list(tokens), skip_special_tokens=True).strip()
     words = text.split() or ([""] if tokens else [])  # special tokens alone have no text, but a probability
     sums = [0.0] * len(words)
     for index, logprob in zip(word_indices(tokenizer, tokens, text), logprobs, strict=True):

@@ -142,12 +142,9 @@ class OpenAICaptioner(Captioner):
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
                 raise ValueError
             self.url = given.rstrip("/") if parts.path.strip("/") else f"{given.rstrip('/')}/v1"
+            http = openai.DefaultAsyncHttpxClient(follow_redirects=False)
             self._client = openai.AsyncOpenAI(
-                api_key=self._key,
-                base_url=self.url,
-                max_retries=RETRIES,
-                timeout=SECONDS,
-                http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+                api_key=self._key, base_url=self.url, max_retries=RETRIES, timeout=SECONDS, http_client=http
             )
         except Exception as error:  # whatever the client raises at a host of letters that no name has
             sentence = f'"{given}" is no URL; name a server as openai:http://127.0.0.1:8000/v1#MODEL.'
@@ -268,10 +265,10 @@ class OpenAICaptioner(Captioner):
         content = [{"type": "text", "text": settings.prompt}] if settings.prompt else []
         messages = [{"role": "user", "content": [*content, {"type": "image_url", "image_url": {"url": photo}}]}]
         asked: dict[str, Any] = {"model": self.model, "messages": messages, "max_tokens": settings.max_length}
-        asked |= {"temperature": 0}
+        asked["temperature"] = 0
         if settings.kind == "sample":
             asked |= {"temperature": settings.temperature, "top_p": settings.top_p, "seed": settings.seed}
-            asked |= {"n": settings.num_return_sequences}
+            asked["n"] = settings.num_return_sequences
         ask: Any = self._client.chat.completions.with_raw_response.create
         if self._with_logprobs:
             try:
@@ -291,8 +288,8 @@ class OpenAICaptioner(Captioner):
         tokens = _tokens_of(text, choice)
         if not tokens:
             if not self._has_told:
-                sentence = f"tells no usable log-probabilities, so captions of {self.model} have no confidence."
-                errors.notify(f"{self.url} {sentence}")
+                reason = f"{self.url} tells no usable log-probabilities"
+                errors.notify(f"{reason}, so captions of {self.model} have no confidence.")
             self._has_told = True
             return Caption(text, None, is_finished, ())
         words: list[Word] = []

@@ -77,9 +77,6 @@ def occlude(
     return drops
 
 
-# --- variants of photos, each with a region hidden ---
-
-
 def _hide_vectors(features: Features, hidden: Tensor) -> Features:
     """Features (c, R, D) with some regions (c, R) bool of each hidden; if no other is left, they are zeros."""
     rest = features.is_region & ~hidden

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 20  # photos and corrections that a message names
 IF_INTERRUPTED = "with --out, --xmp or --format sidecar the same command resumes"
-
-
 Format = Literal["text", "json", "jsonl", "csv", "corrections", "sidecar"]  # `caption_formats.py` has the writers
 _FOR_PEOPLE = ("corrections", "sidecar", "xmp")  # who do not want <unknown>, and no doubtful captions
 
@@ -97,7 +95,7 @@ def caption(
     are captioned.
     """
     from showtell.captions import Caption, without_gibberish
-    from showtell.cli.caption_formats import WRITERS, FormatOptions
+    from showtell.cli.caption_formats import WRITERS
     from showtell.cli.caption_journal import made_with_of
     from showtell.cores import describe_threads
 
@@ -131,15 +129,13 @@ def caption(
         others = (photo for photo, own in zip(photos, of_people, strict=True) if own is None)
         results = captioner.caption_photos(others, settings, batch_size, **how)
         for photo, own in zip(photos, of_people, strict=True):
-            yield (
-                photo,
-                without_gibberish(next(results)[1], str(photo)) if own is None else [Caption.of_person(own.caption)],
-            )
-
-    options = FormatOptions(out, accept_above)
+            if own is None:
+                yield photo, without_gibberish(next(results)[1], str(photo))
+            else:
+                yield photo, [Caption.of_person(own.caption)]
 
     def write(results: Iterable[CaptionResult]) -> Iterator[str]:
-        return WRITERS[style](results, options)
+        return WRITERS[style](results, out, accept_above)
 
     if style in ("sidecar", "xmp"):
         from showtell.hub import IN_THE_BOX

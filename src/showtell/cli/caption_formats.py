@@ -1,8 +1,4 @@
-"""The formats in which captions are written to one file or to standard output.
-
-A format is a function from all results (`captions.caption_result`) to pieces of text, each as soon as its result is
-there, and a line in `WRITERS`.
-"""
+"""The formats in which captions are written to one file or to standard output."""
 
 from __future__ import annotations
 
@@ -10,23 +6,17 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from showtell.captions import Caption, CaptionResult, state_confidence
 from showtell.errors import UsageError, escaped, notify
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
-
-@dataclass(frozen=True)
-class FormatOptions:
-    """Options of the output."""
-
-    out: Path | None = None  # where the file will be; None: standard output
-    accept_above: float | None = None  # minimum confidence of captions that nobody checks
+# From results, the file that will be written (None: standard output) and `--accept-above` to text as it comes.
+Writer = Callable[[Iterable[CaptionResult], Path | None, float | None], Iterator[str]]
 
 
-def _text(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
+def _text(results: Iterable[CaptionResult], out: Path | None, least: float | None) -> Iterator[str]:
     for result in map(_without_controls, results):
         for caption in result.get("captions", ()):
             chance = [state_confidence(caption["confidence"], caption["doubt"])] * caption["calibrated"]
@@ -34,7 +24,7 @@ def _text(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[
             yield "\t".join([result["image"], caption["text"], *chance, *of_person]) + "\n"
 
 
-def _json(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
+def _json(results: Iterable[CaptionResult], out: Path | None, least: float | None) -> Iterator[str]:
     opening = "[\n"
     for result in results:
         yield opening + json_line(result)
@@ -42,16 +32,16 @@ def _json(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[
     yield "\n]\n"
 
 
-def _json_lines(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
+def _json_lines(results: Iterable[CaptionResult], out: Path | None, least: float | None) -> Iterator[str]:
     for result in results:
         yield json_line(result) + "\n"
 
 
-def _csv(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
+def _csv(results: Iterable[CaptionResult], out: Path | None, least: float | None) -> Iterator[str]:
     from showtell.datasets.table import as_text_cell, csv_line  # text and JSON need no reader of datasets
 
     yield csv_line("image", "caption", "logprob", "confidence", "doubt", "writer", "keywords")
-    for result in results if options.out else map(_without_controls, results):
+    for result in results if out else map(_without_controls, results):
         for caption in result.get("captions", ()):
             cells = (as_text_cell(result["image"]), as_text_cell(caption["text"]))
             logprob = "" if caption["logprob"] is None else f"{caption['logprob']:.4f}"
@@ -60,23 +50,22 @@ def _csv(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[s
             yield csv_line(*cells, logprob, confidence, caption["doubt"] or "", caption["writer"], named)
 
 
-def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
+def _corrections(results: Iterable[CaptionResult], out: Path | None, least: float | None) -> Iterator[str]:
     """A table to correct, the least sure captions first, in train or val (a tenth) if accepted, else "unchecked"."""
     from showtell.datasets.splits import UNCHECKED, VAL_SHARE, draw_splits
     from showtell.datasets.table import correction_lines
 
-    assert options.out is not None
+    assert out is not None
     photos: list[tuple[str, list[Caption]]] = []
     for result in results:
         captions = [Caption.from_json(caption) for caption in result.get("captions", ())]
         if captions:
-            photos.append((Path(os.path.relpath(result["image"], options.out.parent)).as_posix(), captions))
+            photos.append((Path(os.path.relpath(result["image"], out.parent)).as_posix(), captions))
     photos.sort(key=lambda photo: (photo[1][0].writer == "person", photo[1][0].confidence or 0.0))
 
     def is_accepted(caption: Caption) -> bool:
         if caption.writer == "person":
             return True
-        least = options.accept_above
         return least is not None and caption.is_accepted(least) and not has_unknown(caption.to_json())
 
     splits = draw_splits((name for name, (best, *_) in photos if is_accepted(best)), val=VAL_SHARE, test=0)
@@ -87,18 +76,14 @@ def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> It
         if name not in splits or is_accepted(caption)
     ]
     yield from correction_lines(rows)
-    if options.accept_above is not None:
+    if least is not None:
         counts = ", ".join(f"{count} {split}" for split, count in Counter(split for *_, split in rows).items())
         notify(f"the table has {counts or 'no'} rows; a lower --accept-above accepts more.")
 
 
-WRITERS: dict[str, Callable[[Iterable[CaptionResult], FormatOptions], Iterator[str]]] = {
-    "text": _text,
-    "json": _json,
-    "jsonl": _json_lines,
-    "csv": _csv,
-    "corrections": _corrections,
-}
+WRITERS: dict[str, Writer] = {
+    "text": _text, "json": _json, "jsonl": _json_lines, "csv": _csv, "corrections": _corrections,
+}  # fmt: skip
 
 
 def require_inside(photos: Iterable[Path], table: Path) -> None:

@@ -12,7 +12,6 @@ from showtell.cli.arguments import out_folder
 if TYPE_CHECKING:
     from showtell.datasets.download import Source
 
-
 IF_INTERRUPTED = "the same command resumes"
 
 

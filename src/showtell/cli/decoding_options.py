@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from showtell.captioners import Captioner
     from showtell.features.store import FeatureStore
 
-
 _SETTINGS = "showtell.decoding_config:DecodingConfig"
 _PANEL = "Decoding (default: the settings of the checkpoint)"
 Decoding = Annotated[dict[str, Any], SettingsOptions(_SETTINGS, _PANEL, shows_defaults=False)]

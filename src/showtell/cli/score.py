@@ -146,9 +146,6 @@ def _shared(
     return kept, {image: facts[image] for image in shared}
 
 
-# --- shared with evaluate and other verbs ---
-
-
 def how_to_score(document_frequency: Path | None, clip_model: str | None) -> dict[str, Any]:
     """The document frequencies of `scores.score` that options name, and the CLIP, opened before any work."""
     from showtell.scores.files import read_document_frequency

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from showtell.captioners import Captioner
 
 IF_INTERRUPTED = "what had been asked was answered"
-
-
 _SETTINGS = SettingsOptions("showtell.serving.settings:ServeSettings", "Server", variables={"token": "SHOWTELL_TOKEN"})
 
 

@@ -33,8 +33,6 @@ RIDGE = 1.0  # variance 1 of each weight a priori: keeps the map finite where th
 FOLDS, BINS = 5, 10
 FEWEST = 20  # captions that a map can be fitted to
 _IRRELEVANT = {"num_return_sequences", "seed"}  # settings that do not change how sure the model is
-
-
 OF_CAPTION, OF_PHOTO = 4, 8  # features; those of a photo at most, one for each so many captions
 CAPTIONS_PER_FEATURE = 50
 FARTHEST = 3.0  # deviations that a photo's own features may count for: farther out nothing was fitted

@@ -1,7 +1,5 @@
 """Explanations of captions: probabilities, runners-up, attention and saliency; and what they say of a model."""
 
-from __future__ import annotations
-
 from showtell.captioners.photos import explain_photos
 from showtell.captions import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
 

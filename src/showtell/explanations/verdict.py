@@ -1,9 +1,4 @@
-"""One verdict on a captioner: whether its captions use the picture, and whether they are captions at all.
-
-`train` gives it in each validation, `report` of a checkpoint, and a page of explanations of what it shows:
-attention that has collapsed, a gate that is stuck, captions that are as likely with another's photo, one caption for
-most photos, and captions that run in circles.
-"""
+"""One verdict on a captioner: whether its captions use the picture, and whether they are captions at all."""
 
 from __future__ import annotations
 

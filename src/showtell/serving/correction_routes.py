@@ -1,14 +1,4 @@
-"""The routes of corrections.
-
-    POST /v1/corrections/photos        a photo with its proposed caption; its id is the SHA-256 of its bytes
-    GET /v1/corrections/photos/{id}    the photo; /thumbnail: a small JPEG of it
-    GET /v1/corrections                rows, in pages
-    PATCH /v1/corrections/{id}         a caption or status, made from a revision; 409 with the row if that is old
-    PATCH /v1/corrections              many of them together
-    GET /v1/corrections/export         the table of corrections (CSV)
-
-What was answered is on disk.
-"""
+"""The routes of corrections. What was answered is on disk."""
 
 from __future__ import annotations
 

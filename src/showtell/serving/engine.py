@@ -2,10 +2,9 @@
 
     answer = await engine.ask(Question("captions", "scenes", content, settings))
 
-Threads prepare the photos. One thread answers them in
-batches of questions that are equal but for the photo. It takes the batch that has waited longest, of those that are
-ready: full, or with no further photo on its way, or with one that has waited for `max_wait`. So a batch is as large as
-what came while the last one was computed, a lone question does not wait, and a rare setting is not overtaken.
+Threads prepare the photos; one thread answers batches of questions that are equal but for the photo. It takes the batch
+that has waited longest, of those that are ready: full, or with no further photo on its way, or with one that has waited
+for `max_wait`. So a lone question does not wait, and a rare setting is not overtaken.
 
 All bookkeeping is done on the event loop; a client that is late or gone is a cancelled task, which leaves the queue.
 Photos are prepared at most two batches ahead.

@@ -1,10 +1,4 @@
-"""The routes of captions, explanations, captioners, health and the page.
-
-    POST /v1/captions        GET /v1/captioners               GET /, the page
-    POST /v1/explanations    GET /healthz, /readyz            POST /page/explanation, /page/words, what it asks for
-
-The body is the photo, and its settings are query parameters. Answers are those of the command line.
-"""
+"""The routes of captions, explanations, captioners, health and the page."""
 
 from __future__ import annotations
 
@@ -212,9 +206,6 @@ async def ask(request: Request, engine: Engine, question: Question, name: str) -
 async def _has_gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-# --- the description of the API ---
 
 
 def setting_schemas(*without: str) -> dict[str, dict[str, Any]]:

@@ -1,10 +1,4 @@
-"""The routes that give corrections back to the photos of a folder, as XMP sidecars beside them.
-
-    GET /v1/sidecars     how many would be written, and what would not be, and why
-    POST /v1/sidecars    writes them
-
-Photos are found by their content, wherever in the folder they lie. What a person wrote into a sidecar stays.
-"""
+"""The routes that give corrections back to the photos of a folder, as XMP sidecars beside them."""
 
 from __future__ import annotations
 
