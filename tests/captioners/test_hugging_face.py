@@ -326,9 +326,6 @@ def test_precision(folder_of: Callable[[str], Path], opened: Open) -> None:
     assert half[0].logprob != whole[0].logprob
 
 
-# --- explanations ---
-
-
 @pytest.mark.parametrize("name", ["blip", "qwen2_vl"])
 def test_explanations(name: str, opened: Open) -> None:
     captioner = opened(name)

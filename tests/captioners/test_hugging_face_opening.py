@@ -200,9 +200,6 @@ def test_a_processor_of_another_model_is_a_sentence_at_the_first_photo(folder: P
         captioner.caption(photo(0, 50, 40))
 
 
-# --- the hub ---
-
-
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     import huggingface_hub.constants as constants

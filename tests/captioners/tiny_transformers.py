@@ -59,9 +59,6 @@ def spread_weights(file: Path) -> None:
     save_file(tensors, file, {"format": "pt"})
 
 
-# --- tokenizers ---
-
-
 def word_pieces(special: tuple[str, ...] = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")) -> Any:
     """As BERT has them."""
     pieces = [*special, *WORDS, *LETTERS, *(f"##{letter}" for letter in LETTERS), "##s", "##ing", "##cle"]
@@ -105,8 +102,6 @@ def byte_pieces(
 def _numbered(pieces: list[str]) -> dict[str, int]:
     return {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
 
-
-# --- models ---
 
 VISION = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": SIDE,

@@ -31,16 +31,14 @@ def checkpoint(tiny_checkpoint: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def dataset(tiny_scenes: Path, checkpoint: Path, tmp_path: Path) -> Path:
-    """The tiny pictures as a table whose captions are, for every other one, what the untrained model says itself: half
-    of its captions are good. It draws samples, since all its likeliest captions are alike."""
+    """The tiny pictures with captions of which every other is a sample of the model itself: half of its are good."""
     folder = tmp_path / "data"
     shutil.copytree(tiny_scenes / "images", folder)
     other = "a red circle above a blue square"
     write_table(folder, [other] * 60)
     captioner = Captioner.from_pretrained(checkpoint)
-    captions = caption_records(
-        captioner, open_dataset(folder).records, captioner.settings(search="sample", min_length=5)
-    ).values()
+    settings = captioner.settings(search="sample", min_length=5)
+    captions = caption_records(captioner, open_dataset(folder).records, settings).values()
     write_table(folder, [caption.text if number % 2 else other for number, caption in enumerate(captions)])
     return folder
 
@@ -66,9 +64,8 @@ def test_it_is_fitted_kept_shown_and_used(capsys, checkpoint, dataset):
     content = [row["captions"][0] for row in json.loads(out)]
     captioner = Captioner.from_pretrained(checkpoint)
     plain = [best for (best,) in captioner.caption(photos, search="sample", min_length=5)]
-    assert [caption["confidence"] for caption in content] == pytest.approx(
-        [one.calibrated_confidence for one in plain], abs=1e-5
-    )
+    expected = [one.calibrated_confidence for one in plain]
+    assert [caption["confidence"] for caption in content] == pytest.approx(expected, abs=1e-5)
     status, out, _ = run(capsys, "caption", checkpoint, *photos, *SEARCH)
     expected = [f"{one['confidence']:.0%}" + (f", {one['doubt']}" if one["doubt"] else "") for one in content]
     assert [line.split("\t")[2] for line in out.splitlines()] == expected
@@ -86,9 +83,7 @@ def test_json_has_the_whole_calibration(capsys, checkpoint, dataset):
     assert (content["file"], content["split"]) == (str(checkpoint / "calibration.json"), "val")
     assert content["before"]["expected_calibration_error"] > content["reliability"]["expected_calibration_error"]
     kept = json.loads((checkpoint / "calibration.json").read_text())
-    assert kept["calibration"] == {
-        name: content.get(name, kept["calibration"]["familiarity"]) for name in kept["calibration"]
-    }
+    assert content | kept["calibration"] == content | {"familiarity": kept["calibration"]["familiarity"]}
 
 
 def test_what_does_not_fit_is_a_sentence(capsys, checkpoint, dataset, tiny_scenes):
@@ -120,13 +115,9 @@ def test_a_captioner_that_learned_keeps_its_marks(capsys, checkpoint, dataset, t
     (dataset / "captions.csv").write_text("\n".join(["image,caption,split", *rows]))
     assert run(capsys, "calibrate", checkpoint, dataset)[0] == 0
     before, folder = Captioner.from_pretrained(checkpoint).calibration, tmp_path / "run"
-    given = [
-        f"data.path={dataset}",
-        f"training.start_from={checkpoint}",
-        "training.epochs=1",
-        "vocabulary.extend=false",
-    ]
-    given += ["training.learning_rate=1e-9"]  # so that its captions, and which are good, stay as they are
+    given = [f"data.path={dataset}", f"training.start_from={checkpoint}", "training.epochs=1"]
+    # a rate so that its captions, and which are good, stay as they are
+    given += ["vocabulary.extend=false", "training.learning_rate=1e-9"]
     status, _, err = run(capsys, "train", "adapt/corrections", *given, "--out", folder)
     assert status == 0, err
     after = Captioner.from_pretrained(folder / "best").calibration

@@ -62,12 +62,9 @@ def test_what_is_there_is_replaced_on_request_alone(capsys, tiny_checkpoint, pho
     file = tmp_path / "captions.csv"
     file.write_text("image,caption\na.jpg,a dog\n")
     given = ["caption", tiny_checkpoint, *photos[:2], "--out", file]
+    told = f"showtell: {file} exists already; choose another name for --out, or replace it with --overwrite.\n"
     for style in ((), ("--format", "corrections")):
-        assert run(capsys, *given, *style) == (
-            2,
-            "",
-            f"showtell: {file} exists already; choose another name for --out, or replace it with --overwrite.\n",
-        )
+        assert run(capsys, *given, *style) == (2, "", told)
     assert file.read_text() == "image,caption\na.jpg,a dog\n"
     assert run(capsys, *given, "--overwrite")[0] == 0
     assert file.read_text("utf-8-sig").startswith("image,caption,logprob")
@@ -171,9 +168,6 @@ def test_standard_input_names_the_photos(capsys, tiny_checkpoint, photos, monkey
     assert err.endswith("\nshowtell: 1 of 3 files could not be captioned: There is no file none.jpg.\n")
 
 
-# --- captions to correct ---
-
-
 @pytest.fixture
 def album(photos, tmp_path) -> Path:
     return copied(photos[:6], tmp_path / "album", lambda number: f"{'sea/' * (number % 2)}photo, {number}.png")
@@ -187,10 +181,8 @@ def test_corrections_are_a_dataset(capsys, tiny_checkpoint, album, captioner):
     with table.open(encoding="utf-8-sig", newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert list(rows[0]) == ["image", "caption", "confidence", "split"]
-    assert sorted(row["image"] for row in rows) == [
-        *(f"photo, {number}.png" for number in (0, 2, 4)),
-        *(f"sea/photo, {number}.png" for number in (1, 3, 5)),
-    ]
+    names = [f"{'sea/' * (number % 2)}photo, {number}.png" for number in (0, 2, 4, 1, 3, 5)]
+    assert sorted(row["image"] for row in rows) == names
     sure = [float(row["confidence"]) for row in rows]
     assert sure == sorted(sure)
     for row in rows:
@@ -241,9 +233,6 @@ def test_sure_captions_are_marked_to_train_on_and_the_others_are_left_to_a_perso
         assert record.captions[0] == made.text
     assert all(float(row["confidence"]) >= least - 6e-4 for row in rows if row["split"] != "unchecked")
     assert sum(row["split"] == "unchecked" for row in rows) == 40  # both captions, for a person to choose
-
-
-# --- what a file, a terminal and a spreadsheet may be given ---
 
 
 def caption_of(text: str) -> dict[str, object]:

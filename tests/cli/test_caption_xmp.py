@@ -55,8 +55,7 @@ def without_ours(content: bytes) -> bytes:
         for element in [*root.iter(etree.Element)]:
             element.attrib.pop(name, None)
             if element.tag == name:
-                items = element.findall(".//{*}li")
-                for item in items:
+                for item in element.findall(".//{*}li"):
                     if item.get("{http://www.w3.org/XML/1998/namespace}lang") == "x-default":
                         item.getparent().remove(item)
                 if not element.findall(".//{*}li"):
@@ -199,21 +198,16 @@ def test_a_folder_goes_to_sidecars_and_edits_come_back_to_train_on(capsys, tiny_
 
     run_folder = album.parent / "run"
     more = ["training.epochs=40", "training.learning_rate=0.01", "training.batch_size=4", "training.start_share=0"]
-    more += ["--out", run_folder]
-    given = [f"data.path={album}", f"training.start_from={tiny_checkpoint}"]
-    assert run(capsys, "train", "adapt/corrections", *given, *more)[0] == 0
+    given = [f"data.path={album}", f"training.start_from={tiny_checkpoint}", *more]
+    assert run(capsys, "train", "adapt/corrections", *given, "--out", run_folder)[0] == 0
     before_and_after = [Captioner.from_pretrained(one, device="cpu") for one in (tiny_checkpoint, run_folder / "best")]
     first, learned = (one.logprobs(album / "10.png", "a zebra at last")[0].logprob for one in before_and_after)
     assert first < -10 and learned > -2
 
 
-# --- descriptions in photos ---
-
-
 def packet(text: str) -> bytes:
-    return (
-        f"{HEAD}<rdf:Description {DC}><dc:description>{escape(text)}</dc:description></rdf:Description>{END}".encode()
-    )
+    described = f"<dc:description>{escape(text)}</dc:description>"
+    return f"{HEAD}<rdf:Description {DC}>{described}</rdf:Description>{END}".encode()
 
 
 def exif(tag: int, value: object) -> dict[str, Image.Exif]:
@@ -225,9 +219,8 @@ def exif(tag: int, value: object) -> dict[str, Image.Exif]:
 def behind_the_pixels(content: bytes, text: str) -> bytes:
     """As exiftool writes XMP into a PNG."""
     chunk = b"iTXtXML:com.adobe.xmp" + bytes(5) + packet(text)
-    return (
-        content[:-12] + struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) + content[-12:]
-    )
+    length, checksum = struct.pack(">I", len(chunk) - 4), struct.pack(">I", zlib.crc32(chunk))
+    return content[:-12] + length + chunk + checksum + content[-12:]
 
 
 def in_iptc(content: bytes, text: bytes) -> bytes:
@@ -299,9 +292,8 @@ def test_what_a_camera_writes_is_no_description(tmp_path):
             sidecar = xmp.sidecar_of(photo)
             XmpSidecars("mine", "dog.jpg.xmp").write(sidecar, Caption(text.strip(" \0"), -1.0, True, ()))
             if not are_of_persons and xmp.Sidecar(sidecar)[xmp.CAPTION]:  # the captioner says the same: a caption
-                assert description_of(photo) == Description(
-                    text.strip(), sidecar, is_of_person=False, is_as_written=True
-                )
+                expected = Description(text.strip(), sidecar, is_of_person=False, is_as_written=True)
+                assert description_of(photo) == expected
             sidecar.unlink()
 
 
@@ -309,9 +301,8 @@ def test_descriptions_in_photos_are_left_alone_and_learned(capsys, tiny_checkpoi
     """Wherever a library has put a correction: the photo is skipped by its own name, and trained on."""
     photos = [write_described(tmp_path, place, f"a zebra {number}") for number, place in enumerate(EMBEDDED)]
     own = open_dataset(tmp_path)
-    assert {record.path: record.captions for record in own.records} == {
-        photo: (f"a zebra {number}",) for number, photo in enumerate(photos)
-    }
+    expected = {photo: (f"a zebra {number}",) for number, photo in enumerate(photos)}
+    assert {record.path: record.captions for record in own.records} == expected
     assert own.splits.keys() == {"train", "val"}
     camera = write_described(tmp_path, "EXIF, comment", "SONY DSC").rename(tmp_path / "camera.jpg")
     photos[list(EMBEDDED).index("EXIF, comment")] = write_described(tmp_path, "EXIF, comment", "a zebra")

@@ -77,9 +77,8 @@ def test_document_frequencies_are_counted_in_the_train_split(capsys, tiny_checkp
     assert f"df:data/train:{len(dataset['train'])}|" in content["signatures"]["cider"]
     assert as_json(capsys, "score", out, "--references", tiny_scenes, *arguments)["scores"] == content["scores"]
     texts = {str(row["image_id"]): row["caption"] for row in json.loads(out.read_text())}
-    frequency = DocumentFrequency.of(
-        [[tokenize(text) for text in record.captions] for record in dataset["train"]], "data/train"
-    )
+    tokens = [[tokenize(text) for text in record.captions] for record in dataset["train"]]
+    frequency = DocumentFrequency.of(tokens, "data/train")
     references = {record.image_id: record.captions for record in dataset["val"]}
     assert content["scores"] == score(texts, references, ["cider"], document_frequency=frequency).scores
 

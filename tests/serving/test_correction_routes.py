@@ -46,9 +46,7 @@ def test_from_a_photo_to_a_correction(client, tmp_path):
         "created": row["created"], "changed": row["created"],
     }  # fmt: skip
     doubted = {"captioner": "other", "confidence": 0.2, "doubt": "probably wrong"}
-    anew = put(
-        client, 1, name="other.png", caption="a horse", **doubted
-    )  # nobody has decided: the newest proposal holds
+    anew = put(client, 1, name="other.png", caption="a horse", **doubted)  # the newest proposal, till one has decided
     news = {**doubted, "proposed": "a horse", "caption": "a horse", "revision": 2}
     assert (anew.status_code, anew.json()) == (200, {**row, **news, "changed": anew.json()["changed"]})
     assert put(client, 1, caption="a horse", **doubted).json() == anew.json()
@@ -114,19 +112,15 @@ def test_sidecars_of_corrections_two_browsers_at_once_and_what_is_left_out(tmp_p
         assert sorted(name for answer in answers for name in answer["same"]) == looked["written"]
         left_out = dict(zip(("gone", "edited", "mine", "damaged", "linked"), answers[0]["left_out"], strict=True))
         assert left_out["gone"] == f"gone.png is not in {photos}."
-        assert (
-            left_out["edited"]
-            == f"{photos / 'edited.png'} was edited after its caption was corrected; correct it again."
-        )
+        edited = f"{photos / 'edited.png'} was edited after its caption was corrected; correct it again."
+        assert left_out["edited"] == edited
         assert left_out["mine"] == f"{photos / 'mine.png'} keeps what a person wrote in {photos / 'mine.png.xmp'}."
         assert "damaged.png.xmp" in left_out["damaged"] and "is a link" in left_out["linked"]
     assert description_of(photos / "moved" / "other.png").text == "dog 1"
     assert (photos / "mine.png.xmp").read_text() == sidecar
     assert not any(path.suffix == ".xmp" for path in (photos / "kept").rglob("*"))
-    for given, problem in (
-        ({"photos": photos}, "needs corrections="),
-        ({"photos": "no", "corrections": "a"}, "is no f"),
-    ):
+    wrong = ({"photos": photos}, "needs corrections="), ({"photos": "no", "corrections": "a"}, "is no f")
+    for given, problem in wrong:
         with pytest.raises(UsageError, match=problem):
             ServeSettings.checked(given)
 

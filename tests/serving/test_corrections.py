@@ -114,9 +114,6 @@ def test_filters_and_pages(store):
     assert numbers(["accepted", "corrected"], 0, 1) == ([1], 2)
 
 
-# --- nobody overwrites another ---
-
-
 def test_of_many_threads_that_change_one_row_the_first_wins(store):
     row = add(store, 1)
 
@@ -147,9 +144,6 @@ def test_two_processes_begin_together_and_lose_no_change(tmp_path):
     assert sum(row.revision - 1 for row in rows) == 40
 
 
-# --- nothing that was acknowledged is lost ---
-
-
 @pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.slow)])
 def test_killed_nothing_that_was_acknowledged_is_lost(tmp_path, kills):
     """Kill a corrector after a random number of lines and a moment more; what it had said must be there."""
@@ -172,9 +166,6 @@ def test_killed_nothing_that_was_acknowledged_is_lost(tmp_path, kills):
         for row in rows.values():
             assert store.photo(row.id).read_bytes() in {content for _, content in map(make_photo, range(4))}
     assert sum(row.revision for row in rows.values()) > kills
-
-
-# --- damage ---
 
 
 def secret_of(tmp_path: Path) -> Path:
@@ -257,9 +248,6 @@ def test_a_full_disk_is_told_and_what_was_there_stays(store):
     assert [path.name for path in (store.folder / "photos").iterdir()] == [first.file]
     assert store.change(first.id, 1, caption="a cat").revision == 2
     assert add(store, 2).revision == 1
-
-
-# --- as a dataset and as a table ---
 
 
 def corrected_store(folder: Path, photos: list[Path], checked: int) -> CorrectionStore:

@@ -71,9 +71,6 @@ def texts(answers: list[list[Caption]]) -> list[str]:
     return [captions[0].text for captions in answers]
 
 
-# --- batches ---
-
-
 @on_a_loop
 async def test_a_batch_has_questions_of_one_kind_with_equal_settings():
     captioner = FakeCaptioner()
@@ -140,9 +137,6 @@ async def test_nobody_who_came_later_passes_a_rare_setting():
     assert captioner.batches[2] == [b"rare"]
 
 
-# --- who is sent away ---
-
-
 @on_a_loop
 async def test_the_queue_is_bounded():
     captioner = FakeCaptioner()
@@ -182,9 +176,6 @@ async def test_what_cannot_be_answered_is_refused_at_once():
     assert captioner.prepared == []
 
 
-# --- what is never computed ---
-
-
 @pytest.mark.parametrize(("how", "where"), [("gone", "preparing"), ("gone", "model"), ("late", "model")])
 @on_a_loop
 async def test_what_nobody_waits_for_is_not_computed_and_makes_room(how, where):
@@ -207,9 +198,6 @@ async def test_what_nobody_waits_for_is_not_computed_and_makes_room(how, where):
         await asyncio.gather(first, return_exceptions=True)
         await until(lambda: not engine.waiting)
     assert b"unwanted" not in itertools.chain(*captioner.batches)
-
-
-# --- what fails ---
 
 
 @on_a_loop

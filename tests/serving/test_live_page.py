@@ -142,9 +142,6 @@ def text(page: Chromium, selector: str) -> str:
     return page.ask(f"document.querySelector({json.dumps(selector)}).textContent")
 
 
-# --- photos come in ---
-
-
 def test_photos_are_chosen_dropped_and_pasted(page: Chromium, album: Path, tmp_path: Path):
     (album / "notes.txt").write_text("no photo")
     page.drop([album])
@@ -176,9 +173,6 @@ def test_a_full_server_is_asked_again_when_it_says(page: Chromium, engine: Colou
     add(page, album / "one.png", album / "=two.png")
     assert len(rows(page)) == 2
     assert [question.kind for question in engine.questions].count("captions") == 5
-
-
-# --- looking ---
 
 
 def test_words_are_buttons_and_a_runner_up_goes_on_from_there(page: Chromium, engine: ColourEngine, album: Path):
@@ -258,9 +252,6 @@ def test_html_in_names_and_captions_is_text(page: Chromium, engine: ColourEngine
     assert rows(page) == ["<img src=x onerror=alert(1)> </script><b>bold</b> | <b>bold<b>&amp;.png | 90%"]
     assert text(page, ".pane h2") == "<b>bold<b>&amp;.png"
     assert page.ask("document.querySelectorAll('main b:not(.details b), img[src=x]').length") == 0
-
-
-# --- correcting ---
 
 
 def test_corrections_survive_a_reload_and_are_exported_for_training(page: Chromium, album: Path, tmp_path: Path):
@@ -416,9 +407,6 @@ def test_without_a_folder_captions_are_shown_and_nothing_is_kept(browser: Chromi
             page.open(page.ask("location.href"))
             page.wait_for(READY)
             assert rows(page) == []
-
-
-# --- everybody can use it ---
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
