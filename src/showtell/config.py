@@ -52,11 +52,7 @@ def describe_problem(error: ValidationError) -> str:
 
 
 def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys as dotted ones.
-
-    >>> flat({"model": {"name": "sat"}})
-    {'model.name': 'sat'}
-    """
+    """Nested keys as dotted ones: {"model": {"name": "sat"}} as {"model.name": "sat"}."""
     dotted: dict[str, Any] = {}
     for key, value in content.items():
         dotted |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
@@ -64,10 +60,6 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The keys in which two mappings differ, with both values; None for a key that one does not have.
-
-    >>> differences({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4})
-    {'b': (2, 3), 'c': (None, 4)}
-    """
+    """The keys in which two mappings differ, with both values; None for a key that one does not have."""
     pairs = {key: (before.get(key), now.get(key)) for key in sorted(before.keys() | now.keys())}
     return {key: (old, new) for key, (old, new) in pairs.items() if old != new}

@@ -42,12 +42,10 @@ def describe_threads() -> str:
 
 
 def set_thread_defaults() -> None:
-    """Let the threads of a program of ours sleep while they wait, no more of them than its quota; call it before torch
-    is loaded, which is when OpenMP reads this.
+    """Let waiting threads sleep, no more of them than the quota; call it before torch is loaded: OpenMP reads it then.
 
-    OpenMP's threads, which are torch's, spin while they wait: beside any other work on the machine training takes five
-    times as long (docs/scaling.md). GNU's may spin for some microseconds here: to fall asleep at thousands of short
-    waits costs a quarter of the time. A variable that is set stays as it is.
+    OpenMP's threads spin while they wait: beside other work training takes five times as long (docs/scaling.md).
+    GNU's may spin for microseconds, or thousands of short waits would cost a quarter of the time.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
@@ -57,7 +55,7 @@ def set_thread_defaults() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep freed memory for its next step, with glibc and unless the user has set MALLOC_* variables.
+    """Let this process keep freed memory for its next step, unless the user has set MALLOC_* variables.
 
     By default glibc returns the large tensors of each layer to the system, which clears every page anew for the next
     layer: half of an encoder's time on a CPU (docs/lab_notes.md).

@@ -87,9 +87,7 @@ def install_command(extra: str) -> str:
 def fetch_elsewhere(repository: str, use: str) -> str:
     """The second line of a message about a model that the Hugging Face hub does not give: how to get it elsewhere.
 
-    Args:
-        repository: owner/name or owner/name@revision.
-        use: what to give in its place, with FOLDER in it.
+    `repository` is owner/name or owner/name@revision; `use` is what to give in its place, with FOLDER in it.
     """
     name, _, revision = repository.partition("@")
     options = f" --revision {revision}" if revision else ""

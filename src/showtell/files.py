@@ -30,10 +30,7 @@ def cache_folder() -> Path:
 
 
 def is_named_pipe(path: Path) -> bool:
-    """Whether a path is a pipe with a name of its own (`mkfifo`), whose other end may never be opened.
-
-    The pipes of a shell, such as /dev/stdout or /dev/fd/63, have a process at their other end.
-    """
+    """Whether a path is a pipe made by `mkfifo`, whose other end may never be opened, and none of the shell."""
     is_of_shell = path.is_relative_to("/dev") or path.is_relative_to("/proc")
     with suppress(OSError, ValueError):  # a text that can be no name is no pipe
         return not is_of_shell and stat.S_ISFIFO(path.stat().st_mode)
@@ -63,22 +60,14 @@ def unreadable(path: Path | str, error: OSError) -> DataError:
 
 
 def listed_paths(text: str) -> list[str]:
-    """The paths that a text names: several in brackets, or the text itself, above all if that exists.
-
-    >>> listed_paths("[runs/scenes, data/flickr8k]"), listed_paths("data/flickr8k")
-    (['runs/scenes', 'data/flickr8k'], ['data/flickr8k'])
-    """
+    """The paths that a text names: several in brackets, "[runs/scenes, data/flickr8k]", or a path that may look so."""
     if not (text.startswith("[") and text.endswith("]")) or os.path.lexists(text):
         return [text]
     return [path for part in text[1:-1].split(",") if (path := part.strip())]
 
 
 def names_of(paths: Sequence[str]) -> list[str]:
-    """A short name for each path: its last part, or all of it where others end in the same.
-
-    >>> names_of(["a/birds", "b/birds", "dogs"])
-    ['a/birds', 'b/birds', 'dogs']
-    """
+    """A short name for each path: its last part, or all of it where others end in the same."""
     last = [Path(path).absolute().name for path in paths]
     return [path if last.count(name) > 1 else name for path, name in zip(paths, last, strict=True)]
 
@@ -93,16 +82,7 @@ def read_bytes(path: Path, limit: int = -1, max_bytes: int | None = None) -> byt
 
 
 def read_text(path: Path, form: str = "text", *, escape: bool = False) -> str:
-    """The text of a UTF-8 file, without the byte order mark that tools of Windows write.
-
-    Args:
-        path: the file.
-        form: what it should be saved as, for the message: "CSV".
-        escape: keep bytes that are not UTF-8 as Python has them in file names.
-
-    Raises:
-        DataError: see `open_file`; or it is not UTF-8, or has null bytes.
-    """
+    """The text of a UTF-8 file, which else should be saved as `form`; `escape` keeps odd bytes as file names do."""
     content = read_bytes(path)
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path} is in UTF-16; save it as {form} in UTF-8.")
@@ -129,12 +109,7 @@ def read_json(path: Path, object_hook: Callable[[dict[str, Any]], Any] | None = 
 
 
 def parse_json(text: str, name: str, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """Parse JSON in which no object has a key twice; `name` is what messages call it.
-
-    Raises:
-        DataError: it is not JSON, nested too deeply, has a key twice in an object, a number of too many digits or text
-            that is not valid Unicode.
-    """
+    """Parse JSON in which no object has a key twice; `name` is what messages call it."""
 
     def unique(pairs: list[tuple[str, Any]]) -> Any:
         content = dict(pairs)
@@ -194,9 +169,6 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
     It takes the place and the permissions of a file that is there, and the place of a link, not of what that leads to.
     A device or a pipe of the shell, such as /dev/stdout, is written to as it is.
-
-    Raises:
-        DataError: the folder cannot be written to, the disk is full, or the path is a named pipe.
     """
     temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}.tmp")
     try:
@@ -247,11 +219,7 @@ def write_whole(stream: RawIOBase, content: bytes) -> None:
 
 @contextmanager
 def locked(file: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold a lock that other processes respect: a file that is there while somebody holds it, or was killed with it.
-
-    Raises:
-        BlockingIOError: another process holds it, and `wait` is false.
-    """
+    """Hold a lock between processes, a file that is there until it is free; a BlockingIOError if another has it."""
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
@@ -273,14 +241,10 @@ def _sibling(folder: Path, suffix: str) -> Path:
 
 
 def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Write a folder whole or not at all, in place of one that may already be there.
+    """Write a folder whole or not at all, in place of one that may be there; `fill` is called with an empty folder.
 
-    A folder cannot be replaced atomically on every system: there is a moment when the old one has been moved aside and
-    the new one has not been moved in. `recover_folder` repairs that after a kill. `fill` is called with an empty folder
-    and writes the files into it.
-
-    Raises:
-        DataError: it cannot be written, or the disk is full; what was there before is still there.
+    Not every system replaces a folder atomically: there is a moment when the old one has been moved aside and the new
+    one has not been moved in. `recover_folder` repairs that after a kill.
     """
     new = _sibling(folder, "new")
     try:
@@ -326,12 +290,7 @@ def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
 
 
 def require_writable(out: Path, option: str, kind: Literal["file", "folder", "either"]) -> None:
-    """Make sure that what `option` names, new or not, can be written, before the work whose result it will hold.
-
-    Raises:
-        UsageError: it is a folder instead of a file, or the other way round, the root of all files or a named pipe.
-        DataError: the folder above it cannot be written to, or is a file.
-    """
+    """Make sure that what `option` names can be written, before the work whose result it will hold."""
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             out.lstat()

@@ -20,13 +20,9 @@ def is_first_process() -> bool:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, activity: str, alternative: str) -> Iterator[None]:
-    """Create a folder and keep other processes from writing to it while the block runs.
+    """Create a folder and keep others from writing to it in the block; if new and empty at the end, it is removed.
 
-    A folder that was created here and is still empty at the end is removed. The message has what the other process is
-    doing ("training in") and what to choose instead ("another --out").
-
-    Raises:
-        DataError: another process holds the lock, or the folder cannot be written to.
+    The message has what another process is doing ("training in") and what to choose instead ("another --out").
     """
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     lock = locked(folder / LOCK_NAME)

@@ -152,15 +152,7 @@ _PICKLE: Any = SimpleNamespace(__name__="pickle", Unpickler=_Unpickler, load=_lo
 
 
 def read_torch_file(path: Path) -> Any:
-    """The content of a file that torch.save or pickle wrote.
-
-    Returns:
-        Plain Python values, tensors on the processor, NumPy arrays of numbers, and a `StandIn` for everything else.
-
-    Raises:
-        DataError: the file is missing, or cannot be read.
-        WeightsError: it is damaged, or of another kind.
-    """
+    """Plain values, tensors on the processor, arrays of numbers, else `StandIn`s, of a file of torch.save or pickle."""
     with open_file(path) as stream:
         head = stream.read(64)
     if kind := next((kind for magic, kind in _OTHER_KINDS.items() if head.lstrip().startswith(magic)), None):

@@ -30,11 +30,7 @@ class Reader(Protocol):
         """Whether an existing file or folder is of this format, without reading all of it."""
 
     def read(self, path: Path) -> CaptionDataset:
-        """Read a dataset with its problems and warnings.
-
-        The checks of every dataset (missing files, images without captions, ids and files used twice) are left to
-        `read_dataset`.
-        """
+        """Read a dataset with its problems and warnings, but for those that `read_dataset` finds in every dataset."""
 
 
 # If several recognise a folder, the first reads it.
@@ -132,11 +128,7 @@ def _read_parts(paths: Sequence[str], *, with_photos: bool) -> CaptionDataset:
 
 
 def open_dataset(path: Path | str | Sequence[Path | str], *, with_photos: bool = True) -> CaptionDataset:
-    """Read a dataset that can be used.
-
-    Args:
-        path: as of `read_dataset`.
-        with_photos: whether the image files have to be there.
+    """Read a dataset that can be used; arguments as of `read_dataset`.
 
     Raises:
         DataError: it has problems; the message has the first of them and says how to see the rest.

@@ -53,18 +53,9 @@ class DatasetReport:
 
 
 def check_dataset(
-    dataset: CaptionDataset,
-    *,
-    open_images: bool = True,
-    progress: Callable[[int], None] = lambda done: None,
+    dataset: CaptionDataset, *, open_images: bool = True, progress: Callable[[int], None] = lambda done: None
 ) -> DatasetReport:
-    """Check a dataset: open every image, compare their contents, count splits, captions and words.
-
-    Args:
-        dataset: from `read_dataset`; its problems and warnings come first in the report.
-        open_images: False checks of images only that their files exist.
-        progress: called with the number of images opened since the last call; the numbers add up to that of records.
-    """
+    """Check a dataset of `read_dataset`; `progress` gets numbers of images that add up to that of records."""
     issues = DatasetIssues(dataset.root, list(dataset.problems), list(dataset.warnings))
     splits = sorted(dataset.splits, key=split_rank)
     words: dict[str, Counter[str]] = {split: Counter() for split in splits}

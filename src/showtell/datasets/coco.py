@@ -43,11 +43,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read every captions file of a folder, or one file of captions.
-
-    The split is that of `captions_<split><year>.json`. Images are searched in `<split><year>/`,
-    `<split>/`, the same two in `images/`, then `images/` and the folder itself.
-    """
+    """Read a captions file, or all of a folder, each as the split of its name; images lie in `_image_folders`."""
     issues, files = DatasetIssues(path), _caption_files(path)
     matches = [match for file in files if (match := _CAPTIONS.fullmatch(file.stem))]
     if len({match["year"] for match in matches} - {None}) > 1:

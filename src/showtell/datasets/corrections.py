@@ -62,10 +62,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read the photos of a folder of corrections that have a caption; an image's id is the name that it came with.
-
-    The folder may be in use by a server.
-    """
+    """Read the photos that have a caption, by the names they came with; a server may be using the folder."""
     issues = DatasetIssues(path)
     records = issues.collect([_journal(path)], lambda journal, _: _records(journal))
     if not records and not issues.problems:
@@ -81,11 +78,7 @@ def draw_correction_splits(rows: Iterable[Correction]) -> dict[str, str]:
 
 
 def parse_rows(content: bytes, journal: Path) -> tuple[dict[str, Correction], int]:
-    """The rows by id in lines of a journal, and the number of bytes read; what is behind the last line end is not.
-
-    Raises:
-        StorageError: a line is no correction.
-    """
+    """The rows by id in whole lines of a journal, and the bytes read; a StorageError if a line is no correction."""
     *lines, rest = content.split(b"\n")
     rows: dict[str, Correction] = {}
     for line in lines:
@@ -112,11 +105,7 @@ class MatchedCorrections:
 def match_corrections(folder: Path, photos: Sequence[Path]) -> MatchedCorrections:
     """Find the photos that people accepted or corrected captions of, by their content, wherever they lie.
 
-    A photo in which nothing but metadata has changed is the same. The folder may be in use by a server.
-
-    Raises:
-        UsageError: it holds no corrections.
-        StorageError: its journal was changed by something else.
+    A photo in which nothing but metadata has changed is the same. A server may be using the folder.
     """
     journal = _journal(folder)
     if not journal.is_file():

@@ -109,12 +109,7 @@ SOURCES: dict[str, Source] = {
 
 
 def download_dataset(source: Source, folder: Path, only: Part | None = None) -> None:
-    """Download a dataset, or one part of it, into a folder, which is made if needed; existing files are skipped.
-
-    Raises:
-        DataError: no address has the right file, an archive is damaged or another file, the disk is full, or another
-            process is writing to the folder; what was downloaded so far is kept.
-    """
+    """Download a dataset, or one part of it; existing files are skipped, and an error keeps what is there so far."""
     wanted = [archive for archive in source.archives if only in (None, archive.holds)]
     if not wanted:
         raise DataError(f"{source.by_hand}.")

@@ -34,11 +34,7 @@ class Entry:
 def make_records(
     file: Path, entries: Sequence[Entry], issues: DatasetIssues, folders: Iterable[Path], remedy: str
 ) -> list[CaptionRecord]:
-    """The records of a file's entries, without their empty captions.
-
-    The images lie in one of the folders, the most likely first. `remedy` is what would choose splits, for the warning
-    about those that were drawn.
-    """
+    """The records of entries, whose images lie in one of the folders; `remedy` is what would choose splits."""
     splits, files, empty, records = _splits(file, entries, issues, remedy), ImageFiles(folders), [], []
     prefix = f"{file.parent.name}/" if split_of_folder(file, issues.root) else ""
     for index, entry in enumerate(entries):
@@ -96,10 +92,7 @@ class CaptionRows:
         self.unusable: list[int] = []  # numbers of rows
 
     def add(self, number: int, columns: Columns, values: Sequence[Any]) -> None:
-        """Add a row by its number in the file; one without a name, or with values of other types, is unusable.
-
-        Values are texts; those of JSON may be integers, lists of captions, or None for nothing.
-        """
+        """Add a row by its number; of JSON, values may also be integers, lists of captions and None."""
         cells = [captions_in(values[at]) for at in columns.captions]
         captions = [text for own in cells for text in own or ()]
         named = (columns.image, columns.split, columns.id)
@@ -155,10 +148,7 @@ def read_files(
     read_file: Callable[[Path, DatasetIssues], Iterable[CaptionRecord]],
     split: Sequence[Path] = (),
 ) -> CaptionDataset:
-    """The dataset of files of captions: none, and a problem, where of several some give no splits.
-
-    Those do that are named after one (`split_of_file`), and those listed as `split`.
-    """
+    """The dataset of files of captions; several need splits each, by their names or as listed in `split`."""
     unsplit = [file for file in files if file not in split and not split_of_file(file, issues.root)]
     if len(files) > 1 and unsplit:
         issues.problems.append(

@@ -55,10 +55,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read a file of captions, or those of a folder if each gives the split of its images.
-
-    Of the names that the datasets have the first alone is read: the plain captions rather than the lemmatised ones.
-    """
+    """Read a file of captions, or the one of a folder that has a name of the datasets, or several with splits."""
     return read_files("flickr", _caption_files(path), DatasetIssues(path), _read_file)
 
 

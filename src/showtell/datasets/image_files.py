@@ -18,10 +18,7 @@ _START = 65536  # bytes that are enough to tell what a file is
 
 
 def list_files(path: Path, suffixes: tuple[str, ...], subfolders: Sequence[str] = ("",)) -> list[Path]:
-    """The regular files with one of these suffixes (lower case, with dots): the path itself, or those in a folder.
-
-    Of a folder, these subfolders are looked into, "" for itself; hidden files are skipped.
-    """
+    """The regular files with a suffix (lower case, with a dot): the path itself, or those in a folder, none hidden."""
     if not path.is_dir():
         return [path] if path.suffix.lower() in suffixes and path.is_file() else []
     files = [
@@ -51,11 +48,7 @@ def names_in(folder: str) -> frozenset[str]:
 
 
 def as_text(name: str) -> str:
-    """A file name as valid text: bytes that are not UTF-8, which Python has as half characters, are escaped.
-
-    >>> as_text("dog" + chr(0xDCFF) + ".jpg")
-    'dog\\\\xff.jpg'
-    """
+    r"""A file name as valid text: bytes that are not UTF-8, half characters in Python, are escaped: dog\xff.jpg."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -79,10 +72,7 @@ def root_of(file: Path, subfolders: Sequence[str] = ("annotations",)) -> Path:
 
 
 class ImageFiles:
-    """Finds images by the names that a dataset gives them, which start from some folders, the most likely first.
-
-    Each folder is listed once, however many images it holds.
-    """
+    """Finds images by the names that a dataset gives them; folders have the most likely first, each is listed once."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._folders = list(dict.fromkeys(map(str, folders)))
@@ -91,14 +81,10 @@ class ImageFiles:
         self.outside: list[str] = []  # names that lead out of the folders
 
     def find(self, names: Sequence[str]) -> Path | None:
-        """The path of the image with one of these names, or the path where it should be if there is none.
+        """The image with one of these names, or where it should be; None if a name leads out of the folders.
 
-        An absolute name counts from the folder that it lies in. A name that does not exist as written, folders
-        included, is searched without its first folders, then by its last part alone, in any case and with or without
-        its suffix, in the folders and their direct subfolders; that matches if exactly one file fits.
-
-        Returns:
-            None if a name leads out of the folders: no dataset can make files elsewhere be opened.
+        An absolute name counts from the folder that it lies in. A name that does not exist as written is searched
+        without its first folders, then by its last part alone, in any case and without its suffix, if exactly one fits.
         """
         names = [self._relative(name) for name in names]
         outside = next(filter(_is_outside, names), None)

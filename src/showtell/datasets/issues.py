@@ -33,14 +33,7 @@ class DatasetIssues:
         return self.root if self.root.is_dir() else self.root.parent
 
     def problem(self, items: Iterable[object], noun: str, sentence: str, remedy: str = "") -> None:
-        """Report what makes the dataset unusable; nothing without items.
-
-        Args:
-            items: what is concerned; the first of them end the sentence.
-            noun: of their number, for one and for several, as it begins the sentence: "image is|images are".
-            sentence: the rest of it: "missing".
-            remedy: what to do about it.
-        """
+        """Report what makes the dataset unusable, if there are items; `noun` is as in "image is|images are"."""
         self.problems.extend(_sentences(items, noun, sentence, remedy))
 
     def warning(self, items: Iterable[object], noun: str, sentence: str, remedy: str = "") -> None:
@@ -93,19 +86,12 @@ def _sentences(items: Iterable[object], noun: str, sentence: str, remedy: str) -
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun.
-
-    >>> counted(1, "image"), counted(2000, "image"), counted(2, "box", "boxes")
-    ('1 image', '2,000 images', '2 boxes')
-    """
+    """A number with its noun: "1 image", "2,000 images", "2 boxes"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def examine(records: Sequence[CaptionRecord], issues: DatasetIssues, *, with_photos: bool = True) -> None:
-    """Check what no reader can: missing files, images without captions, ids and files used twice.
-
-    Costs one listing of each folder with images, not one look at each image.
-    """
+    """Find missing files, images without captions, ids and files used twice, by one listing of each folder."""
     if not records and not issues.problems:
         issues.problems.append(f"{issues.root} holds no image with captions.")
     useless = "write captions or take the images out, for nothing can be learned or scored from them"

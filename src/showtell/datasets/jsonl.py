@@ -31,10 +31,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read a file, or the files of a folder, or else of its subfolders, if each gives the splits of its images.
-
-    Images are searched in the folder of the file and in `images/`.
-    """
+    """Read a file, or the files of a folder or else of its subfolders, beside their images or a folder `images/`."""
     files, issues = _files(path), DatasetIssues(path)
     split = [file for file, keys in files.items() if keys.split is not None]
     return read_files("jsonl", list(files), issues, _read_file, split)
@@ -70,13 +67,7 @@ def _keys(file: Path, *, is_named: bool) -> Columns | None:
 
 
 def read_values(file: Path, name: str) -> Iterator[tuple[int, Any]]:
-    """The entries of a file with their numbers: those of one JSON list, or values one after another, by their lines.
-
-    A single value is one entry. `name` is what messages call the file.
-
-    Raises:
-        DataError: see `read_text` and `parse_json`.
-    """
+    """The values in a file, numbered by their lines, or those of its one list; messages call the file `name`."""
     form = "JSON" if file.suffix.lower() == ".json" else "JSON lines"
     text, decoder = read_text(file, form), json.JSONDecoder()
     line = end = 0

@@ -35,11 +35,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read the Karpathy file of a folder, or one such file.
-
-    Images are searched by `filepath` and `filename`, then by `filename`, in the folder, in its `images/` and in the
-    folders of COCO and Flickr. An image's id is its `cocoid`, else its name.
-    """
+    """Read the Karpathy file of a folder, or one such file; an image's id is its `cocoid`, else its name."""
     issues, files = DatasetIssues(path), _files(path)
     if len(files) > 1:
         issues.problem(map(issues.display, files), "Karpathy file|Karpathy files", f"in {path}", "name one of them")

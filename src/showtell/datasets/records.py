@@ -95,11 +95,7 @@ class CaptionDataset(Sequence[CaptionRecord]):
     @overload
     def __getitem__(self, key: str | tuple[str, ...] | slice) -> Self: ...
     def __getitem__(self, key: str | tuple[str, ...] | int | slice) -> CaptionRecord | Self:
-        """A split by its name, several by theirs, a record by its index, or a part as a slice.
-
-        Raises:
-            DataError: the dataset has no such split; the message lists those it has.
-        """
+        """A split by its name (a DataError lists those it has), several by theirs, a record, or a part as a slice."""
         if isinstance(key, str):
             return self._part(tuple(record for record in self.records if record.split == key) or self._refuse(key))
         if isinstance(key, tuple):

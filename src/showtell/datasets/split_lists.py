@@ -27,10 +27,7 @@ _LIST = re.compile(
 def choose_splits(
     images: Sequence[Sequence[str]], folders: Sequence[Path], issues: DatasetIssues, shown: str, remedy: str
 ) -> dict[int, str]:
-    """The split of each image, by its index, of a dataset without splits, from lists or drawn by its first name.
-
-    An image in no list has none.
-    """
+    """Splits by index of images, from lists (none for an image in no list) or drawn by their first names."""
     if lists := find_lists(folders):
         return _read_lists(lists, images, issues, shown)
     drawn = draw_splits(names[0] for names in images)
@@ -46,10 +43,7 @@ def choose_splits(
 
 
 def find_lists(folders: Iterable[Path]) -> list[tuple[str, Path]]:
-    """The lists of the first of some folders that has any, each with its split.
-
-    A list beside a photo of the same name is none: it holds the captions of that photo.
-    """
+    """The lists, each with its split, of the first folder that has any; one beside its photo is a caption of that."""
     for folder in folders:
         names = sorted(names_in(str(folder)))
         matches = [match for name in names if (match := _LIST.fullmatch(name))]

@@ -25,11 +25,7 @@ _KEY = b"showtell splits"  # a different key would move every image
 
 
 def split_name(written: str) -> str:
-    """The standard name of a split: train, val or test; any other as written.
-
-    >>> split_name("Validation"), split_name("test_compositional")
-    ('val', 'test_compositional')
-    """
+    """The standard name of a split, such as val for "Validation"; any other as written."""
     return SYNONYMS.get(written.strip().lower(), written.strip())
 
 
@@ -39,11 +35,7 @@ def split_rank(name: str) -> tuple[int, str]:
 
 
 def split_of_name(name: str) -> str | None:
-    """The split of a name that says one and nothing else; otherwise None.
-
-    >>> split_of_name("captions-train2014"), split_of_name("coco_karpathy_val"), split_of_name("train_stations")
-    ('train', 'val', None)
-    """
+    """The split of a name that says one and nothing else, as "coco_karpathy_val", not "train_stations"; else None."""
     words = set(re.split(r"[^a-z]+", name.lower())) - _NEUTRAL_WORDS
     return SYNONYMS.get(words.pop()) if len(words) == 1 else None
 
@@ -81,11 +73,10 @@ def sort_by_split(files: Iterable[Path], root: Path | None = None) -> list[Path]
 
 
 def draw_splits(names: Iterable[str], val: float = VAL_SHARE, test: float = TEST_SHARE) -> dict[str, str]:
-    """Draw a split for each image by a hash of its name; `val` and `test` are shares, together less than 1.
+    """Draw a split for each image by a hash of its name, so that it stays in its split when others are added.
 
-    The same name always draws the same number, so an image stays in its split when others are added.
-    If there are enough images, each split with a share gets at least one; for this the borders move as little as
-    needed, which only happens in small sets. With fewer images, all are for training.
+    `val` and `test` are shares, together less than 1. Each gets at least one image if there are enough, for which the
+    borders of small sets move as little as needed; with too few images, all are for training.
     """
     numbered = sorted((hash_number(name), name) for name in set(names))
     min_val, min_test, train_end, val_end = int(val > 0), int(test > 0), len(numbered), len(numbered)

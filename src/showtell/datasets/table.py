@@ -50,10 +50,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read a table, or the tables of a folder, or else of its subfolders, if each gives the splits of its images.
-
-    Images are searched in the folder of the table and in `images/`.
-    """
+    """Read a table, or those of a folder or else of its subfolders, beside their images or a folder `images/`."""
     issues, tables = DatasetIssues(path), _tables(path)
     corrections = [file for file in tables if len(tables) > 1 and columns_of(file) == list(CORRECTIONS)]
     named = "left out, for it holds corrections; name the file to train on it"
@@ -63,11 +60,7 @@ def read(path: Path) -> CaptionDataset:
 
 
 def as_text_cell(text: str) -> str:
-    """A text as a cell that no spreadsheet computes. `from_text_cell` is the way back.
-
-    >>> as_text_cell("=1+1")
-    "'=1+1"
-    """
+    """A text as a cell that no spreadsheet computes, with an apostrophe; `from_text_cell` is the way back."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 
@@ -105,10 +98,7 @@ def _tables(path: Path) -> dict[Path, Columns]:
 
 
 def _header(line: str, *, predicted: bool = False) -> tuple[str, Columns] | None:
-    """The delimiter of a header and the columns that it names; None if no delimiter gives such columns.
-
-    csv.Sniffer does not help here: it counts delimiters, and captions have more commas than tables.
-    """
+    """The delimiter and columns of a header, or None; csv.Sniffer would count commas, most of them in captions."""
     parsed = ((sign, Columns.of(tuple(_cells(line, sign)), predicted=predicted)) for sign in _DELIMITERS)
     return next(((delimiter, columns) for delimiter, columns in parsed if columns is not None), None)
 
@@ -131,17 +121,10 @@ class Table:
 
     @classmethod
     def read(cls, file: Path, *, predicted: bool = False) -> Table:
-        """Read a file whose header names a column for images and one for captions.
+        """Read a table of captions, or of predictions; a DataError without such columns or with odd quotation marks.
 
         In tables of commas and semicolons a cell may stand in quotation marks, and have line ends in them. In tables of
         tabs and bars quotation marks are letters, unless they enclose whole cells wherever a cell begins with one.
-
-        Args:
-            file: the table.
-            predicted: whether it holds predictions; see `Columns.of`.
-
-        Raises:
-            DataError: it has no such columns, its quotation marks do not fit, or one encloses other rows.
         """
         text = read_text(file, "CSV", escape=True)
         skipped = _EXCEL.match(text)

@@ -27,10 +27,7 @@ _LONG = 60  # words of a line that is rather a paragraph than a caption
 
 
 def recognises(path: Path) -> bool:
-    """Whether a photo and a text file have the same name, in the folder or below it.
-
-    Below it, folders that are named after no split count only where no photo library keeps XMP sidecars.
-    """
+    """Whether a photo has a text file: in the folder, in one named after a split, or below if there are no sidecars."""
     if not path.is_dir():
         return False
     has_pairs = False
@@ -50,10 +47,7 @@ def _has_pair(names: list[str]) -> bool:
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read the photos of a folder and its subfolders that have a text file; folders train, val and test are splits.
-
-    An image's id is its path from the folder.
-    """
+    """Read the photos that have a text file; ids are paths from the folder, and folders train, val and test splits."""
     issues = DatasetIssues(path)
     return issues.dataset("text_files", issues.collect([path], _read_folder))
 

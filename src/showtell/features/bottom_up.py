@@ -222,14 +222,7 @@ class BottomUpDetector(nn.Module):
         return last_map_before_stage_4(self.resnet, pixels)
 
     def propose(self, maps: Tensor, size: tuple[int, int], scale: float, count: int) -> Tensor:
-        """Boxes of one photo that may hold something: (n, 4) corners in pixels of the image, best first, n up to count.
-
-        Args:
-            maps: (1, 1024, rows, columns).
-            size: (height, width) of the image.
-            scale: pixels of the image for each of the photo's.
-            count: of proposals.
-        """
+        """The best boxes, (n, 4) on an image (height, width) `scale` times its photo, of maps (1, 1024, rows, columns)."""
         nms = quick_import("torchvision.ops").nms
         hidden = self.rpn_conv(maps).relu()
         background, objects = self.rpn_cls_score(hidden).unflatten(1, (2, -1))[0]  # (12, rows, columns) each
@@ -289,10 +282,7 @@ def caffe_anchors() -> Tensor:
 
 
 def move_boxes(boxes: Tensor, deltas: Tensor) -> Tensor:
-    """Boxes (..., 4) moved by shares of their sides and stretched by exponents: (..., 4).
-
-    As in Caffe, the right and lower edge lie a pixel further out than the size of the box would have it.
-    """
+    """Boxes (..., 4) moved by shares of their sides and stretched by exponents, one pixel too far out, as in Caffe."""
     sides = boxes[..., 2:] - boxes[..., :2] + 1
     centres = boxes[..., :2] + sides / 2 + deltas[..., :2] * sides
     half = deltas[..., 2:].clamp(max=_MAX_STRETCH).exp() * sides / 2

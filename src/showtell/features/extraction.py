@@ -45,18 +45,9 @@ def extract(
     batch_size: int = BATCH_SIZE,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Extraction:
-    """Put the features of photos into a store that it does not have, or that are damaged there.
+    """Put the features of photos, each id once, into a store that it does not have, or that are damaged there.
 
-    Args:
-        encoder: on the device that shall compute.
-        records: the photos, each id once.
-        path: the store; made if it is not there.
-        dtype: the precision in which features are kept.
-        batch_size: photos that are encoded and kept together; when the program is killed, they are lost together.
-        progress: called with the number of images done since the last call.
-
-    Raises:
-        DataError: the store is of another encoder, or cannot be written. What was done is kept.
+    Photos of a batch are kept together, or lost when the program is killed. A DataError keeps what was done.
     """
     unreadable: list[ImageError] = []
     written = 0
@@ -98,12 +89,7 @@ def fill_store(
     *,
     progress: Callable[[int], None] = lambda done: None,
 ) -> None:
-    """Extract the features of photos that a store lacks; a store that lacks none is only read.
-
-    Raises:
-        DataError: the store is of another encoder, lacks images that cannot be extracted, or cannot be written.
-        ImageError: a photo cannot be read; the others are done.
-    """
+    """Extract the features of photos that a store lacks; an ImageError if some cannot be read, once others are done."""
     missing: Sequence[str] = [record.image_id for record in records]
     dtype: Precision = "fp16"
     if (Path(path) / "data.mdb").exists():

@@ -35,10 +35,7 @@ class GridEncoder(Encoder, abc.ABC):
         return Features(vectors, vectors.new_ones(vectors.shape[:2], dtype=torch.bool))
 
     def rectangles(self, features: Features, windows: Tensor) -> Tensor:
-        """The rectangle of each cell; what a convolution sees beyond its cell is not counted.
-
-        Where the map is not a multiple of the grid to which it is pooled, cells overlap, as adaptive pooling has it.
-        """
+        """The rectangle of each cell, without what a convolution sees beyond; pooled cells may overlap."""
         rows, columns = self.grid_of(features.vectors.shape[1])
         row, column = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).unbind(-1)
         rectangles = []

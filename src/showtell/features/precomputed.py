@@ -80,18 +80,7 @@ def convert(
     dtype: Precision = "fp16",
     progress: Callable[[int], None] = lambda done: None,
 ) -> int:
-    """Put features of another tool into a store, those that it does not have, and count them.
-
-    Args:
-        path: a file or folder in one of the layouts above.
-        out: the store.
-        source: what the features are called; a store of other features is refused.
-        dtype: the precision in which they are kept.
-        progress: called with the number of images done since the last call.
-
-    Raises:
-        DataError: nothing that is understood is there, something is damaged, or the store is of other features.
-    """
+    """Put features of another tool, called `source`, into a store, those that it does not have, and count them."""
     images = read_foreign(Path(path))
     first = next(images, None)
     if first is None:

@@ -25,27 +25,17 @@ from showtell.types import Features, PreparedBatch, Regions
 
 
 def choose_regions(
-    boxes: Tensor,
-    scores: Tensor,
+    boxes: Tensor,  # (n, 4) corners
+    scores: Tensor,  # (n, C) probability of each class, without the background
     *,
     min_regions: int,
     max_regions: int,
     score_threshold: float,
     nms_threshold: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The regions among a detector's boxes.
+    """The regions among a detector's boxes, best first: (r,) indices of the n boxes, (r,) scores, (r,) labels.
 
-    Args:
-        boxes: (n, 4) corners.
-        scores: (n, C) probability of each class, without the background.
-        min_regions: their minimum number.
-        max_regions: their maximum number.
-        score_threshold: minimum score of regions beyond `min_regions`.
-        nms_threshold: intersection over union above which suppression drops a box.
-
-    Returns:
-        Of the regions, best first: (r,) indices of the n boxes, (r,) scores, (r,) labels, which count the background
-        as 0; a box that every class dropped has score 0 and label -1, and comes last.
+    Labels count the background as 0; a box that every class dropped has score 0 and label -1, and comes last.
     """
     batched_nms = quick_import("torchvision.ops").batched_nms
     # Weaker boxes never drop stronger ones, so those below a floor need no suppression as long as enough stand above.

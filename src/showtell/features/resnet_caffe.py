@@ -113,8 +113,7 @@ class ResNetCaffe(GridEncoder):
 def caffe_resnet(blocks: tuple[int, int, int, int]) -> ResNet:
     """A ResNet of bottleneck blocks of the Caffe kind, with random weights and without a classifier.
 
-    Weights that are not loaded begin with residual branches of zero (Goyal et al., 2017): otherwise the features of
-    that many blocks would be too large for half precision.
+    Its residual branches begin at zero (Goyal et al., 2017), or features would be too large for half precision.
     """
     resnet = quick_import("torchvision.models.resnet")
     network: ResNet = resnet.ResNet(resnet.Bottleneck, list(blocks), zero_init_residual=True)

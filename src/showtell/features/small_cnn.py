@@ -58,12 +58,11 @@ class SmallCnnConfig(EncoderConfig):
 class SmallCnn(GridEncoder):
     """3x3 convolutions with stride 2, batch norm and ReLU, a few times, and one with stride 1.
 
-    Norms within an image lose the colour of flat shapes (docs/lab_notes.md). Without any norm an image's features do
-    not depend on its batch, and learning is a little slower. Each cell of the grid gets a learned vector, because
-    captions speak of positions ("left of") and attention alone does not see them. As noise of 0.02 it learns them too
-    slowly to tell left and right apart; with `position_slope` it begins as r y + s x, random weights of the cell's
-    coordinates, which Liu et al. ("An intriguing failing of convolutional neural networks and the CoordConv solution",
-    NeurIPS 2018) give as channels of their own.
+    Norms within an image lose the colour of flat shapes (docs/lab_notes.md). Each cell gets a learned vector, because
+    captions speak of positions and attention alone does not see them. As noise of 0.02 it learns them too slowly to
+    tell left and right apart; with `position_slope` it begins as r y + s x, random weights of the cell's coordinates,
+    which Liu et al. ("An intriguing failing of convolutional neural networks and the CoordConv solution", NeurIPS 2018)
+    give as channels of their own.
     """
 
     config: SmallCnnConfig

@@ -275,11 +275,7 @@ class FeatureStore:
         return [image_id for image_id in image_ids if image_id not in self]
 
     def __getitem__(self, image_id: str) -> ImageFeatures:
-        """The features of an image; an entry is compared with its checksum when it is first read.
-
-        Raises:
-            DataError: the store does not have it, or it is damaged.
-        """
+        """The features of an image, compared with their checksum when first read; a DataError if missing or damaged."""
         value = self._get(_key(image_id))
         if value is None:
             raise DataError(f"{self.path} has no features of image {image_id}; add them with showtell features.")
@@ -395,9 +391,8 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
 def collate_features(images: Sequence[ImageFeatures], multiple: int = 1) -> Features:
     """Several images as one record, padded to the most regions, in the precision of the store.
 
-    Where images differ in their number of regions, they are padded to a multiple.
-
-    Boxes, scores, labels and attributes are there if all of the images have them.
+    Where images differ in their number of regions, it is padded to a multiple. Boxes, scores, labels and attributes are
+    there if all of the images have them.
     """
     numbers = {len(image.vectors) for image in images}
     most = max(numbers) + (-max(numbers) % multiple if len(numbers) > 1 else 0)

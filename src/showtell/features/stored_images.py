@@ -29,15 +29,7 @@ def photo_or_stored(record: CaptionRecord, store: FeatureStore | None) -> Path |
 
 
 def choose_images(store: FeatureStore, arguments: Sequence[str], stdin: BinaryIO | None = None) -> ChosenImages:
-    """The images of a store that arguments name, each once; without arguments all of them, 2 before 10.
-
-    An argument is an image id, or photos as `find_photos` takes them, which are matched to ids by one kind of name
-    (`match_photos`).
-
-    Raises:
-        DataError: the store has none of them, or two photos are matched to one image.
-        ImageError: a folder or a pattern without any photo.
-    """
+    """The images of a store by ids or `find_photos`' arguments, each once; without arguments all, 2 before 10."""
     known = store.ids()
     if not arguments:
         in_order = sorted(known, key=lambda image_id: natural_order(Path(image_id)))

@@ -72,10 +72,7 @@ class TimmConfig(EncoderConfig):
 
 
 class TimmGrid(GridEncoder):
-    """A backbone of timm, cut behind one of its stages; for the last stage of a transformer with its final norm.
-
-    The maps are those of timm's `forward_intermediates`: class and register tokens are left out, tokens lie row by row.
-    """
+    """A stage of a backbone of timm, without class and register tokens, row by row; a transformer's last is normed."""
 
     config: TimmConfig
     precisions = ("fp32", "bf16")

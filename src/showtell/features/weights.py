@@ -38,12 +38,7 @@ _WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.
 
 
 def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
-    """A file of a repository (owner/name or owner/name@revision) on the Hugging Face hub: from the local cache, else
-    fetched; the first of `files` that is there.
-
-    Raises:
-        WeightsError: it is not in the cache, and the hub is out of reach or has no such file.
-    """
+    """The first of `files` in a repository (owner/name[@revision]) of the Hugging Face hub: cached, else fetched."""
     from huggingface_hub import constants, hf_hub_download, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, RemoteEntryNotFoundError
 
@@ -85,13 +80,9 @@ def weights_path(setting: str) -> Path:
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """The tensors in a file by their names, on the processor.
+    """The tensors in a file by their names, without running code of it; a WeightsError if it has none.
 
-    Reads safetensors (by the suffix) and what torch.save or pickle wrote (any other), without running code of it.
     Weights nested under "state_dict" or "model" are found, and the prefixes of wrapped models ("module.") taken off.
-
-    Raises:
-        WeightsError: the file is missing, damaged, or holds no dense tensors.
     """
     if not file.is_file():
         what = "is a folder, not a file of weights" if file.is_dir() else "does not exist"
@@ -143,17 +134,9 @@ def unnested(content: object) -> dict[Any, Any]:
 def load_weights(
     module: nn.Module, tensors: Mapping[str, Tensor], *, source: str, name: str, unused: Sequence[str] = ()
 ) -> None:
-    """Put tensors into a module: all that it needs, and nothing that it does not know.
+    """Put tensors into a module: all that it needs, and nothing that it does not know; else it stays as it is.
 
-    Args:
-        module: nothing of it changes unless all weights fit.
-        tensors: by the module's names; counts of batches (num_batches_tracked) may be missing.
-        source: the file, for messages.
-        name: of the network, for messages.
-        unused: names, or beginnings of names that end in a dot, which are left out.
-
-    Raises:
-        WeightsError: names are missing or unknown, or shapes differ.
+    Counts of batches (num_batches_tracked) may be missing. `unused` are names, or beginnings that end in a dot.
     """
     wanted = module.state_dict()
     spare = tuple(part for part in unused if part.endswith("."))
@@ -203,10 +186,7 @@ def package_file(backbone: str) -> Path:
 
 
 def rename_for_timm(tensors: dict[str, Tensor], blocks: list[int]) -> dict[str, Tensor]:
-    """Tensors of lukemelas' port, which counts blocks through all stages, under timm's names.
-
-    `blocks` are the numbers of blocks of each stage; tensors with other names keep them.
-    """
+    """Tensors of lukemelas' port, which counts blocks through all stages, by timm's names; others keep theirs."""
     positions = [(stage, block) for stage, count in enumerate(blocks) for block in range(count)]
     renamed = {}
     for name, tensor in tensors.items():

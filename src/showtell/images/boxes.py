@@ -20,13 +20,7 @@ def corners(annotations: Iterable[Any] | None) -> Tensor:
 
 
 def boxes_on_photo(boxes: Tensor, window: Tensor, size: tuple[int, int]) -> Tensor:
-    """Boxes of a prepared image, (n, 4) corners in its pixels, in pixels of the photo.
-
-    Args:
-        boxes: of the image.
-        window: (4,) the part of the photo that the image shows, in its pixels.
-        size: (height, width) of the image.
-    """
+    """Boxes (n, 4) on an image of some (height, width) in pixels of its photo, of which it shows the window (4,)."""
     height, width = size
     left, top, right, bottom = window.double().unbind()
     scale = torch.stack([width / (right - left), height / (bottom - top)]).repeat(2)

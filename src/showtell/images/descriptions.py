@@ -48,10 +48,6 @@ def description_of(photo: Path) -> Description | None:
     """The description of a photo, in sidecars of any name and in itself, one of a person first; None if it has none.
 
     What a camera wrote by itself is none. What a library copied from a sidecar of ours into the photo is a captioner's.
-    A photo that cannot be read has none in itself.
-
-    Raises:
-        DataError: a sidecar is damaged; see `Sidecar`.
     """
     sidecars = list(map(Sidecar, sidecars_of(photo)[:-1]))
     descriptions = [description for sidecar in sidecars for description in _in_xmp(sidecar)]

@@ -48,14 +48,7 @@ def prefetch(items: Iterable[ItemT], *, ahead: int) -> Iterator[ItemT]:
 def prefetch_map(
     function: Callable[[ItemT], ResultT], items: Iterable[ItemT], *, ahead: int, workers: int = 1
 ) -> Generator[ResultT]:
-    """The results of a function for items, in their order, computed by threads ahead of their use.
-
-    Args:
-        function: called with one item.
-        items: drawn by the consumer's thread, up to `ahead` items early.
-        ahead: number of results that are computed while one is used.
-        workers: number of threads.
-    """
+    """The results of a function for items, in order, `ahead` of them computed by threads while one is used."""
     remaining = iter(items)
     waiting: deque[Future[ResultT]] = deque()
     pool = ThreadPoolExecutor(workers)
@@ -113,21 +106,12 @@ def prepare_batches(
     prepare: Callable[[SourceT], PreparedT],
     batch_size: int,
     *,
-    first_alone: bool = False,
+    first_alone: bool = False,  # for who waits for a first result
     device: torch.device | None = None,
 ) -> Iterator[list[tuple[SourceT, PreparedT | ImageError]]]:
-    """Prepared photos in batches and in order, the next batch being read while one is used.
+    """Prepared photos, or the errors of those that are none, in batches and in order, the next read while one is used.
 
-    Args:
-        sources: the photos; drawn from a batch ahead.
-        prepare: opens and prepares a photo.
-        batch_size: photos in a batch; the last may be smaller.
-        first_alone: the first batch is a single photo, for who waits for a first result.
-        device: where they are needed; for a GPU, processes read what an encoder takes into pinned memory, after the
-            first `FEW` photos.
-
-    Yields:
-        Each source with its photo, or with the error of one that is no image.
+    For a GPU, processes read what an encoder takes into pinned memory, after the first `FEW` photos.
     """
 
     def read(source: SourceT) -> PreparedT | ImageError:
@@ -198,10 +182,7 @@ class _Photos(Dataset[Any]):
 
 
 class PreparedPhotos:
-    """Prepared photos by index, (3, height, width) uint8; read at once and kept if `memory_megabytes` suffice.
-
-    `progress` is called with 1 after each photo that is read at once.
-    """
+    """Prepared photos by index; read at once and kept if `memory_megabytes` suffice, with `progress(1)` after each."""
 
     def __init__(
         self,

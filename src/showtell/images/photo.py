@@ -98,13 +98,10 @@ class DecodedPhoto:
 
 
 def open_photo(path: Path) -> Image.Image:
-    """Open a photo as RGB, turned as its EXIF orientation says, transparency laid on white.
+    """Open a photo as RGB, turned as its EXIF orientation says, transparency laid on white; else an ImageError.
 
     Of a moving image it is the first frame. 16 bits of grey become 8; grey values of 32 bits or floats are stretched
     from their least to their greatest. Colour profiles change nothing, as where pretrained encoders were made.
-
-    Raises:
-        ImageError: the file is missing, no regular file, empty, damaged, too large to be safe, or no image.
     """
     return to_photo(path).image
 
@@ -149,18 +146,11 @@ def photo_media_type(suffix: str) -> str:
 
 
 def to_photo(source: PhotoSource, min_size: SizeFunction | None = None) -> DecodedPhoto:
-    """A photo in any form that people have it.
+    """A photo in any form that people have it; an ImageError if it has another, or cannot be read.
 
-    Args:
-        source: a path; the bytes of an image file; an image of Pillow, treated as one in a file; or an array (height,
-            width, 3) uint8 in RGB.
-        min_size: from the (width, height) of the upright photo to those that it needs to have at least. A JPEG of a
-            file or of bytes is decoded in a half, a quarter or an eighth of its size if that will do, at a fraction of
-            the cost. Resized to less than half of that, a photo differs from one that was decoded in full by less than
-            1 of 255 levels on average, and less than 3 for any photo of coco-mini.
-
-    Raises:
-        ImageError: it has another form, or cannot be read; see `open_photo`.
+    A JPEG is decoded in a half, a quarter or an eighth of its size, at a fraction of the cost, if that has the
+    `min_size` of the upright photo. Resized to less than half of that, it differs from one that was decoded in full by
+    less than 1 of 255 levels on average, and less than 3 for any photo of coco-mini.
     """
     if isinstance(source, str | Path):
         with _open(Path(source)) as stream:

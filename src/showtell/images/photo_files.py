@@ -32,16 +32,11 @@ def is_image_file(name: str) -> bool:
 
 
 def find_photos(arguments: Sequence[str], stdin: BinaryIO | None = None) -> list[Path]:
-    """The photos that arguments name, each once, in the order of the arguments.
+    """The photos that arguments name, each once and in order; an ImageError for a folder or pattern without any.
 
-    An argument is a file, taken as it is; a folder, searched with its subfolders; a pattern with `*`, `?`, `[...]` or
-    `**`; or `-`, the files and folders that `stdin` names, separated by line breaks or null bytes (`find -print0`).
-    Of folders and patterns come the files with an image suffix, hidden ones and those in `SYSTEM_FOLDERS` left out,
-    photo2 before photo10; links to folders are not followed. Files that do not exist and folders that cannot be
-    searched are returned too, so that a batch can skip them: `open_photo` raises their error.
-
-    Raises:
-        ImageError: a folder or a pattern without any image, or standard input without any path.
+    An argument is a file, taken as it is; a folder, searched with its subfolders but not links to them; a pattern; or
+    `-`, what `stdin` names, separated by line breaks or null bytes (`find -print0`). Missing files and folders that
+    cannot be searched are returned too, so that a batch can skip them: `open_photo` raises their error.
     """
     photos: dict[str, Path] = {}
     for argument in arguments:
@@ -98,11 +93,7 @@ def is_left_alone(name: str) -> bool:
 
 
 def photo_names(photo: Path) -> dict[str, str]:
-    """The names under which an image may be listed whose photo this is, by their kind, the most specific first.
-
-    >>> list(photo_names(Path("/photos/000012.jpg")).values())
-    ['/photos/000012.jpg', '/photos/000012.jpg', 'photos/000012.jpg', '000012.jpg', '000012', '12']
-    """
+    """The names under which an image may be listed whose photo this is, by their kind, the most specific first."""
     return {kind: name for kind, name_of in _NAMES.items() if (name := name_of(photo))}
 
 
@@ -123,10 +114,7 @@ _ENOUGH = 10_000  # photos, spread over all, that tell the kind of their names
 
 
 def images_by_name(images: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Image id by each name that means one image alone: the names of each, and those without folders.
-
-    Where no image has them as a name, these without the suffix of a photo, and the numbers of COCO's photos.
-    """
+    """Image id by each name that means one image alone, in full before those without a suffix and COCO's numbers."""
     by_name: defaultdict[str, set[str]] = defaultdict(set)
     by_stem: defaultdict[str, set[str]] = defaultdict(set)
     for image, names in images.items():
@@ -143,25 +131,13 @@ def images_by_name(images: Mapping[str, Iterable[str]]) -> dict[str, str]:
 
 
 def coco_number(stem: str) -> str | None:
-    """The id of an image of COCO whose photo has this name without suffix.
-
-    >>> coco_number("COCO_val2014_000000000042"), coco_number("000000000042"), coco_number("IMG_0042")
-    ('42', '42', None)
-    """
+    """The id of an image of COCO by its photo's name without suffix: 42 of "COCO_val2014_000000000042"; else None."""
     match = re.fullmatch(r"(?:COCO_\w+_)?([0-9]{12})", stem)
     return str(int(match[1])) if match else None
 
 
 def match_photos(photos: Iterable[Path], images: Mapping[str, str]) -> tuple[dict[Path, str], str | None]:
-    """The image of each photo that has one, by the kind of `photo_names` by which most of them have one.
-
-    Args:
-        photos: files, which need not be there.
-        images: image id by name, from `images_by_name`.
-
-    Returns:
-        {photo: image id}, and the kind, of equal ones the most specific; None where no photo has an image.
-    """
+    """The image of each photo by the kind of name by which most have one, and that; `images` of `images_by_name`."""
     photos = list(photos)
     some = photos[:: len(photos) // _ENOUGH + 1]
     kinds = Counter(kind for photo in some for kind, name in photo_names(photo).items() if name in images)

@@ -54,11 +54,7 @@ def sidecars_of(photo: Path, style: SidecarName = "dog.jpg.xmp") -> list[Path]:
 
 
 class Sidecar:
-    """The content of a sidecar, or of a new one where the file is missing; `content` is what a photo itself has.
-
-    Raises:
-        DataError: the file is no XMP, larger than `MAX_BYTES`, nested too deeply, or defines entities.
-    """
+    """The XMP in a file, new where it is missing, or in the `content` of a photo; a DataError if none or unsafe."""
 
     def __init__(self, file: Path, content: bytes | None = None) -> None:
         self.file = file

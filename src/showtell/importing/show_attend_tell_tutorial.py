@@ -64,12 +64,7 @@ def is_checkpoint(content: Mapping[Any, object]) -> bool:
 
 
 def convert(content: Mapping[Any, object], tensors: SourceTensors, wordmap: object, words_file: str) -> Converted:
-    """A checkpoint of the tutorial as one of ours; `wordmap` has the ids of words, and its file is named in messages.
-
-    Raises:
-        CheckpointError: a tensor is missing, has a shape that does not fit, or is one too many.
-        DataError: the word map is of another model.
-    """
+    """A checkpoint of the tutorial as one of ours; a CheckpointError or, of the ids in `wordmap`, a DataError."""
     encoder = content["encoder"]
     options = SourceOptions(encoder.attributes if isinstance(encoder, StandIn) else {}, tensors.file)
     rows = tensors.count_words("decoder.embedding", "decoder.fc")

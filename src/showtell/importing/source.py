@@ -50,12 +50,7 @@ class Converted:
 
 
 def find_file(folder: Path, patterns: Sequence[str], what: str, how: str) -> Path:
-    """The only file in the folder of a run whose name fits one of the patterns; of several the one of the best weights.
-    Messages say what it is and how to name it instead.
-
-    Raises:
-        UsageError: there is none, or several that may be it.
-    """
+    """The only file of a folder with such a name, or that of the best weights; `what` and `how` are for messages."""
     files = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
     files = [path for path in files if not path.name.startswith("optimizer")]
     files = [path for path in files if "best" in path.name.lower()] or files
@@ -107,15 +102,10 @@ class SourceTensors:
         return rows
 
     def rename(self, table: Mapping[str, str | None], model: str) -> dict[str, Tensor]:
-        """All tensors by the names that they have here, float32.
+        """All tensors by the names that they have here, float32; those that get one name are added.
 
-        Args:
-            table: the beginning of a name there and here, the first that fits is taken; * stands for a number, None for
-                tensors that are not used. Tensors that get one name are added to each other.
-            model: what messages call it.
-
-        Raises:
-            CheckpointError: a tensor is in no row of the table, or cannot be used.
+        The table has the beginnings of names there and here, of which the first that fits is taken; * stands for a
+        number, None for tensors that are not used. A tensor in no row is a CheckpointError: the model is another one.
         """
         rules = [
             (re.compile(re.escape(theirs).replace(r"\*", r"(\d+)") + r"(?![^.])"), ours)
@@ -156,10 +146,7 @@ class SourceTensors:
 
 
 class SourceOptions:
-    """What a run was told, by the names that its project uses.
-
-    The values are an argparse.Namespace or any kind of dict, else a `DataError` is raised; messages name the file.
-    """
+    """What a run was told, by the names that its project uses: an argparse.Namespace or any kind of dict."""
 
     def __init__(self, values: object, file: str) -> None:
         if isinstance(values, StandIn):
@@ -193,16 +180,6 @@ class SourceWords:
     Sources mark begin, end and padding by ids of their own, or all three by one. Ours are four different ids, unknown
     among them. A logit of the source stands in exactly one row of ours; a row that the source has not gets no weights
     and a bias so low that its probability is 0.
-
-    Args:
-        words: of the source by their ids; marks may be among them.
-        rows: of its embedding table.
-        marks: the ids of "pad", "begin" and "end", which may be equal, and of "unknown" if there is such a word.
-        file: what messages call the file of the words.
-        weights: what messages call the file of the tensors.
-
-    Raises:
-        DataError: ids are missing or beyond the table, or a word occurs twice or is none.
     """
 
     def __init__(self, words: Mapping[int, str], rows: int, marks: Mapping[str, int], file: str, weights: str) -> None:

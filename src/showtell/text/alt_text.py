@@ -16,13 +16,7 @@ _SENTENCE_END = re.compile(r"(?<=[a-z]{2}[.!?])\s+(?=[\"'“(]?[A-Z])")  # not a
 
 
 def alt_text(caption: str, max_characters: int = MAX_CHARACTERS) -> str:
-    """The first sentence of a caption as alternative text; one that is too long ends where it still makes sense.
-
-    >>> alt_text("a photo of a dog on a beach")
-    'A dog on a beach.'
-    >>> alt_text("a dog that runs along a beach with a ball in its mouth", max_characters=40)
-    'A dog that runs along a beach.'
-    """
+    """The first sentence of a caption as alternative text; one that is too long ends where it still makes sense."""
     text = _SENTENCE_END.split(_IS_A_PHOTO.sub("", " ".join(caption.split())))[0].rstrip(" .")
     if len(text) >= max_characters:  # with room for the full stop
         words = text[:max_characters].split(" ")[:-1] or [text[: max_characters - 1]]

@@ -43,10 +43,7 @@ class Columns:
     @staticmethod
     @cache
     def of(names: tuple[str, ...], *, predicted: bool = False) -> Columns | None:
-        """Recognise columns by their names; None if none is for images or none for captions.
-
-        Those of predictions name images by ids first, and may call captions answers.
-        """
+        """Recognise columns by their names, or None; predictions have ids of images first, and may have answers."""
         names = tuple(re.sub(r"[\s.-]+", "_", name.strip().lower()) for name in names)
         wanted_images = (*ID[:-1], *IMAGE, *ID) if predicted else IMAGE
         image, split, image_id = (_first(names, wanted) for wanted in (wanted_images, SPLIT, ID))
@@ -65,13 +62,10 @@ def _first(names: Sequence[str], wanted: Sequence[str]) -> int | None:
 
 
 def captions_in(value: Any) -> list[str] | None:
-    """The captions that a cell or a value of JSON holds; None if it is of no such kind.
+    """The captions that a cell or a value of JSON holds; None if it is of no such kind. Nothing (null) holds none.
 
-    It is a text, or a list of texts, which may be printed into a cell, or of objects with a text, such as what
-    `showtell caption` writes and coco-caption takes. Nothing (null) holds none.
-
-    >>> captions_in("A dog."), captions_in("['A dog.', 'It runs.']"), captions_in([{"raw": "A dog."}]), captions_in(5)
-    (['A dog.'], ['A dog.', 'It runs.'], ['A dog.'], None)
+    It is a text, or a list of texts, which may be printed into a cell, "['A dog.', 'It runs.']", or of objects with a
+    text, such as what `showtell caption` writes and coco-caption takes.
     """
     if isinstance(value, str):
         text = value.strip()

@@ -17,11 +17,7 @@ _LOOP = re.compile(r"([^\x00-\x7f]{2,20}?)\1\1|([^\s\d]{1,20}?)\2{5}")  # withou
 
 
 def repeats_itself(words: Sequence[str], times: int = 2, longest: int = ORDERS) -> bool:
-    """Whether one to `longest` words stand `times` times in a row: "a man a man", "red red".
-
-    >>> repeats_itself("a man and a man and".split()), repeats_itself("a man and a dog".split())
-    (True, False)
-    """
+    """Whether one to `longest` words stand `times` times in a row: "a man a man", "red red"."""
     return any(
         words[start : start + n * (times - 1)] == words[start + n : start + n * times]
         for n in range(1, longest + 1)
@@ -30,10 +26,6 @@ def repeats_itself(words: Sequence[str], times: int = 2, longest: int = ORDERS) 
 
 
 def is_degenerate(caption: str) -> bool:
-    """Whether a caption says up to a dozen words, or a piece of one, three times in a row or more.
-
-    >>> is_degenerate("Topless, topless topless"), is_degenerate("a dog and a cat and a dog and a cat")
-    (True, False)
-    """
+    """Whether a caption says up to a dozen words, or a piece of one, thrice in a row: "Topless, topless topless"."""
     words = [word for part in caption.casefold().split() if (word := re.sub(r"[\W_]+", "", part))]
     return repeats_itself(words, times=3, longest=12) or _LOOP.search(caption) is not None

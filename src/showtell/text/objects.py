@@ -50,13 +50,7 @@ class Mention:
 
 
 def mentions(words: Sequence[str], names: Phrases, longest: int | None = None) -> list[Mention]:
-    """Where a caption names which category, the longest names first; beside a toilet a seat is no chair.
-
-    Names of more than `longest` words are not looked for (default: all are).
-
-    >>> mentions("a dog eats hot dogs".split(), phrases_of({"dog", "hot dog"}))[1]
-    Mention(first=3, end=5, category='hot dog')
-    """
+    """Where words name which category, the longest of up to `longest` words; beside a toilet a seat is no chair."""
     longest = longest or max(map(len, names), default=0)
     hidden = ("seat", "seats") if "toilet" in words or "toilets" in words else ()
     located = []
@@ -73,11 +67,7 @@ def mentions(words: Sequence[str], names: Phrases, longest: int | None = None) -
 
 
 def keywords(caption: str) -> list[str]:
-    """The things that a caption names: its own words in the singular, a puppy also as the dog that it is.
-
-    >>> keywords("Two puppies play on a sofa beside a baby elephant")
-    ['puppy', 'dog', 'sofa', 'elephant']
-    """
+    """The things that a caption names: its own words in the singular, a puppy also as the dog that it is."""
     things = ((name, category) for _, name, category in _things(tokenize(caption)))
     return list(
         dict.fromkeys(word for name, category in things for word in (name, category) if word in {name, *_KINDS})
@@ -85,11 +75,7 @@ def keywords(caption: str) -> list[str]:
 
 
 def matches(query: str, caption: str) -> bool:
-    """Whether a caption has each word of a query: as a thing by another name, or as the beginning of a word.
-
-    >>> [matches(query, "two puppies on a sofa") for query in ("dog", "couches", "two pup", "cat", "dog cat")]
-    [True, True, True, False, False]
-    """
+    """Whether a caption has each word of a query: as a thing by another name, or as the beginning of a word."""
     asked, words = tokenize(query), tokenize(caption)
     named = {word for _, *names in _things(words) for word in names}
     for mention, name, category in _things(asked):

@@ -41,29 +41,19 @@ UNSPACED = (
 
 
 def is_unspaced(captions: Iterable[str]) -> bool:
-    """Whether captions are in a script without spaces, more than four characters in a row as a rule.
-
-    >>> is_unspaced(["一个男人在骑自行车"]), is_unspaced(["一个 男人 在 骑 自行车"]), is_unspaced(["A 狗."])
-    (True, False, False)
-    """
+    """Whether captions are in a script without spaces, more than four characters in a row as a rule."""
     pieces = [piece for caption in captions for piece in caption.split()]
     rows = [row for piece in pieces for row in _UNSPACED.findall(piece)]
     return len(rows) * 2 > len(pieces) and sum(map(len, rows)) > 4 * len(rows)
 
 
 def tokenize(caption: str, following: str = "") -> list[str]:
-    """The words of a caption: lower case, punctuation dropped.
+    """The words of a caption: lower case, punctuation dropped. Mixed fractions and phone numbers hold a no-break space.
 
-    A word may hold a no-break space: mixed fractions and phone numbers are one ("2\N{NO-BREAK SPACE}1/2").
+    Of the text on the `following` line it depends whether a full stop at the end is part of a word ("Plan B.").
 
     >>> tokenize("The boy's dog can't swim (yet).")
     ['the', 'boy', "'s", 'dog', 'ca', "n't", 'swim', '-lrb-', 'yet', '-rrb-']
-    >>> tokenize("Plan B."), tokenize("Plan B.", following="A dog")
-    (['plan', 'b.'], ['plan', 'b'])
-
-    Args:
-        caption: the text.
-        following: the text on the next line, on which it depends whether a full stop at the end is part of a word.
     """
     end = f" {caption.rstrip()}"[-7:]  # a search of whole captions would take as long as all else
     if following and end[-1:] == "." and not end[:-1].isalpha() and _LOOKS_AHEAD.search(end):
