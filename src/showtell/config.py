@@ -13,11 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from showtell.errors import UsageError, shorten
 
-# A number of units, layers, samples, ...: memory is allocated by it, so it has a bound.
-Size = Annotated[int, Field(ge=1, le=65_536)]
-# Pixels of a side of an image.
-Pixels = Annotated[int, Field(ge=8, le=16_384)]
-# A random seed.
+Size = Annotated[int, Field(ge=1, le=65_536)]  # a number of units, layers, samples, ...: memory is allocated by it
+Pixels = Annotated[int, Field(ge=8, le=16_384)]  # of a side of an image
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 

@@ -281,10 +281,8 @@ def recover_folder(folder: Path) -> None:
 
 def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
     """Raise a UsageError if the file of an option is one of the files and folders that are read, or inside one."""
-    if not out.exists():
-        return
     resolved = out.resolve()
-    for path in inputs:
+    for path in inputs if out.exists() else ():
         if path.resolve() in (resolved, *resolved.parents):
             raise UsageError(f"{option} {out} would replace what is read from {path}; choose another file.")
 

@@ -123,8 +123,7 @@ def _read_captions(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
     without = {image_id for image_id in skipped if not images[image_id].captions}
     issues.warning(sorted(without), "image of|images of", f"{shown} without other captions than these, left out")
     entries = [entry for image_id, entry in images.items() if image_id not in without]
-    left_out = f'in {shown} with a "grounding" that does not fit, left out, of image'
-    issues.warning(invalid, "caption|captions", left_out)
+    issues.warning(invalid, "caption|captions", f'in {shown} with a "grounding" that does not fit, left out, of image')
     names_lists = "files called captions_train.json, captions_val.json and captions_test.json"
     return make_records(file, entries, issues, _image_folders(file), names_lists)
 

@@ -164,8 +164,7 @@ def _complete(url: str, part: Path, archive: Archive) -> str | None:
     except Exception as error:  # noqa: BLE001  (of whatever library for HTTP the hub's has)
         if getattr(getattr(error, "response", None), "status_code", None) != 416:  # the file has no more bytes
             return first_line(error)
-    failure = _mismatch(part, archive)
-    if failure is not None:
+    if (failure := _mismatch(part, archive)) is not None:
         part.unlink()
         return _complete(url, part, archive) if size else failure  # what was there may have been of another file
     return None

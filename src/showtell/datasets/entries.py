@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from showtell.datasets.image_files import MAX_FILES, ImageFiles, as_text, list_files, root_of, subfolders
-from showtell.datasets.issues import DatasetIssues
+from showtell.datasets.issues import DatasetIssues, FileReader
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
 from showtell.datasets.split_lists import choose_splits
-from showtell.datasets.splits import sort_by_split, split_name, split_of_file, split_of_folder, split_of_name
+from showtell.datasets.splits import split_name, split_of_file, split_of_folder, split_of_name, split_rank
 from showtell.errors import summarise
 from showtell.text.caption_columns import Columns, captions_in
 
@@ -66,9 +66,8 @@ def _splits(file: Path, entries: Sequence[Entry], issues: DatasetIssues, remedy:
     if not any(entry.splits for entry in entries):
         if split := split_of_file(file, issues.root):
             return dict.fromkeys(range(len(entries)), split)
-        folders = [
-            split_of_name(entry.names[0].partition("/")[0]) if "/" in entry.names[0] else None for entry in entries
-        ]
+        first = [entry.names[0] for entry in entries]
+        folders = [split_of_name(name.partition("/")[0]) if "/" in name else None for name in first]
         if None not in folders and {"train"} < set(folders):  # train/1.jpg and test/1.jpg
             return {index: split for index, split in enumerate(folders) if split}
         names = [list(map(as_text, (*entry.names, *entry.ids))) for entry in entries]
@@ -137,33 +136,29 @@ def list_below(path: Path, suffixes: tuple[str, ...], form: Callable[[Path], For
         listed = [list_files(folder, suffixes) for folder in folders]
         kept = [own for own in listed if len(own) <= MAX_FILES or ".tsv" in suffixes]
         if forms := {file: held for own in kept for file in own if (held := form(file)) is not None}:
-            return {file: forms[file] for file in sort_by_split(forms, path)}
+            return dict(sorted(forms.items(), key=lambda item: split_rank(split_of_file(item[0], path) or "")))
     return {}
 
 
 def read_files(
-    form: str,
-    files: Sequence[Path],
-    issues: DatasetIssues,
-    read_file: Callable[[Path, DatasetIssues], Iterable[CaptionRecord]],
-    split: Sequence[Path] = (),
+    form: str, files: Mapping[Path, Columns], issues: DatasetIssues, read_file: FileReader
 ) -> CaptionDataset:
-    """The dataset of files of captions; several need splits each, by their names or as listed in `split`."""
-    unsplit = [file for file in files if file not in split and not split_of_file(file, issues.root)]
+    """The dataset of files of captions; several need splits each, by their names or in a column."""
+    unsplit = [file for file in files if files[file].split is None and not split_of_file(file, issues.root)]
     if len(files) > 1 and unsplit:
         issues.problems.append(
             f"{issues.root} holds {len(files)} files of captions, and {summarise(map(issues.display, unsplit))} says "
             "nothing about splits; join them to one, name them train, val and test, or name datasets of their own as a "
             "list, [A,B]; a table may have a column split."
         )
-        files = []
+        files = {}
     records = _without_row_numbers(issues.collect(files, read_file), files, issues)
     issues.unused()
     return issues.dataset(form, records)
 
 
 def _without_row_numbers(
-    records: list[CaptionRecord], files: Sequence[Path], issues: DatasetIssues
+    records: list[CaptionRecord], files: Iterable[Path], issues: DatasetIssues
 ) -> list[CaptionRecord]:
     """The records by the names of their files, if their ids number the rows of each of several files anew."""
     by_split: dict[str, list[CaptionRecord]] = {}

@@ -56,7 +56,7 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path) -> CaptionDataset:
     """Read a file of captions, or the one of a folder that has a name of the datasets, or several with splits."""
-    return read_files("flickr", _caption_files(path), DatasetIssues(path), _read_file)
+    return read_files("flickr", dict.fromkeys(_caption_files(path), _COLUMNS), DatasetIssues(path), _read_file)
 
 
 def _caption_files(path: Path) -> list[Path]:

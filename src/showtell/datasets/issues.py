@@ -61,9 +61,7 @@ class DatasetIssues:
         problems, warnings = tuple(self.problems), tuple(self.warnings)
         return CaptionDataset(self.root, form, tuple(records), problems, warnings, name, self.has_drawn_splits)
 
-    def collect(
-        self, files: Iterable[Path], read_file: Callable[[Path, DatasetIssues], Iterable[CaptionRecord]]
-    ) -> list[CaptionRecord]:
+    def collect(self, files: Iterable[Path], read_file: FileReader) -> list[CaptionRecord]:
         """The records of all files that can be read; that one cannot is a problem."""
         records: list[CaptionRecord] = []
         for file in files:
@@ -77,6 +75,9 @@ class DatasetIssues:
         """A path as sentences have it: relative to the dataset's folder if it lies there."""
         relative = os.path.relpath(path, self.folder)
         return str(path) if relative.startswith("..") else relative
+
+
+FileReader = Callable[[Path, DatasetIssues], Iterable[CaptionRecord]]
 
 
 def _sentences(items: Iterable[object], noun: str, sentence: str, remedy: str) -> list[str]:

@@ -32,9 +32,7 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path) -> CaptionDataset:
     """Read a file, or the files of a folder or else of its subfolders, beside their images or a folder `images/`."""
-    files, issues = _files(path), DatasetIssues(path)
-    split = [file for file, keys in files.items() if keys.split is not None]
-    return read_files("jsonl", list(files), issues, _read_file, split)
+    return read_files("jsonl", _files(path), DatasetIssues(path), _read_file)
 
 
 def _files(path: Path) -> dict[Path, Columns]:
@@ -100,6 +98,5 @@ def _read_file(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
             failed.append(entry["error"])
         else:
             rows.unusable.append(number)
-    without = f"of {issues.display(file)} without captions, left out"
-    issues.warning(failed, "entry|entries", without)
+    issues.warning(failed, "entry|entries", f"of {issues.display(file)} without captions, left out")
     return rows.records([file.parent, file.parent / "images"], 'a key "split"')

@@ -67,11 +67,6 @@ def _split_beside(path: Path, below: str = "") -> str | None:
     return split if any((path.with_name(other) / below).exists() for other in others) else None
 
 
-def sort_by_split(files: Iterable[Path], root: Path | None = None) -> list[Path]:
-    """Files in the order of the splits that they are named after; see `split_of_file`."""
-    return sorted(files, key=lambda file: split_rank(split_of_file(file, root) or ""))
-
-
 def draw_splits(names: Iterable[str], val: float = VAL_SHARE, test: float = TEST_SHARE) -> dict[str, str]:
     """Draw a split for each image by a hash of its name, so that it stays in its split when others are added.
 

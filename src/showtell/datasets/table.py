@@ -55,8 +55,8 @@ def read(path: Path) -> CaptionDataset:
     corrections = [file for file in tables if len(tables) > 1 and columns_of(file) == list(CORRECTIONS)]
     named = "left out, for it holds corrections; name the file to train on it"
     issues.warning(map(issues.display, corrections), "table|tables", named)
-    files = [file for file in tables if file not in corrections]
-    return read_files("table", files, issues, _read_table, [file for file in files if tables[file].split is not None])
+    tables = {file: columns for file, columns in tables.items() if file not in corrections}
+    return read_files("table", tables, issues, _read_table)
 
 
 def as_text_cell(text: str) -> str:

@@ -81,9 +81,8 @@ def _read_folder(path: Path, issues: DatasetIssues) -> list[CaptionRecord]:
         name = own[0].relative_to(path).as_posix()
         split = split_of_name(name.partition("/")[0]) if "/" in name else None
         entries.append(Entry((name,), captions, {split: None} if split else {}))
-    issues.problem(
-        shared, "text file belongs|text files belong", "to more than one photo", "give each photo a name of its own"
-    )
+    name_each = "give each photo a name of its own"
+    issues.problem(shared, "text file belongs|text files belong", "to more than one photo", name_each)
     issues.problem(unreadable, "text file|text files", "cannot be read")
     issues.warning(several, "photo has|photos have", "more than one text, whose captions are joined")
     one_line = "each line is read as a caption of its own, so write a caption on one line"

@@ -55,7 +55,5 @@ def read(path: Path) -> CaptionDataset:
         issues.problems.append(f"No photo has a description: showtell caption CHECKPOINT {path} --xmp writes them.")
     ids = {photo: as_text(photo.relative_to(path).as_posix()) for photo in texts}
     splits = draw_splits((ids[photo] for photo in checked), val=VAL_SHARE, test=0)
-    records = [
-        CaptionRecord(ids[photo], photo, splits.get(ids[photo], UNCHECKED), (text,)) for photo, text in texts.items()
-    ]
+    records = [CaptionRecord(id, photo, splits.get(id, UNCHECKED), (texts[photo],)) for photo, id in ids.items()]
     return issues.dataset("xmp", records)

@@ -222,7 +222,7 @@ class BottomUpDetector(nn.Module):
         return last_map_before_stage_4(self.resnet, pixels)
 
     def propose(self, maps: Tensor, size: tuple[int, int], scale: float, count: int) -> Tensor:
-        """The best boxes, (n, 4) on an image (height, width) `scale` times its photo, of maps (1, 1024, rows, columns)."""
+        """The best boxes, (n, 4) on an image (height, width) `scale` times its photo, of maps (1, 1024, rows, cols)."""
         nms = quick_import("torchvision.ops").nms
         hidden = self.rpn_conv(maps).relu()
         background, objects = self.rpn_cls_score(hidden).unflatten(1, (2, -1))[0]  # (12, rows, columns) each

@@ -67,9 +67,7 @@ def extract(
         keeping: Future[None] | None = None
         for chunk in prepare_batches(in_order, lambda one: encoder.prepare(one.path), batch_size, device=device):
             readable = [(record, photo) for record, photo in chunk if not isinstance(photo, ImageError)]
-            unreadable += [
-                photo for record, photo in chunk if isinstance(photo, ImageError) and record.image_id in missing
-            ]
+            unreadable += [error for one, error in chunk if isinstance(error, ImageError) and one.image_id in missing]
             features = _encode(encoder, stack_photos([photo for _, photo in readable], device)) if readable else None
             if keeping is not None:
                 keeping.result()  # the last batch was written while this one was encoded

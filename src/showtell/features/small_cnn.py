@@ -58,11 +58,11 @@ class SmallCnnConfig(EncoderConfig):
 class SmallCnn(GridEncoder):
     """3x3 convolutions with stride 2, batch norm and ReLU, a few times, and one with stride 1.
 
-    Norms within an image lose the colour of flat shapes (docs/lab_notes.md). Each cell gets a learned vector, because
-    captions speak of positions and attention alone does not see them. As noise of 0.02 it learns them too slowly to
-    tell left and right apart; with `position_slope` it begins as r y + s x, random weights of the cell's coordinates,
-    which Liu et al. ("An intriguing failing of convolutional neural networks and the CoordConv solution", NeurIPS 2018)
-    give as channels of their own.
+    Norms within an image lose the colour of flat shapes (docs/lab_notes.md). Without any norm an image's features do
+    not depend on its batch, and learning is a little slower. Each cell gets a learned vector, because captions speak of
+    positions and attention alone does not see them. As noise of 0.02 it learns too slowly to tell left and right apart;
+    with `position_slope` it begins as r y + s x, random weights of the cell's coordinates, which Liu et al. ("An
+    intriguing failing of convolutional neural networks and the CoordConv solution", NeurIPS 2018) give as channels.
     """
 
     config: SmallCnnConfig
@@ -92,8 +92,7 @@ class SmallCnn(GridEncoder):
         self.layers = nn.Sequential(*layers)
         self.stride = 2 ** len(widths)
         side = math.ceil(config.image_size / self.stride)
-        shape = (before, side, side)
-        self.position_embedding = nn.Parameter(torch.empty(shape)) if config.position_embedding else None
+        self.position_embedding = nn.Parameter(torch.empty(before, side, side)) if config.position_embedding else None
         if self.position_embedding is not None:
             _initialise(self.position_embedding, config.position_slope)
         if load_weights and config.weights != "random":

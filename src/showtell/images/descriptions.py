@@ -54,9 +54,8 @@ def description_of(photo: Path) -> Description | None:
     captions = {sidecar[CAPTION] for sidecar in sidecars}
     if not any(description.is_of_person for description in descriptions):
         with suppress(DataError):
-            descriptions += [
-                replace(one, is_of_person=one.is_of_person and one.text not in captions) for one in _in_photo(photo)
-            ]
+            own = _in_photo(photo)
+            descriptions += [replace(one, is_of_person=one.is_of_person and one.text not in captions) for one in own]
     return next((one for one in descriptions if one.is_of_person), next(iter(descriptions), None))
 
 

@@ -82,9 +82,8 @@ def files_below(folder: Path, is_wanted: Callable[[str], bool] = is_image_file) 
 
 def has_sidecars(folder: Path) -> bool:
     """Whether a folder or its subfolders hold any XMP sidecar."""
-    return any(
-        file.suffix.lower() == ".xmp" for file in files_below(folder, lambda name: name.lower().endswith(".xmp"))
-    )
+    files = files_below(folder, lambda name: name.lower().endswith(".xmp"))
+    return any(file.suffix.lower() == ".xmp" for file in files)  # the folders that cannot be searched have none
 
 
 def is_left_alone(name: str) -> bool:

@@ -54,7 +54,7 @@ class Preprocessing(Config):
         return 3 * longer * (longer if self.resize == "none" else self.image_size)
 
     def prepare(self, photo: Image.Image, full_size: tuple[int, int] | None = None) -> Tensor:
-        """An RGB photo, perhaps decoded at less than its full (width, height), to (3, height, width) uint8 as prepared."""
+        """An RGB photo, perhaps decoded at less than its full (width, height), to (3, height, width) uint8."""
         full_size = full_size or photo.size
         size = self.prepared_size(full_size)
         left, top, right, bottom = self.window(full_size)

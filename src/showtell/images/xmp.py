@@ -83,10 +83,8 @@ class Sidecar:
                 return str(part.get(name))
             if (element := part.find(name)) is not None:
                 items = element.findall(f".//{_RDF}li")
-                chosen = next(
-                    (item for item in items if item.get(_LANGUAGE) == _DEFAULT), items[0] if items else element
-                )
-                return _text_of(chosen)
+                default = (item for item in items if item.get(_LANGUAGE) == _DEFAULT)
+                return _text_of(next(default, items[0] if items else element))
         return ""
 
     @property

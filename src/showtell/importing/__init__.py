@@ -97,9 +97,8 @@ def import_checkpoint(
         words = Path(wordmap or find_file(weights.parent, ["*WORDMAP*.json"], _WORDMAP, "give it with --wordmap FILE"))
         converted = tutorial.convert(content, tensors, read_json(words), str(words))
     else:
-        tensors = SourceTensors(
-            {str(name): value for name, value in content.items() if isinstance(value, Tensor)}, weights
-        )
+        named = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+        tensors = SourceTensors(named, weights)
         architecture = luo.architecture_of(tensors)
         if architecture is None:
             raise CheckpointError(_unknown(weights, content))

@@ -82,10 +82,8 @@ def convert(content: Mapping[Any, object], tensors: SourceTensors, wordmap: obje
     grid = options.whole("enc_image_size", 14, at_least=1, at_most=256)
     name = _resnet_name(tensors)
     state = tensors.rename(_TABLE, f"a checkpoint of {PROJECT.name}")
-    layers = {key: state.pop(key) for key in list(state) if key.startswith("encoder.")}
-    backbone = _encoder(
-        name, grid, {key.removeprefix("encoder."): tensor for key, tensor in layers.items()}, tensors.file
-    )
+    layers = {key.removeprefix("encoder."): state.pop(key) for key in list(state) if key.startswith("encoder.")}
+    backbone = _encoder(name, grid, layers, tensors.file)
     words.reorder(state)
     described = (
         f"its own {name}, {grid} x {grid} cells of {backbone.feature_size:,} numbers over the photo at {_IMAGE_SIZE} x "

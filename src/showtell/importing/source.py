@@ -107,10 +107,8 @@ class SourceTensors:
         The table has the beginnings of names there and here, of which the first that fits is taken; * stands for a
         number, None for tensors that are not used. A tensor in no row is a CheckpointError: the model is another one.
         """
-        rules = [
-            (re.compile(re.escape(theirs).replace(r"\*", r"(\d+)") + r"(?![^.])"), ours)
-            for theirs, ours in table.items()
-        ]
+        patterns = [re.compile(re.escape(theirs).replace(r"\*", r"(\d+)") + r"(?![^.])") for theirs in table]
+        rules = list(zip(patterns, table.values(), strict=True))
         state: dict[str, Tensor] = {}
         unknown = []
         for name, tensor in self.named.items():

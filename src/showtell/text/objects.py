@@ -68,10 +68,10 @@ def mentions(words: Sequence[str], names: Phrases, longest: int | None = None) -
 
 def keywords(caption: str) -> list[str]:
     """The things that a caption names: its own words in the singular, a puppy also as the dog that it is."""
-    things = ((name, category) for _, name, category in _things(tokenize(caption)))
-    return list(
-        dict.fromkeys(word for name, category in things for word in (name, category) if word in {name, *_KINDS})
-    )
+    words: dict[str, None] = {}
+    for _, name, category in _things(tokenize(caption)):
+        words |= dict.fromkeys(word for word in (name, category) if word in {name, *_KINDS})
+    return list(words)
 
 
 def matches(query: str, caption: str) -> bool:

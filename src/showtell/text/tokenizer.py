@@ -243,39 +243,25 @@ _RULES = [
         "a",
         rf"((?:{_either_case(_ABBREVIATIONS)}|{_CAPITALISED}|[Pp]?[Pp][Tt][ey]|[Pp]?[Pp][Tt][ey][sS]|(?:[Pp][Hh]|[Ee][Dd])\.[Dd])\.)-?(?s:.)",
     ),
-    # boy's: the word
-    _rule("a", rf"({_WORD}(?:[.!?]{_WORD})*){_A}{_AUXILIARY}"),
-    # plan B. The man: no initial, but a full stop
-    _rule("a", rf"([A-Za-z])\.{_SPACE}+(?:{_STARTER}){_SPACE}"),
+    _rule("a", rf"({_WORD}(?:[.!?]{_WORD})*){_A}{_AUXILIARY}"),  # boy's: the word
+    _rule("a", rf"([A-Za-z])\.{_SPACE}+(?:{_STARTER}){_SPACE}"),  # plan B. The man: no initial, but a full stop
     _greedy_rule("a", rf"([A-Za-z])\.{_SPACE}+{_ELEMENT}{_SPACE}"),
     _greedy_rule("a", rf"([A-Za-z])\.{_SPACE}+{_MARKUP}{_SPACE}"),
-    # dog
-    _rule("a", _WORD, _word),
-    # 2nd
-    _rule("1", rf"{_N}+"),
-    # mother-in-law
-    _rule("a1", _HYPHENATED),
+    _rule("a", _WORD, _word),  # dog
+    _rule("1", rf"{_N}+"),  # 2nd
+    _rule("a1", _HYPHENATED),  # mother-in-law
     _rule("a1", _DOTS_HYPHENATED),
-    # and/or
-    _rule("a1", rf"{_SLASH_PART}(?:\\?/{_SLASH_PART}){{1,2}}"),
+    _rule("a1", rf"{_SLASH_PART}(?:\\?/{_SLASH_PART}){{1,2}}"),  # and/or
     _rule("a", _DOTTED),
-    # AT&T
-    _rule("a", _INITIALS, _ampersand),
-    # C++
-    _rule("a", r"[Cc]\+\+|[CcFf]\#"),
-    # mr. u.s. K.
-    _rule("a", rf"(?:{_either_case(_TITLES)}|[Mm]f[Gg]|[Mm]t[Gg])\.|(?:[A-Za-z]\.)+"),
-    # no. 5
-    _rule("a", rf"((?:{_either_case(_NUMBERED)})\.){_SPACE}?{_D}"),
-    # approx., but
-    _rule("a1", rf"((?:{_WORD}|{_HYPHENATED}|{_DOTTED}|{_INITIALS})\.)[,;:]", _ampersand),
+    _rule("a", _INITIALS, _ampersand),  # AT&T
+    _rule("a", r"[Cc]\+\+|[CcFf]\#"),  # C++
+    _rule("a", rf"(?:{_either_case(_TITLES)}|[Mm]f[Gg]|[Mm]t[Gg])\.|(?:[A-Za-z]\.)+"),  # mr. u.s. K.
+    _rule("a", rf"((?:{_either_case(_NUMBERED)})\.){_SPACE}?{_D}"),  # no. 5
+    _rule("a1", rf"((?:{_WORD}|{_HYPHENATED}|{_DOTTED}|{_INITIALS})\.)[,;:]", _ampersand),  # approx., but
     _rule("a1", rf"({_DOTS_HYPHENATED}\.)[,;:]", _ampersand),
-    # 1,000.5
-    _rule("1.", rf"[-+]?(?:{_D}+|{_D}*(?:[.,:\u00ad\u066b\u066c]{_D}+)+)"),
-    # 24/12/2006
-    _rule("1", r"[0-9]{1,2}[-/][0-9]{1,2}[-/][0-9]{2,4}"),
-    # 2 1/2
-    _rule("1", rf"(?:{_D}{{1,4}}[- \u00a0])?{_D}{{1,4}}[/\u2044]{_D}{{1,4}}", _one_word),
+    _rule("1.", rf"[-+]?(?:{_D}+|{_D}*(?:[.,:\u00ad\u066b\u066c]{_D}+)+)"),  # 1,000.5
+    _rule("1", r"[0-9]{1,2}[-/][0-9]{1,2}[-/][0-9]{2,4}"),  # 24/12/2006
+    _rule("1", rf"(?:{_D}{{1,4}}[- \u00a0])?{_D}{{1,4}}[/\u2044]{_D}{{1,4}}", _one_word),  # 2 1/2
     # (650) 723 0293
     _rule(
         "1.",
@@ -283,20 +269,14 @@ _RULES = [
         r"[0-9]{3,4}[- \u00a0]?[0-9]{3,5}",
         _one_word,
     ),
-    # 1.jpg
-    _greedy_rule("a1", rf"{_N}+(?:\.{_N}+)*\.(?:{_FILE})(?={_SPACE}|[.?!,])"),
-    # '07, '90s
-    _rule(".", rf"({_A}[0-9][0-9]){_SPACE}|({_A}[1-9]0[sS])"),
-    # 's, and the curly one, which may touch the next word
-    _rule(".", rf"('{_AUXILIARY})[^A-Za-z]"),
-    _rule(".", rf"(?:[’\x92]|&apos;){_AUXILIARY}", _normalise_apostrophes),
-    # n't, and don't: the word
-    _rule("a", rf"[nN](?:{_A}|[`‘])[tT]", _normalise_apostrophes),
-    _rule("a", rf"([A-Za-z]*[A-MO-Za-mo-z])[nN](?:{_A}|[`‘])[tT]"),
-    # 'tis: the 't
-    _rule(".", rf"({_A}[tT])(?:[iI][sS]|[wW][aA][sS])", _normalise_apostrophes),
-    # y'all: the y'
-    _rule("a", rf"([yY]{_A}){_l}"),
+    _greedy_rule("a1", rf"{_N}+(?:\.{_N}+)*\.(?:{_FILE})(?={_SPACE}|[.?!,])"),  # 1.jpg
+    _rule(".", rf"({_A}[0-9][0-9]){_SPACE}|({_A}[1-9]0[sS])"),  # '07, '90s
+    _rule(".", rf"('{_AUXILIARY})[^A-Za-z]"),  # 's
+    _rule(".", rf"(?:[’\x92]|&apos;){_AUXILIARY}", _normalise_apostrophes),  # the curly one may touch the next word
+    _rule("a", rf"[nN](?:{_A}|[`‘])[tT]", _normalise_apostrophes),  # n't
+    _rule("a", rf"([A-Za-z]*[A-MO-Za-mo-z])[nN](?:{_A}|[`‘])[tT]"),  # don't: the word
+    _rule(".", rf"({_A}[tT])(?:[iI][sS]|[wW][aA][sS])", _normalise_apostrophes),  # 'tis: the 't
+    _rule("a", rf"([yY]{_A}){_l}"),  # y'all: the y'
     # O'Brien, Hawai'i, e'er, ev'ry, o'o, d'; c'mon, li'l, nat'l, cap'n; ol', somethin'
     _rule(
         "a",
@@ -314,19 +294,15 @@ _RULES = [
         r"(?:<|&lt;)?[A-Za-z0-9][^ \t\n\u00a0\"<>|(){}]*@"
         r"(?:[^\s\"<>|(){}.]+\.)*[^\s\"<>|(){}.]+(?:>|&gt;)?",
     ),
-    # http://example.com
-    _rule("a", r"[hH][tT][tT][pP][sS]?://[^ \t\n\u00a0\"<>|(){}]+[^\s\"<>|.!?(){},-]"),
+    _rule("a", r"[hH][tT][tT][pP][sS]?://[^ \t\n\u00a0\"<>|(){}]+[^\s\"<>|.!?(){},-]"),  # http://example.com
     # www.example.com/ab, www.example.com, example.com/ab
     _greedy_rule("a.", rf"[wW]{{3}}\.(?:{_WWW_LABEL}\.)+?[A-Za-z]{{2,4}}{_PATH}"),
     _greedy_rule("a.", rf"[wW]{{3}}\.(?:{_WWW_LABEL}\.)+[A-Za-z]{{2,4}}"),
     _greedy_rule("a.", rf"(?:{_HOST_LABEL}\.)+(?:{_TOP_LEVEL})(?:{_PATH})?"),
-    # #hashtag
-    _rule(".", rf"@[A-Za-z_][A-Za-z0-9_]*|\#{_L}+"),
-    # <a href="x">
-    _greedy_rule(".", _ELEMENT, _no_break),
+    _rule(".", rf"@[A-Za-z_][A-Za-z0-9_]*|\#{_L}+"),  # #hashtag
+    _greedy_rule(".", _ELEMENT, _no_break),  # <a href="x">
     _greedy_rule(".", _MARKUP, _no_break),
-    # a bracket that is already named
-    _rule(".", r"-[lrLR][rscRSC][bB]-"),
+    _rule(".", r"-[lrLR][rscRSC][bB]-"),  # a bracket that is already named
     _rule(".", r"\.{3,5}|\.(?:[ \u00a0]\.){2,4}|…", _constant("...")),
     _rule(".", r"--+|[–—―\x96\x97]|&[mn]dash;", _dashes),
     _rule(".", r"(?i)&amp;", _constant("&")),
@@ -334,13 +310,10 @@ _RULES = [
     _rule(".", r"(?i)&gt;", _constant(">")),
     _rule(".", r"&(?:quot|apos|nbsp);", _constant("")),
     _rule(".", r"[?!]+"),
-    # :-)
-    _rule(".", r"([<>]?[:;=][-o*']?[()\[\]{@DOPdp|\\])[^A-Za-z0-9]", _one_word),
-    # (^_^)
-    _rule("a.", r"[-'<=>^~x]_[-'<=>^~x]|\([-'<=>^~x][-_.]?[-'<=>^~x]\)", _one_word),
+    _rule(".", r"([<>]?[:;=][-o*']?[()\[\]{@DOPdp|\\])[^A-Za-z0-9]", _one_word),  # :-)
+    _rule("a.", r"[-'<=>^~x]_[-'<=>^~x]|\([-'<=>^~x][-_.]?[-'<=>^~x]\)", _one_word),  # (^_^)
     _rule(".", r"\*+|(?:\\\*){1,3}|\#+|@+|__+|<<|>>"),
-    # US$
-    _rule("a", r"[A-Z]+\$"),
+    _rule("a", r"[A-Z]+\$"),  # US$
     _rule(".", r"(?s:.)", _sign),
 ]
 _BY_START = {start: [rule for rule in _RULES if start in rule.starts] for start in "a1."}

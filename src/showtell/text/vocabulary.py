@@ -107,9 +107,9 @@ class Vocabulary:
         for index, word in enumerate(words, start=len(SPECIAL)):
             fault = word_fault(word) or (f"is that of id {ids[word]} too" if word in ids else None)
             if fault:
-                quoted = printable(shorten(word, 40))
+                shown = printable(shorten(word, 40))
                 raise CheckpointError(
-                    f'The vocabulary in {source} is damaged: the word of id {index}, "{quoted}", {fault}.'
+                    f'The vocabulary in {source} is damaged: the word of id {index}, "{shown}", {fault}.'
                 )
             ids[word] = index
         vocabulary = cls(words)
