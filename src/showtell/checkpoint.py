@@ -108,11 +108,7 @@ def fingerprint_of(weights: bytes) -> str:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read a checkpoint; its modules are in eval mode.
-
-    Raises:
-        CheckpointError: a file is missing or damaged, or the two do not belong together.
-    """
+    """Read a checkpoint, its modules in eval mode; a CheckpointError if a file is missing, damaged or another's."""
     settings_file, weights_file = folder / SETTINGS, folder / WEIGHTS
     settings = read_settings(folder, WholeSettings)
     name = str(settings.model.get("name"))

@@ -80,11 +80,7 @@ class CounterRNG:
         return _mix(x).bitwise_and_(0xFFFFFF).to(torch.float32) * 2.0**-24
 
     def timesteps(self, items: Iterable[ItemT]) -> Iterator[ItemT]:
-        """The items of a loop over time, between which the requests are counted anew for each.
-
-        For later requests the loop counts as one, or as none if its body requests nothing: the number of iterations,
-        which depends on the longest caption of the batch, changes nothing.
-        """
+        """The items of a loop over time, which counts requests anew for each; their number changes no later request."""
         before, drew = self._call, False
         for number, item in enumerate(items):
             self._call = first = key_of(before, "over time", number)
@@ -136,10 +132,7 @@ def shared_uniform(device: torch.device) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Dropout over (B, ...) whose mask depends on (seed, step, image) alone.
-
-    Outside a `use` block (a model in train mode in another training loop) it is torch's own dropout.
-    """
+    """Dropout over (B, ...) whose mask depends on (seed, step, image) alone; outside a `use` block torch's own."""
 
     def __init__(self, probability: float) -> None:
         super().__init__()

@@ -105,22 +105,14 @@ def run_eagerly(steps: Steps[ResultT], host: Any = None, answers: list[Tensor] |
 
 
 def run(
-    steps: Callable[[InputsT], Steps[ResultT]],
-    inputs: InputsT,
+    steps: Callable[[InputsT], Steps[ResultT]],  # depends on its inputs, the weights of the owner and the key alone
+    inputs: InputsT,  # a record of tensors
     *,
-    owner: nn.Module,
+    owner: nn.Module,  # keeps the graphs; its buffers and gradients are all that the function may change
     key: Hashable = (),
-    host: Any = None,
+    host: Any = None,  # what functions of `Ask` are given beside tensors; it may differ in each call
 ) -> ResultT:
-    """The result of a function, by its graphs where there is a GPU; its tensors are the caller's.
-
-    Args:
-        steps: the function; beside its inputs it may depend on the weights of the owner and on the key.
-        inputs: a record of tensors.
-        owner: a module, which keeps the graphs. Its buffers and gradients are all that the function may change.
-        key: what else the function depends on.
-        host: what functions of `Ask` are given beside tensors; it may differ in each call.
-    """
+    """The result of a function, by its graphs where there is a GPU; its tensors are the caller's."""
     graphs = None if is_static() else graphs_of(owner, _tensors_of(inputs)[0].device)
     return run_eagerly(steps(inputs), host) if graphs is None else graphs.run(steps, inputs, owner, key, host)
 

@@ -32,10 +32,7 @@ def _console() -> Console:
 
 @contextmanager
 def counting(text: str, total: int | None = None, quiet: bool = False) -> Iterator[Callable[..., None]]:
-    """Progress of a number of items, None if it is unknown.
-
-    Call the function that it gives with the number of items done since the last call, and the total if it has changed.
-    """
+    """Gives a function to call with the items done since the last call, and with the total where it has changed."""
     console = _console()
     if quiet:
         yield lambda done, total=None: None
@@ -56,13 +53,7 @@ def bar_columns(console: Console) -> list[ProgressColumn]:
 
 
 class ProgressLines:
-    """Progress in lines: items done, items per second since the first of them, and the time left.
-
-    Args:
-        text: name of the work.
-        total: number of items; None if it is unknown.
-        done: of them, before the first call.
-    """
+    """Progress in lines: items done, `done` before the first call, items per second since then, and the time left."""
 
     def __init__(self, text: str, total: int | None, *, done: int = 0) -> None:
         self.detail = ""  # of the last item, in place of the items per second

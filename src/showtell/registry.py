@@ -27,20 +27,12 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
 
     def __init__(
         self,
-        group: str,
+        group: str,  # of entry points, such as "showtell.models"
         builtin: Mapping[str, Entry],
         *,
-        expects: str = "an entry",
-        accepts: Callable[[str, Any], bool] = lambda name, entry: True,
+        expects: str = "an entry",  # what an entry is, for the message about one that is something else
+        accepts: Callable[[str, Any], bool] = lambda name, entry: True,  # whether it is one, under its name
     ) -> None:
-        """Make a registry.
-
-        Args:
-            group: of entry points, such as "showtell.models".
-            builtin: the entries of showtell itself.
-            expects: what an entry is, for the message about one that is something else.
-            accepts: whether an object is a valid entry under its name.
-        """
         self.group = group
         self.builtin = dict(builtin)
         self._expects = expects
@@ -56,12 +48,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         return points
 
     def __getitem__(self, name: str) -> Entry:
-        """The entry of a name.
-
-        Raises:
-            KeyError: there is none.
-            ExtensionError: the package that registers it is broken, or the name is taken.
-        """
+        """The entry of a name; an ExtensionError if the package that registers it is broken, or the name is taken."""
         points = self.installed.get(name, []) if isinstance(name, str) else []
         if name in self.builtin and not points:
             return self.builtin[name]

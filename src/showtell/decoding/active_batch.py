@@ -24,11 +24,7 @@ class ActiveBatch:
         self.sync_is_free = device.type == "cpu" and not is_static()
 
     def remaining(self, is_done: Tensor, step: int, *, last: bool) -> Tensor | None:
-        """The indices, within the present batch, of the images to keep where it is time to drop those that are done.
-
-        `is_done` is (b,) bool, of the active images after a step, from 0. Empty where all are done or it was the last
-        step; None where all are kept for now.
-        """
+        """Indices of the active images to keep, by `is_done` (b,): none after the last step; None: all, for now."""
         if last:
             return self.images[:0]
         if is_static() or (not self.sync_is_free and (step + 1) % SYNC_EVERY):

@@ -181,10 +181,7 @@ def _empty_pool(images: int, rows: int, length: int, device: torch.device) -> Po
 
 
 def _extensions(logprobs: Tensor, num_beams: int, *, at_limit: bool) -> tuple[Tensor, Tensor]:
-    """The candidates for the next word of each row: log-probabilities and words, (b, N, m).
-
-    The `num_beams` best words of each row are enough: a beam takes no more from one row.
-    """
+    """Candidates for each row's next word: log-probabilities and words, (b, N, m). A beam takes no more from a row."""
     if not at_limit:
         return stable_topk(logprobs, min(num_beams, logprobs.shape[-1]))
     gain, most_likely = stable_topk(logprobs, 1)

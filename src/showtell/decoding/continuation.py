@@ -19,14 +19,10 @@ from showtell.types import Features, map_tensors, unstack
 
 @torch.no_grad()
 def continuations(decoder: Decoder, features: Features, words: Tensor, uniform: Tensor, *, max_length: int) -> Tensor:
-    """Sample completions of each prefix of given captions.
+    """Sample M completions of each prefix of captions: words (B, N, T) int64, without begin, to (B, N, M, T, L).
 
-    Words are (B, N, T) int64: captions without begin, end if it came, then pad. `uniform` are (B, N, M, T, L) numbers
-    in [0, 1), L being max_length + 1: those of M completions of each prefix.
-
-    Returns:
-        (B, N, M, T, L) int64: caption t begins with the first t + 1 of the words; pad after end or the last word. A
-        prefix that has ended is kept, one of the maximum length ends or is cut off; padding has no completions.
+    Completion t begins with the first t + 1 words. A prefix that has ended is kept, one of the maximum length ends or
+    is cut off; padding has no completions. L is max_length + 1, `uniform` are numbers in [0, 1), (B, N, M, T, L).
     """
     images, captions, times, steps, _ = uniform.shape
     whole = words.new_full((*uniform.shape[:-1], max_length + 1), Vocabulary.pad)

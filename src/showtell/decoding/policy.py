@@ -56,11 +56,7 @@ class Rollouts:
 
 
 def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int) -> Rollouts:
-    """Sample N captions of at most `max_length` words, `end` not counted, with the greedy one beside them.
-
-    The decoder is in eval mode, as it generates captions. Draws come from `counter_rng`, so in a `counter_rng.use`
-    block they are functions of (seed, step, image, sample, position).
-    """
+    """Sample N captions, and the greedy one beside them, with the decoder in eval mode and draws of `counter_rng`."""
     numbers = counter_rng.uniform((len(features.vectors), samples, max_length + 1), features.vectors.device)
 
     def choose(logprobs: Tensor, images: Tensor, step: int) -> Tensor:
@@ -79,11 +75,7 @@ def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int
 
 
 def beam_rollouts(decoder: Decoder, features: Features, max_length: int, num_beams: int) -> Rollouts:
-    """The N captions of a beam search, all different, with the greedy one beside them.
-
-    Raises:
-        UsageError: the search finds fewer captions than N.
-    """
+    """The N captions of a beam search, all different, beside the greedy one; a UsageError if it finds fewer."""
     best = beam(decoder, features, max_length, num_beams)
     if best.logprob.isneginf().any():
         raise UsageError(f"There are fewer than {num_beams} captions of at most {max_length} words to be found.")
@@ -115,12 +107,9 @@ def _steps(captions: Captions) -> int:
 
 
 def policy_logprobs(decoder: Decoder, outputs: Output | None, captions: Captions) -> Tensor:
-    """The log-probability of each decision of a policy: its words, `end`, being cut off.
+    """The log-probability of each decision (a word, `end`, being cut off), (B, N, steps); 0 where there is none.
 
     `outputs` are of the steps of the captions, (B, N, T or more, ...): one step more than words for what was cut off.
-
-    Returns:
-        (B, N, steps) with gradients, float32 or wider; 0 where there is no decision.
     """
     assert outputs is not None, "rollouts without gradients keep none"
     steps = _steps(captions)

@@ -24,13 +24,10 @@ def sort_keys(scores: Tensor, indices: Tensor, span: int) -> Tensor:
 
 
 def stable_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k highest scores in falling order, of equal ones the lower index first: values and indices, (..., k).
-
-    A long row is searched in two levels: the k best numbers lie in the k chunks whose maxima are best, since any other
-    chunk has k numbers before its own. That leaves k * 64 numbers of a vocabulary, (..., n) float32, to be compared.
-    """
+    """The k highest scores in falling order, of equal ones the lower index first: values and indices, (..., k)."""
     size = scores.shape[-1]
     indices = torch.arange(size, device=scores.device)
+    # In two levels: the k best lie in the k chunks with the best maxima, as any other has k numbers before its own.
     if size > 2 * CHUNK * k:
         whole = size - size % CHUNK
         maxima = torch.unflatten(scores[..., :whole], -1, (-1, CHUNK)).amax(-1)

@@ -67,11 +67,7 @@ def pad_captions(images: Sequence[Sequence[Sequence[int]]]) -> Tensor:
 
 
 def collect(words: Tensor, logprobs: Tensor, score: Tensor | None = None, outputs: Output | None = None) -> Captions:
-    """The captions of a walk, from words and log-probabilities (B, K, T), padded to any length.
-
-    `score` is (B, K), -inf where there is no caption, by default the log-probability. `outputs` are of at most T steps,
-    and of those of the longest caption.
-    """
+    """The captions of a walk, by words and log-probabilities (B, K, T) and scores (B, K), -inf where there is none."""
     is_word = words != Vocabulary.pad
     total = logprobs.sum(-1)
     if score is not None:
@@ -88,10 +84,7 @@ def collect(words: Tensor, logprobs: Tensor, score: Tensor | None = None, output
 
 
 def run_search(steps: Callable[[Any], Steps[Captions]], inputs: Any, decoder: Decoder, settings: Hashable) -> Captions:
-    """The captions of a search, by its graphs where it is captured (`cuda_graphs.py`).
-
-    `inputs` are the tensors that it depends on, `settings` everything else but the weights.
-    """
+    """The captions of a search, by its graphs where it is captured; `settings` are all it depends on but tensors."""
     owner, stage = (decoder.decoder, decoder.stage) if isinstance(decoder, StageView) else (decoder, None)
     return trimmed(run(steps, inputs, owner=owner, key=(settings, stage)))
 
@@ -128,11 +121,7 @@ def _mask_outputs(outputs: Output, is_word: Tensor) -> Output:
 
 
 def gather_by_backpointers(steps: list[tuple[Tensor, Output]], paths: Tensor, images: int) -> Output:
-    """The outputs along the path of each caption, tensors (B, K, T, ...).
-
-    For each of T steps there are the indices of the active images, (b,), and their outputs, (b, N, ...). Paths are
-    (B, K, L) int64, L at least T: the row, of N, that each word comes from.
-    """
+    """The outputs along the path of each caption, (B, K, T, ...), from the active images and outputs of each step."""
     gathered = []
     for step, (indices, output) in enumerate(steps):
         rows = paths[indices, :, step]  # (b, K)

@@ -32,12 +32,7 @@ class LogitsProcessor:
         self.can_forbid_all = rules != NO_RULES
 
     def forbid(self, logprobs: Tensor, words: Tensor) -> None:
-        """Set the log-probability of forbidden words to -inf, in place; nothing is renormalised.
-
-        Args:
-            logprobs: (B, N, V) of the next word.
-            words: (B, N, t) int64, the words so far; those after an end are ignored.
-        """
+        """Set forbidden words to -inf in log-probabilities (B, N, V), in place, by the words so far, (B, N, t)."""
         rules, length = self.rules, words.shape[-1]
         minus_inf = float("-inf")
         if length < len(rules.prefix):

@@ -137,15 +137,10 @@ def walk(
     processor: LogitsProcessor,
     keep_outputs: bool = False,
 ) -> Steps[tuple[Sequences, list[tuple[Tensor, Output]]]]:
-    """Generate N rows per image from the words that `choose` takes, under the rules of the processor. A row with its
-    maximum length, or whose next words are all forbidden, is cut off there unless `end` is chosen.
+    """Generate N rows per image from the words that `choose` takes, without gradient, under the rules of the processor.
 
-    Images that are done are dropped from the batch, or, where shapes are static, the loop may end when all are. The
-    choice of words has no gradient.
-
-    Returns:
-        The sequences of all images, and, if outputs are kept, for each step the indices of the active images, (b,), and
-        their output, (b, N, ...).
+    A row of the maximum length, or whose next words are all forbidden, is cut off unless `end` is chosen. Where outputs
+    are kept, each step has the indices of the active images, (b,), and their output, (b, N, ...).
     """
     images, device, max_length = len(features.vectors), features.vectors.device, processor.max_length
     state = spread(decoder.start(features), rows)

@@ -24,11 +24,7 @@ def masked_mean(vectors: Tensor, is_region: Tensor) -> Tensor:
 
 
 class AdditiveAttention(nn.Module):
-    """e_i = w . f(W_a a_i + W_h h + b), alpha = softmax(e) (Xu et al. 2015, §3.1.2, f_att as one hidden layer).
-
-    W_a a_i + b does not depend on the words: `project` computes it once per image. f is tanh, or ReLU as in
-    HACap §3.5.
-    """
+    """e_i = w . f(W_a a_i + W_h h + b), alpha = softmax(e) (Xu et al. 2015, §3.1.2); f is tanh or ReLU (HACap §3.5)."""
 
     if TYPE_CHECKING:
 
@@ -50,7 +46,7 @@ class AdditiveAttention(nn.Module):
         self.score = nn.Linear(attention_size, 1, bias=False)
 
     def project(self, vectors: Tensor) -> Tensor:
-        """W_a a + b: (B, R, D) to (B, R, A)."""
+        """W_a a + b, which no word changes: (B, R, D) to (B, R, A)."""
         return self.of_features(vectors)
 
     def scores(self, query: Tensor, projected: Tensor) -> Tensor:

@@ -70,11 +70,7 @@ class DecoderConfig(Config):
 
 
 def as_overrides(settings: Mapping[str, Any]) -> str:
-    """Settings of a model as a recipe's overrides.
-
-    >>> as_overrides({"name": "hacap", "goals": True})
-    'model.name=hacap and model.goals=true'
-    """
+    """Settings of a model as a recipe's overrides: "model.name=hacap and model.goals=true"."""
     values = {key: str(value).lower() if isinstance(value, bool) else value for key, value in settings.items()}
     return " and ".join(f"model.{key}={value}" for key, value in values.items())
 

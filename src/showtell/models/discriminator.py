@@ -47,11 +47,7 @@ class DiscriminatorImage:
 
 
 class Discriminator(nn.Module):
-    """An SRU over words that scores after each one how likely the prefix is a human caption.
-
-    `leak_size` is G, the dimensions of the leaked feature; `image` the image input of each word: none, the mean feature
-    vector, or those that the word attends to.
-    """
+    """An SRU over words that scores after each one how likely the prefix is a human caption; G is `leak_size`."""
 
     def __init__(
         self,

@@ -13,36 +13,21 @@ from showtell.models.kernels import linear
 
 
 class LstmCell(nn.LSTMCell):
-    """torch's LSTM cell, whose input may come in parts: those of images and known words are computed once.
-
-    i, f, o = sigmoid(W x + U h + b),  g = tanh(W x + U h + b),  c' = f * c + i * g,  h' = o * tanh(c')
-    """
+    """torch's LSTM cell, whose input may come in parts: those of images and known words are computed once."""
 
     def project_input(self, part: Tensor, offset: int = 0) -> Tensor:
-        """Project a part of the input, (..., P), to the gates, (..., 4 H), in torch's order i, f, g, o.
-
-        The part is the positions offset to offset + P of the input; that at 0 adds the bias of the input.
-        """
+        """The gates i, f, g, o, (..., 4 H), of a part of the input, (..., P); the part at 0 adds the input's bias."""
         return linear(part, self.weight_ih, None if offset else self.bias_ih, offset=offset)
 
     def forward(self, gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """One step to the new hidden and cell, (B, N, H).
-
-        The gates, (B, N, 4 H), are the sum of `project_input` over all parts of the input.
-        """
+        """One step: gates (B, N, 4 H), summed over the parts of the input, to the new hidden and cell, (B, N, H)."""
         i, f, g, o = (gates + linear(hidden, self.weight_hh, self.bias_hh)).chunk(4, -1)
         cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)  # Xu et al. 2015, §3.1.2: c_t
         return torch.sigmoid(o) * torch.tanh(cell), cell  # Xu et al. 2015, §3.1.2: h_t
 
 
 class MaxoutLstmCell(nn.RNNCellBase):
-    """An LSTM cell whose candidate is the greater of two, without tanh: the decoder of Rennie et al., CVPR 2017.
-
-    i, f, o = sigmoid(W x + U h + b),  g = max(W_1 x + U_1 h + b_1, W_2 x + U_2 h + b_2)
-    c' = f * c + i * g,  h' = o * tanh(c')
-
-    Weights are ordered i, f, o, g_1, g_2.
-    """
+    """An LSTM cell whose candidate is the greater of two, without tanh (Rennie et al. 2017): i, f, o, g_1, g_2."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size, bias=True, num_chunks=5)
@@ -54,11 +39,7 @@ class MaxoutLstmCell(nn.RNNCellBase):
     def forward(
         self, gates: Tensor, hidden: Tensor, cell: Tensor, candidates: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One step to the new hidden and cell, (B, N, H).
-
-        The gates, (B, N, 5 H), are the output of `project_input`; `candidates`, (B, N, 2 H), are added to the two
-        candidates alone.
-        """
+        """One step: gates, (B, N, 5 H), and what is added to the candidates, (B, N, 2 H), to new hidden and cell."""
         size = self.hidden_size
         gates = gates + linear(hidden, self.weight_hh, self.bias_hh)
         i, f, o = torch.sigmoid(gates[..., : 3 * size]).chunk(3, -1)
@@ -71,11 +52,8 @@ class MaxoutLstmCell(nn.RNNCellBase):
 class GruCell(nn.GRUCell):
     """The GRU with its reset gate in front of the product, as Boustany and Sarfati, §2.1 (and Cho et al., 2014) has it.
 
-    r, u = sigmoid(W x + U h + b),  n = tanh(W x + U (r * h) + b),  h' = u * n + (1 - u) * h
-
-    torch's own cell (`reset_after=True`) has tanh(W x + b + r * (U h + b')) instead, which needs one matrix product
-    with h instead of two, and its u is 1 - u here. The two are different functions. Weights are ordered as in torch:
-    rows of r, of the update gate, of n.
+    n = tanh(W x + U (r * h) + b); torch's (`reset_after`) is another function, tanh(W x + b + r * (U h + b')), with one
+    product of h instead of two, and its u is 1 - u here. Weights are ordered as in torch: r, u, n.
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, reset_after: bool = False) -> None:
@@ -102,10 +80,7 @@ class GruCell(nn.GRUCell):
 
 
 class RnnCell(nn.RNNCell):
-    """torch's RNN cell with tanh: a' = tanh(W_ax x + W_aa a + b), as Boustany and Sarfati, §1.3 writes it.
-
-    torch keeps b as the sum of two vectors.
-    """
+    """torch's RNN cell, a' = tanh(W_ax x + W_aa a + b) (Boustany and Sarfati, §1.3); b is kept as a sum of two."""
 
     def project_input(self, inputs: Tensor) -> Tensor:
         """W_ax x and its half of b: (..., I) to (..., H)."""
@@ -120,15 +95,7 @@ Cell = LstmCell | MaxoutLstmCell | GruCell | RnnCell
 
 
 def initialise(decoder: nn.Module, cells: Iterable[Cell]) -> None:
-    """Set the weights of a decoder before training, of which the papers say nothing, or "randomly".
-
-    | parameter                  | distribution             |
-    |----------------------------|--------------------------|
-    | matrices                   | Xavier uniform           |
-    | recurrent matrices         | orthogonal, gate by gate |
-    | `embedding`                | normal, deviation 0.1    |
-    | biases                     | 0; forget gates 1        |
-    """
+    """Matrices Xavier uniform, recurrent ones orthogonal by gate, `embedding` normal, 0.1, biases 0, forget gates 1."""
     for name, parameter in decoder.named_parameters():
         if name == "embedding.weight":
             nn.init.normal_(parameter, std=0.1)

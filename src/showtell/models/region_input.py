@@ -55,13 +55,7 @@ class RegionInputConfig(DecoderConfig):
 
 
 class RegionInput(nn.Module):
-    """Everything that is done to feature vectors before and after their projection, which belongs to the model.
-
-    Args:
-        config: which of it is done.
-        feature_size: D of the features, as the encoder makes them.
-        projected_size: of a vector behind the projection.
-    """
+    """What is done to vectors before and after their projection to `projected_size`, which belongs to the model."""
 
     def __init__(self, config: RegionInputConfig, *, feature_size: int, projected_size: int) -> None:
         super().__init__()
@@ -74,13 +68,7 @@ class RegionInput(nn.Module):
         self.dropout = Dropout(config.input_dropout)
 
     def vectors(self, features: Features) -> Tensor:
-        """The vectors, (B, R, size), normalised and with the numbers of their boxes.
-
-        Those numbers may be part of the features already, as they are where another program wrote them.
-
-        Raises:
-            UsageError: boxes are needed and the features have none.
-        """
+        """The vectors, (B, R, size), normalised and with their boxes' numbers, which features of others may have."""
         own = features.vectors[..., : self.feature_size]
         vectors = F.normalize(own, dim=-1) if self.config.normalise_features else own
         if self.config.box_features == "none":
@@ -130,11 +118,7 @@ class RegionBatchNorm(nn.BatchNorm1d):
 
 
 def box_numbers(features: Features) -> Tensor:
-    """Corners and area of each region's box as shares of the photo: (B, R, 5), left, top, right, bottom, area.
-
-    Raises:
-        UsageError: the features have no boxes, or nothing tells the size of the photos.
-    """
+    """Left, top, right, bottom and area of each box as shares of the photo, (B, R, 5); a UsageError without boxes."""
     regions = features.regions
     if regions is None or regions.windows is None:
         raise UsageError(

@@ -244,10 +244,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         return output, State(image, SatRows(hidden, cell, rows.is_expected))
 
     def _attend(self, alpha: Tensor, vectors: Tensor, is_expected: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """z_t before the gate, (B, N, D), and the regions (B, N) that were chosen for it.
-
-        A region is drawn as the greatest of log alpha plus Gumbel noise.
-        """
+        """z_t before the gate, (B, N, D), and the regions, (B, N): the greatest log alpha plus Gumbel noise."""
         config = self.config
         if config.attention == "soft" or (not self.training and config.eval_attention == "expectation"):
             return alpha @ vectors, None  # Xu et al. 2015, §4.2: E[z_t]; Boustany and Sarfati, §2.2: v

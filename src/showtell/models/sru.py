@@ -46,13 +46,11 @@ class SruLayer(nn.Module):
         nn.init.zeros_(self.bias)
 
     def project_input(self, part: Tensor, offset: int = 0) -> Tensor:
-        """Project a part of the input, (..., P), its positions offset to offset + P: the terms of W_f x, W_r x, W x and
-        W_h x, (..., 4 H), or (..., 3 H) without highway."""
+        """Terms of W_f x, W_r x, W x, W_h x, (..., 4 H), of x's part at `offset`, (..., P); 3 H without highway."""
         return linear(part, self.weight, offset=offset)  # HACap §3.4: x~_t
 
     def step(self, products: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """One step: the sum of `project_input` over all parts of the input, (B, N, 4 H), and the cell, (B, N, H), to
-        the new hidden and cell."""
+        """One step: the sum of `project_input` over x's parts, (B, N, 4 H), and c to the new h and c, (B, N, H)."""
         forget, reset, new, *highway = self._gates(products)
         cell = forget * cell + (1 - forget) * new  # HACap §3.4: c_t
         return self._hidden(reset, cell, *highway), cell

@@ -153,16 +153,7 @@ class MultiHeadAttention(nn.Module):
         return KeysValues(keys, values)
 
     def forward(self, x: Tensor, of: KeysValues, is_key: Tensor) -> tuple[Tensor, Tensor]:
-        """The context of each query.
-
-        Args:
-            x: (B, ..., H), vectors that look: regions (B, R, H) or words (B, N, T, H).
-            of: what they look at; that of images is shared by all rows.
-            is_key: bool, False where they may not look, broadcast to the weights.
-
-        Returns:
-            (B, ..., H), and the weights: (B, h, ..., K) over an image, (B, N, h, T, K) over a row.
-        """
+        """Contexts of queries x, (B, ..., H), and weights: (B, h, ..., K) over images, (B, N, h, T, K) over rows."""
         owners = of.keys.dim() - 3  # axes of what has its own keys: an image, or a row of it
         lookers = x.shape[owners:-1]  # the others
         queries = torch.unflatten(self.query(x), -1, (self.heads, -1)).flatten(owners, -3).transpose(-2, -3)
@@ -238,18 +229,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, past: KeysValues, is_visible: Tensor, memory: KeysValues, is_region: Tensor
     ) -> tuple[Tensor, KeysValues, Tensor]:
-        """Read T words behind P.
-
-        Args:
-            x: (B, N, T, H).
-            past: of the P words.
-            is_visible: (B, N, T, P + T) bool, which words each one sees.
-            memory: of the regions.
-            is_region: (B, R) bool.
-
-        Returns:
-            (B, N, T, H), the keys and values of all words, and the weights over the regions, (B, h, N, T, R).
-        """
+        """Read T words behind P: (B, N, T, H), all keys and values, and the weights over regions, (B, h, N, T, R)."""
         new = self.self_attention_residual.enter(x)
         words = map_tensors(past, lambda old, new: torch.cat([old, new], -2), self.self_attention.read(new))
         context, _ = self.self_attention(new, words, is_visible.unsqueeze(2))
@@ -289,15 +269,7 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
         self.initialise()
 
     def initialise(self) -> None:
-        """Set the weights before training; the paper is silent.
-
-        | parameter          | distribution                                                        |
-        |--------------------|---------------------------------------------------------------------|
-        | matrices           | Xavier uniform                                                      |
-        | embedding W_e      | normal, deviation 1 / sqrt(d): a word is as large as its position   |
-        | norms              | 1 and 0                                                             |
-        | biases             | 0                                                                   |
-        """
+        """Matrices Xavier uniform, biases 0; W_e normal, 1 / sqrt(d): a word is as large as its position."""
         for name, parameter in self.named_parameters():
             if name == "embedding.weight":
                 nn.init.normal_(parameter, std=self.config.hidden_size**-0.5)
@@ -332,6 +304,7 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
         positioned = embedded * self.config.hidden_size**0.5 + sinusoids(positions, embedded.shape[-1]).to(embedded)
         x = self.dropout(positioned)  # z_1 .. z_T (§3.4)
         is_past = rows.is_key.unsqueeze(2).expand(*words.shape, -1)
+        # (B, N, T, P + T): all words before, and of these no later one
         is_visible = torch.cat([is_past, (steps <= steps.unsqueeze(-1)).expand(*words.shape, -1)], -1)
         read = []
         for layer, past, memory in zip(self._decoder_layers, rows.words, image.memory, strict=True):

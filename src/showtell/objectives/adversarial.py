@@ -68,10 +68,7 @@ from showtell.types import Batch, Features, Terms
 
 
 def horizon_cosines(leaked: Tensor, goals: Tensor, lengths: Tensor, horizon: int) -> Tensor:
-    """cos(F_min(t+c, T) - F_t, g_t) for t = 0 .. T - 1, (B, N, T), 0 after the end.
-
-    F is (B, N, T + 1, G), g (B, N, T, G), c the horizon; lengths, (B, N) int64, count the end.
-    """
+    """cos(F_min(t+c, T) - F_t, g_t), (B, N, T), 0 after the end; F (B, N, T + 1, G), g (B, N, T, G), lengths (B, N)."""
     steps = torch.arange(goals.shape[2], device=leaked.device)
     ends = torch.minimum(steps + horizon, lengths.unsqueeze(-1))  # (B, N, T)
     index = ends.unsqueeze(-1).expand(*ends.shape, leaked.shape[-1])
@@ -80,10 +77,7 @@ def horizon_cosines(leaked: Tensor, goals: Tensor, lengths: Tensor, horizon: int
 
 
 def intrinsic_rewards(leaked: Tensor, goals: Tensor, horizon: int) -> Tensor:
-    """r_t, the mean of cos(F_{t+1} - F_{t+1-i}, g_{t+1-i}) over i = 1 .. min(c, t + 1), (B, N, T).
-
-    F is (B, N, T + 1, G), g (B, N, T, G), c the horizon.
-    """
+    """r_t, the mean of cos(F_{t+1} - F_{t+1-i}, g_{t+1-i}), i = 1 .. min(c, t + 1): F (B, N, T + 1, G) to (B, N, T)."""
     steps = goals.shape[2]
     total = goals.new_zeros(goals.shape[:3])
     for back in range(1, min(horizon, steps) + 1):
@@ -94,10 +88,7 @@ def intrinsic_rewards(leaked: Tensor, goals: Tensor, horizon: int) -> Tensor:
 
 
 def rank_rewards(rewards: Tensor, is_word: Tensor, delta: float) -> Tensor:
-    """sigmoid(delta (1/2 - rank / B)) at each step, rank 1 being the best of the B rewards of words at this step.
-
-    Rewards, (B, N, T), and is_word, (B, N, T) bool, to (B, N, T), 0 where there is no word.
-    """
+    """sigmoid(delta (1/2 - rank / B)) of the B rewards of words at a step, the best of rank 1: (B, N, T), else 0."""
     flat, real = rewards.flatten(0, 1), is_word.flatten(0, 1)  # (rows, T)
     both = real.unsqueeze(0) & real.unsqueeze(1)
     better = ((flat.unsqueeze(0) > flat.unsqueeze(1)) & both).sum(1)  # number of rows with a higher reward
@@ -308,18 +299,14 @@ def verdicts(discriminator: Discriminator, words: Tensor, image: DiscriminatorIm
 
 
 def mean_of_other_rows(values: Tensor, is_word: Tensor) -> Tensor:
-    """The mean at each step over the batch's other captions that have a word at this step, 0 if there is none.
-
-    (B, N, T) and (B, N, T) bool to (B, N, T).
-    """
+    """The mean at each step over the batch's other captions that have a word there, 0 if there is none: (B, N, T)."""
     kept = values * is_word
     others = is_word.sum((0, 1)) - 1  # (T,)
     return (kept.sum((0, 1)) - kept) / others.clamp(min=1) * (others > 0)
 
 
 def goal_health(goals: Tensor, is_word: Tensor) -> dict[str, Tensor]:
-    """Mean length of subgoals, (B, N, T, G), and spread: 1 minus the length of the mean of their directions, 0 if all
-    are alike, as for collapsed goals."""
+    """Mean length of subgoals, (B, N, T, G), and 1 minus the length of their mean direction: 0 for collapsed goals."""
     chosen = goals[is_word].float()
     spread = 1 - F.normalize(chosen, dim=-1).mean(-2).norm(dim=-1)
     return {"goal_norm": chosen.norm(dim=-1).mean(), "goal_spread": spread}

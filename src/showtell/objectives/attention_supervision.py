@@ -37,11 +37,7 @@ class AttentionSupervisionConfig(Config):
 
 
 def attention_loss(attention: Tensor, mentions: Mentions) -> Tensor:
-    """sum of l_t over the words that name an object.
-
-    Objects that no region shows, because the photo was cropped or nothing was detected there, have no term. alpha is
-    (B, N, T, R).
-    """
+    """sum of l_t over words that name an object, of alpha (B, N, T, R); objects that no region shows have no term."""
     assert mentions.targets is not None, "mentions are located before the objective sees them"
     alpha, beta = attention.float(), mentions.targets
     tiny = torch.finfo(torch.float32).tiny

@@ -203,10 +203,7 @@ class CrossEntropy(Objective):
 
 
 def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_caption: Tensor) -> Tensor:
-    """sum_i (1 - sum_t alpha_ti)^2, summed over captions (Xu et al. 2015, §4.2.1).
-
-    alpha is (B, N, T, R), is_word (B, N, T), is_region (B, R) and is_caption (B, N): padding does not count.
-    """
+    """sum_i (1 - sum_t alpha_ti)^2, summed over captions (Xu et al. 2015, §4.2.1): (B, N, T, R), without padding."""
     coverage = (attention * is_word.unsqueeze(-1)).sum(2)  # (B, N, R)
     # Xu et al. 2015, §4.2.1: penalty; HACap §3.5: penalty
     missing = ((1 - coverage) * is_region.unsqueeze(1)).square().sum(-1)  # (B, N)
@@ -216,11 +213,8 @@ def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_
 def multi_label_margin(scores: Tensor, targets: Tensor) -> Tensor:
     """1/V sum_{y in caption} sum_{w not in it} max(0, 1 - s_y + s_w), summed over captions; s is the maximum over time.
 
-    The loss of El Baz 2020, in the form of the code that it names, after Yang et al. (2016): a word that
-    occurs twice counts twice. There the end and padding of the shorter captions of a batch are labels too, and the
-    maximum includes the zeros after the end; here only the words of the caption count.
-
-    Scores of each word at each step are (B, N, T, V), targets (B, N, T) int64; rows of padding are no captions.
+    The loss of El Baz 2020 as its code has it, after Yang et al. (2016): a word that occurs twice counts twice. There,
+    end and padding are labels too, and the maximum includes the zeros after the end. Scores are (B, N, T, V).
     """
     scores, targets = scores.flatten(0, 1).float(), targets.flatten(0, 1)  # (B N, T, V), (B N, T)
     highest = scores.masked_fill((targets == Vocabulary.pad).unsqueeze(-1), float("-inf")).amax(1)
@@ -232,14 +226,10 @@ def multi_label_margin(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int) -> Tensor:
-    """Fleiss' kappa of each word, with the captions of an image as raters of "the word belongs to it"; at least 0.
+    """Fleiss' kappa of each word, (V,), at least 0, with an image's captions as raters of "the word belongs to it".
 
-    With a word in k of the n captions of an image, and p the mean of k/n over images,
-
-        observed = mean (k(k - 1) + (n - k)(n - k - 1)) / (n(n - 1)),   by chance = p^2 + (1 - p)^2
-        kappa = (observed - by chance) / (1 - by chance)
-
-    Images with one caption do not count. Returns (V,) float32, all 1 where no image has two captions.
+    With a word in k of the n > 1 captions of an image: kappa = (observed - by chance) / (1 - by chance), where
+    observed = mean (k(k - 1) + (n - k)(n - k - 1)) / (n(n - 1)),  by chance = p^2 + (1 - p)^2,  p = mean k/n
     """
     rated = [image for image in captions if len(image) > 1]
     if not rated:
@@ -260,10 +250,7 @@ def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int)
 
 
 def word_presence(scores: Tensor, is_region: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Binary cross-entropy of "this word occurs in a caption of the image", summed over words and images.
-
-    Scores of each word in each region are (B, R, V), targets (B, N, T) int64, weights of the words (V,).
-    """
+    """Binary cross-entropy of "this word occurs in a caption of the image", summed: scores (B, R, V), weights (V,)."""
     image_scores = scores.masked_fill(~is_region.unsqueeze(-1), float("-inf")).logsumexp(1)  # (B, V)
     present = torch.zeros_like(image_scores).scatter_(1, targets.flatten(1), 1.0)
     ordinary = slice(len(SPECIAL), None)

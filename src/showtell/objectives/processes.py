@@ -23,16 +23,9 @@ def sum_over_processes(x: Tensor) -> Tensor:
 
 
 def over_whole_batch(function: Callable[[Tensor, Tensor], Tensor], values: Tensor, is_word: Tensor) -> Tensor:
-    """Apply a function to the rows of all processes and return its result for the rows of this one.
+    """The function's result for the rows of this process, computed with those of all: (B, N, T) and bool to (B, N, T).
 
-    Args:
-        function: of (B, N, T) values and (B, N, T) bool `is_word` to (B, N, T). Its result may depend neither on
-            the order of images nor on rows and steps without a word.
-        values: (B, N, T).
-        is_word: (B, N, T) bool; False everywhere in a dummy batch.
-
-    Returns:
-        (B, N, T).
+    It may depend neither on the order of images nor on what is no word, as nothing of a dummy batch is.
     """
     state = PartialState()
     if state.num_processes == 1:
@@ -46,15 +39,7 @@ def over_whole_batch(function: Callable[[Tensor, Tensor], Tensor], values: Tenso
 
 
 def roll_images(x: Tensor, is_dummy: bool) -> Tensor | None:
-    """The rows of the next image in the whole batch for each image; the last image gets those of the first.
-
-    Args:
-        x: (B, R, D), of each image.
-        is_dummy: `Batch.is_dummy`.
-
-    Returns:
-        (B, largest R of any process, D), padded with 0, or None if the whole batch is one image.
-    """
+    """The rows of the next image in the whole batch for each, (B, R, D), of the first for the last; None for one."""
     state = PartialState()
     images = int(sum_over_processes(torch.tensor(0 if is_dummy else len(x), device=x.device)))
     if images == 1:

@@ -226,10 +226,7 @@ def prepare_reward(
     *,
     discriminability: float = 0.0,
 ) -> Reward:
-    """A reward for captions that end with `end`, from each image's captions as ids, `begin` and `end` included.
-
-    "Unknown" in a caption matches no word of the references.
-    """
+    """A reward by each image's captions, as ids with `begin` and `end`; "unknown" in a caption matches no word."""
     # `begin` is never predicted, so it stands for "unknown" in references as a word that no caption can match.
     replaced = {Vocabulary.unknown: Vocabulary.begin}
     references = {

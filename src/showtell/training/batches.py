@@ -44,31 +44,18 @@ class Example:
 
 
 class TrainingSet(Dataset[Example]):
-    """Images with their captions as ids. An index is (epoch, index of the image).
-
-    Args:
-        records: the images.
-        images: their photos, in the same order, or a store that has their features.
-        vocabulary: of the captions.
-        captions_per_image: maximum number; if an image has more, another choice each epoch.
-        max_length: maximum number of words; longer captions are truncated.
-        seed: of the run.
-        naming: which words name objects, for attention supervision; None: no mentions.
-
-    Raises:
-        DataError: mentions are needed, and the records have no boxes or no caption names an object.
-    """
+    """Images with their captions as ids, by (epoch, index); a DataError if there are no mentions as `naming` wants."""
 
     def __init__(
         self,
         records: Sequence[CaptionRecord],
-        images: PreparedPhotos | FeatureStore,
+        images: PreparedPhotos | FeatureStore,  # of the records, photos in the same order
         vocabulary: Vocabulary,
         *,
-        captions_per_image: int,
-        max_length: int,
+        captions_per_image: int,  # at most; of an image with more, another choice each epoch
+        max_length: int,  # in words; longer captions are truncated
         seed: int,
-        naming: NamingWords | None = None,
+        naming: NamingWords | None = None,  # which words name objects, for attention supervision
     ) -> None:
         self.images = images
         self._ids = [record.image_id for record in records]
@@ -111,10 +98,7 @@ class TrainingSet(Dataset[Example]):
 
 
 def collate(examples: Sequence[Example], rows: int | None = None) -> Batch:
-    """Put examples into one batch: captions padded to the longest, images to the most captions and the most regions.
-
-    With a fixed number of captions, `rows`, they are padded further, so that few shapes occur (`cuda_graphs.py`).
-    """
+    """One batch, padded to its longest, for a fixed number of captions, `rows`, to few shapes (`cuda_graphs.py`)."""
     is_static = rows is not None
     rows = rows or max(len(example.words) for example in examples)
     padded = [example.words + [torch.tensor([Vocabulary.pad])] * (rows - len(example.words)) for example in examples]
@@ -136,18 +120,10 @@ def collate(examples: Sequence[Example], rows: int | None = None) -> Batch:
 
 
 def epoch_plan(lengths: Sequence[int], *, batch_size: int, bucket: int, seed: int, epoch: int) -> list[list[int]]:
-    """The batches of one epoch, as indices of images.
+    """The batches of one epoch, from 0, as indices of images in random order; the one that is not full comes last.
 
-    The images are shuffled; each run of `bucket` batches is then sorted by length and cut into batches, so that little
-    of a batch is padding, and the batches are shuffled again (the idea of Xu et al. 2015, §4.3, on groups of an image's
-    captions instead of single captions). The batch that is not full comes last.
-
-    Args:
-        lengths: of each image's longest caption, in words.
-        batch_size: images in a batch.
-        bucket: batches that are sorted together; 1 leaves the order random.
-        seed: of the run.
-        epoch: from 0.
+    Each run of `bucket` batches is sorted by the length of the longest caption and cut, so that little is padding, and
+    the batches are shuffled again (the idea of Xu et al. 2015, §4.3, on groups of an image's captions).
     """
     chance = random.Random(key_of(seed, "order", epoch))
     order = list(range(len(lengths)))
@@ -167,35 +143,18 @@ def epoch_batches(
     data: TrainingSet,
     *,
     epoch: int,
-    skip: int,
-    batch_size: int,
+    skip: int,  # batches of the epoch that were already trained on
+    batch_size: int,  # images over all processes together
     bucket: int,
     seed: int,
-    workers: int,
+    workers: int,  # processes that read photos that are not in memory; a store is read by threads
     process: int = 0,
     processes: int = 1,
-    for_gpu: bool = False,
+    for_gpu: bool = False,  # pad to a few shapes, and put batches into pinned memory
 ) -> Iterator[Batch]:
     """The batches of one epoch for one process, which gets its share of the images of each.
 
-    A last batch may have fewer images than there are processes. One without an image then gets the first, in a dummy
-    batch that is not counted: it keeps pace with the others.
-
-    Args:
-        data: all images.
-        epoch: from 0.
-        skip: how many batches of the epoch were already trained on.
-        batch_size: images over all processes together.
-        bucket: batches that are sorted by length together.
-        seed: of the run.
-        workers: processes that read photos that are not in memory; a store is read by a thread.
-        process: this one's number.
-        processes: how many share each batch.
-        for_gpu: pad to a few shapes, and put batches into pinned memory.
-
-    Raises:
-        ImageError: a photo cannot be read.
-        RuntimeError: a process that reads photos died, or does not answer (`runtime_errors.py`).
+    In a last batch of fewer images than processes, one without an image gets the first, as a dummy batch, to keep pace.
     """
     plan = epoch_plan(data.lengths, batch_size=batch_size, bucket=bucket, seed=seed, epoch=epoch)[skip:]
     shares = [[(epoch, image) for image in batch[process::processes] or batch[:1]] for batch in plan]

@@ -62,13 +62,7 @@ class RunCheckpoints:
         write_folder(self.folder.best, best.save_pretrained)
 
     def restore(self) -> Progress:
-        """Restore the state in `last/`.
-
-        Raises:
-            CheckpointError: it is damaged.
-            DataError: it began with other data.
-            RecipeError: it began with another recipe.
-        """
+        """Restore `last/`; a CheckpointError if it is damaged, another error if it began with other data or recipe."""
         folder = self.folder.last
         extra, numbers = load_state(folder, self.optimizer)
         self.folder.require_same(make_recipe(numbers["recipe"]))

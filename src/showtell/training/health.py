@@ -27,11 +27,7 @@ _HARMFUL_RATES = {  # rates of captions of which an increase is harm, with what 
 
 
 def few_photos(images: int, encoder: EncoderConfig) -> str | None:
-    """What to expect of a captioner that learned from few photos alone, and what to do instead.
-
-    Returns:
-        The rest of a sentence that begins with the photos; None where they are not few.
-    """
+    """The rest of a sentence that begins with the photos: what to expect of so few, and what to do; None for enough."""
     is_from_scratch = encoder.trained and getattr(encoder, "weights", "random") == "random"
     if images >= (FEW_FROM_SCRATCH if is_from_scratch else FEW_PRETRAINED):
         return None

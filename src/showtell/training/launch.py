@@ -23,10 +23,7 @@ from showtell.training.recipe import Recipe
 
 
 def rounds_products(recipe: Recipe) -> bool:
-    """Whether bf16 only rounds the factors of products, which is faster than autocast on a processor.
-
-    Not for a decoder that takes all steps at once: its large tensors gain more from 16 bits in memory.
-    """
+    """Whether bf16 only rounds factors of products: on a processor, for recurrent steps, it is faster than autocast."""
     on_processor = not torch.accelerator.is_available() or parse_flag_from_env("ACCELERATE_USE_CPU")
     is_stepwise = Capability.PARALLEL not in recipe.model.capabilities
     return recipe.training.mixed_precision == "bf16" and on_processor and is_stepwise and can_round_products()

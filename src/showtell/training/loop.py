@@ -273,11 +273,7 @@ class Trainer:
         )  # fmt: skip
 
     def iterate(self) -> Iterator[StepNumbers]:
-        """`fit` step by step: after each of the optimiser's steps its numbers, with the weights as they then are.
-
-        Validations, checkpoints and the log are as in `fit`; a run whose iteration is left resumes from its last
-        checkpoint. Reading `StepNumbers.values` waits for a GPU.
-        """
+        """`fit` step by step: after each its numbers, whose reading waits for a GPU; a run that is left can resume."""
         if self.resuming:
             self.progress = self.checkpoints.restore()
             self.progress.stopped = self.progress.stopped and self._patience_has_ended()

@@ -39,16 +39,7 @@ class ImageMentions:
 def find_mentions(
     records: Sequence[CaptionRecord], lengths: Sequence[Sequence[int]], *, naming: NamingWords
 ) -> list[ImageMentions]:
-    """The mentions of each image.
-
-    Args:
-        records: the images.
-        lengths: words of each caption of each image that are trained on, its end included.
-        naming: which words name objects, see `named_boxes`.
-
-    Raises:
-        DataError: the dataset has no boxes, or no caption names any of its objects.
-    """
+    """The mentions of each image, by its captions' lengths, end included; a DataError without boxes or any mention."""
     if any(record.boxes is None for record in records):
         raise DataError(
             "objective.attention_supervision needs the boxes of objects, and the dataset has none: use one with boxes, "
@@ -77,13 +68,7 @@ def find_mentions(
 def collate_mentions(
     images: Sequence[ImageMentions], windows: Sequence[tuple[float, float, float, float]], shape: tuple[int, int]
 ) -> Mentions:
-    """The mentions of B images as one record.
-
-    Args:
-        images: the mentions of their chosen captions.
-        windows: the part of each photo that is seen.
-        shape: (N, T) of the batch.
-    """
+    """The mentions of B images as one record of (N, T), with the part of each photo that is seen."""
     indices = torch.full((len(images), *shape), -1)
     for image, own in zip(indices, images, strict=True):
         for row, named in zip(image, own.indices, strict=False):

@@ -34,13 +34,7 @@ def make_optimizer(weights: Iterable[Any], settings: OptimizerConfig, lr: float)
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
-    """The optimiser of a recipe.
-
-    Args:
-        model: with `encoder`, whose weights have learning rates of their own where the recipe gives them, and
-            `objective`, which may have other rates for parts of the decoder.
-        recipe: its training.optimizer and training.learning_rate.
-    """
+    """A recipe's optimiser, with groups for the encoder's learning rates and those of parts of the decoder."""
     rate = recipe.training.learning_rate
     encoder, objective = model.encoder, model.objective
     assert isinstance(encoder, Encoder) and isinstance(objective, Objective)

@@ -21,13 +21,7 @@ MIN_PHOTOS = 40  # to which a calibration is fitted; with fewer that of the star
 
 
 def keep_calibration(checkpoint: Path, recipe: Recipe, say: Callable[[str], None]) -> None:
-    """Calibrate a checkpoint whose run started from a calibrated captioner, and say how; not where it is already.
-
-    Args:
-        checkpoint: of the run.
-        recipe: of the run.
-        say: shows a line.
-    """
+    """Calibrate a checkpoint whose run started from a calibrated captioner, and say how; not where it is already."""
     start = str(recipe.training.start_from)
     try:
         is_calibrated = (find_checkpoint(start) / CALIBRATION).is_file()

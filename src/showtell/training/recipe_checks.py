@@ -61,8 +61,7 @@ def make_encoder_config(content: dict[str, Any], source: str) -> EncoderConfig:
 
 
 def _completed(content: dict[str, Any]) -> dict[str, Any]:
-    """The content of a recipe whose encoder and model, where they have no name, are those that it starts from; its
-    search then is that one too, with what the section changes."""
+    """A recipe's content; encoder, model and search without a name are those of the checkpoint that it starts from."""
     training = content.get("training")
     start = training.get("start_from") if isinstance(training, dict) else None
     given = {section: content.get(section) or {} for section in ("encoder", "model")}

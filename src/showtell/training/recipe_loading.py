@@ -104,11 +104,7 @@ def as_yaml(value: Any) -> str:
 
 
 def apply_overrides(content: dict[str, Any], overrides: Mapping[str, Any] | Sequence[str]) -> None:
-    """Set each {"section.key": value} or "section.key=value" in the content of a recipe, in place.
-
-    Raises:
-        RecipeError: one is not of that form.
-    """
+    """Set each {"section.key": value} or "section.key=value" in the content of a recipe, in place."""
     if isinstance(overrides, str):
         overrides = (overrides,)
     pairs = overrides.items() if isinstance(overrides, Mapping) else map(_parse_override, overrides)

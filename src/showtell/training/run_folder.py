@@ -30,12 +30,7 @@ MAY_CHANGE = (  # in a run that is resumed
 
 
 class RunFolder:
-    """The files of a run: whether it may write them, and its log.
-
-    Args:
-        path: of the folder, made with the first file in it.
-        writes: whether this process is the one that does.
-    """
+    """The files of a run, and its log; `writes`: whether this process does."""
 
     def __init__(self, path: Path, *, writes: bool) -> None:
         self.path, self.writes = path, writes
@@ -43,15 +38,7 @@ class RunFolder:
         self._recipe, self._log_path = path / RECIPE, path / LOG
 
     def claim(self, recipe: Recipe, *, resume: bool) -> bool:
-        """Make sure that nothing is overwritten, and that what is resumed is the same run.
-
-        Returns:
-            Whether there is something to resume.
-
-        Raises:
-            UsageError: it holds a run, and `resume` is false or `last/` is gone; or it holds other files, or links.
-            RecipeError: that run began with another recipe.
-        """
+        """Whether there is a run to resume; a UsageError or RecipeError if another's files would be overwritten."""
         self.recipe = recipe
         if links := sorted(path.name for path in self.path.glob("*") if path.is_symlink()):
             raise UsageError(

@@ -12,17 +12,9 @@ DECAYS_OVER_THE_RUN: tuple[Schedule, ...] = ("linear", "cosine")  # the others d
 def learning_rate_factor(
     step: int, steps: int, warmup: int, kind: Schedule, *, decay_steps: int = 1, decay_factor: float = 1.0
 ) -> float:
-    """What the learning rate is multiplied by.
+    """What the learning rate is multiplied by at a step, from 0; `decay_steps` are those between two decays.
 
-    Args:
-        step: of the optimiser, from 0.
-        steps: of the whole run.
-        warmup: steps in which the factor rises from 1/warmup to 1.
-        kind: after the warm-up constant 1, linear or cosine decay from 1 to 0, the inverse square root of the number of
-            steps, or decay in steps. With `inverse_sqrt` the factor is that of Vaswani et al. (2017, §5.3) over its
-            greatest, d^-0.5 warmup^-0.5, which belongs to the learning rate.
-        decay_steps: between two decays of kind step, counted from the beginning of the run.
-        decay_factor: at each decay of kind step.
+    With `inverse_sqrt` it is the factor of Vaswani et al. (2017, §5.3) over its greatest, which is the learning rate's.
     """
     if step < warmup:
         return (step + 1) / warmup

@@ -58,17 +58,7 @@ class Start:
 
 
 def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | str | None) -> Start:
-    """Make or take vocabulary, encoder and decoder.
-
-    Args:
-        recipe: of the run.
-        captions: the words of each training caption.
-        checkpoint: to start from; None starts with fresh weights.
-
-    Raises:
-        RecipeError: the recipe's encoder or model is not the checkpoint's; the message names the keys.
-        CheckpointError: there is no such checkpoint, or it is damaged.
-    """
+    """Make or take vocabulary, encoder and decoder; a RecipeError names the keys in which a checkpoint's are others."""
     if recipe.model.name == TRANSFORMERS:
         return _start_of_transformers(recipe, str(checkpoint))
     if checkpoint is not None and is_of_transformers(find_checkpoint(checkpoint)):

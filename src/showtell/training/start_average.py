@@ -16,12 +16,7 @@ from torch import Tensor, nn
 
 
 class StartAverage:
-    """The starting weights of what learns in a model; with a share of 0 none are kept, and nothing is averaged.
-
-    Args:
-        model: with the weights of the start.
-        share: s, 0 to 1, of the start's weights.
-    """
+    """The starting weights of what learns in a model, averaged in by `share`; with 0 none are kept."""
 
     def __init__(self, model: nn.Module, share: float) -> None:
         self.share = share

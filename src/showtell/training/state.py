@@ -37,14 +37,7 @@ class Progress:
 def save_state(
     folder: Path, optimizer: Optimizer, extra: Mapping[str, Mapping[str, torch.Tensor]], numbers: Mapping[str, Any]
 ) -> None:
-    """Write the optimiser, further tensors and numbers, and checksums of these and of what is in the folder already.
-
-    Args:
-        folder: of the checkpoint.
-        optimizer: its tensors are named state.<parameter>.<name>.
-        extra: by part of the run, tensors that are not in the checkpoint, such as the objective's own weights.
-        numbers: anything that JSON can hold.
-    """
+    """Write the optimiser, extra tensors by part of the run, numbers for JSON, and checksums of the whole folder."""
     state = optimizer.state_dict()
     tensors = {f"extra.{part}.{name}": tensor for part, own in extra.items() for name, tensor in own.items()}
     plain: dict[str, dict[str, Any]] = {}
@@ -61,14 +54,7 @@ def save_state(
 
 
 def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
-    """Read what `save_state` wrote, and restore the optimiser.
-
-    Returns:
-        The further tensors by part of the run, and the numbers.
-
-    Raises:
-        CheckpointError: a file is missing, damaged or not the one that was saved.
-    """
+    """Restore the optimiser; returns extra tensors and numbers. A CheckpointError if a file is not as it was saved."""
     recorded = read_text(folder / CHECKSUMS).splitlines() if (folder / CHECKSUMS).is_file() else []
     now = _checksums(folder)
     names = [line.partition("  ")[2] for line in recorded if line not in now]

@@ -49,17 +49,7 @@ def validate(
     accelerator: Accelerator,
     progress: Callable[[int], None],
 ) -> Validation:
-    """Caption and score a split with the weights as they are.
-
-    Args:
-        captioner: its encoder and decoder.
-        objective: what they learn from, for the loss.
-        data: the split.
-        facts: what is known of the same images.
-        training: the score that decides what is best, and the size of batches.
-        accelerator: of the processes that share the work.
-        progress: called with the number of images done, by all processes, since the last call.
-    """
+    """Caption and score a split; processes share it, and `progress` gets the images done by all since the last call."""
     if accelerator.num_processes > 1:  # what batch norm keeps, of the first process
         broadcast([*captioner.encoder.buffers(), *captioner.decoder.buffers()])
     # Of each batch its first image, loss and captions; of the first also the verdict on the model.

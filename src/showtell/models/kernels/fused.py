@@ -22,11 +22,9 @@ from showtell.models.kernels.plain import Activation, is_plain
 
 
 class _AdditiveScores(torch.autograd.Function):
-    """`plain.additive_scores`. The backward pass computes the (B, N, R, A) activations again, in registers.
+    """`plain.additive_scores`, whose backward pass computes the (B, N, R, A) activations again, in registers.
 
-    For gradients g of the scores:
-
-        dw = sum_nr g f(p + q),   dp_r = w * sum_n g f'(p + q),   dq_n = w * sum_r g f'(p + q)
+    For gradients g:  dw = sum_nr g f(p + q),  dp_r = w * sum_n g f'(p + q),  dq_n = w * sum_r g f'(p + q)
     """
 
     @staticmethod

@@ -39,17 +39,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, offset: int
 
 
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = "tanh") -> Tensor:
-    """e_i = w . f(p_i + q). It allocates a tensor of (B, N, R, A).
-
-    Args:
-        projected: p, (B, R, A).
-        query: q, (B, N, A).
-        weight: w, (A) or (1, A).
-        activation: f.
-
-    Returns:
-        (B, N, R).
-    """
+    """e_i = w . f(p_i + q): p (B, R, A), q (B, N, A) and w, (A) or (1, A), to (B, N, R); it allocates (B, N, R, A)."""
     return ACTIVATIONS[activation](projected.unsqueeze(1) + query.unsqueeze(2)) @ weight.view(-1)
 
 
