@@ -53,20 +53,18 @@ def _mix(x: Tensor) -> Tensor:
 class CounterRNG:
     """The random numbers of one step for the images of one batch."""
 
+    _call = 0  # requests so far
+
     def __init__(self, seed: int, step: int, images: Sequence[str]) -> None:
         keys = torch.tensor([_signed(key_of(seed, step, image)) for image in images], dtype=torch.int32)
         shared = torch.tensor((key_of(seed, step, "all images") >> 10) / 2**53, dtype=torch.float64)
-        self._begin((keys, shared))
-
-    def _begin(self, keys: tuple[Tensor, Tensor]) -> None:
-        self.keys = keys  # (B,) of each image, and the number () that all images share
-        self._call = 0
+        self.keys = keys, shared  # (B,) of each image, and the number () that all images share
 
     @classmethod
     def of_keys(cls, keys: tuple[Tensor, Tensor]) -> CounterRNG:
         """The random numbers of a step whose `keys` are known."""
         rng = cls.__new__(cls)
-        rng._begin(keys)
+        rng.keys = keys
         return rng
 
     def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:

@@ -34,7 +34,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from showtell.types import map_tensors
+from showtell.types import map_tensors, tensors_of
 
 InputsT = TypeVar("InputsT")
 ResultT = TypeVar("ResultT")
@@ -93,8 +93,7 @@ def run_eagerly(steps: Steps[ResultT], host: Any = None, answers: list[Tensor] |
         try:
             request = steps.send(send)
         except StopIteration as end:
-            result: ResultT = end.value
-            return result
+            return end.value  # type: ignore[no-any-return]
         send = None
         if isinstance(request, Ask):
             asked = request.function(host, *(x.cpu() for x in request.tensors)).to(request.tensors[0].device)
@@ -113,19 +112,13 @@ def run(
     host: Any = None,  # what functions of `Ask` are given beside tensors; it may differ in each call
 ) -> ResultT:
     """The result of a function, by its graphs where there is a GPU; its tensors are the caller's."""
-    graphs = None if is_static() else graphs_of(owner, _tensors_of(inputs)[0].device)
+    graphs = None if is_static() else graphs_of(owner, tensors_of(inputs)[0].device)
     return run_eagerly(steps(inputs), host) if graphs is None else graphs.run(steps, inputs, owner, key, host)
-
-
-def _tensors_of(record: Any) -> list[Tensor]:
-    every: list[Tensor] = []
-    map_tensors(record, lambda x: every.append(x) or x)  # type: ignore[func-returns-value]
-    return every
 
 
 def shapes(record: Any) -> Hashable:
     """What of the tensors of a record a graph depends on."""
-    return tuple((tuple(x.shape), x.dtype) for x in _tensors_of(record))
+    return tuple((tuple(x.shape), x.dtype) for x in tensors_of(record))
 
 
 class CudaRecorder:
@@ -157,10 +150,9 @@ class CudaRecorder:
             finally:
                 graph.capture_end()
 
-    def mark(self) -> Callable[[], object]:
+    def mark(self) -> Any:
         """A function that waits for what was started up to now."""
-        wait: Callable[[], object] = torch.cuda.current_stream(self._device).record_event().synchronize
-        return wait
+        return torch.cuda.current_stream(self._device).record_event().synchronize
 
 
 @dataclass
@@ -228,14 +220,13 @@ class Graphs:
             if len(self._captured) > MAX_GRAPHS:
                 self._captured.popitem(last=False)
             with torch.no_grad():
-                result: ResultT = map_tensors(captured.replay(inputs, host, self._recorder.mark), torch.clone)
-            return result
+                return map_tensors(captured.replay(inputs, host, self._recorder.mark), torch.clone)  # type: ignore
 
     def _capture(
         self, steps: Callable[[InputsT], Steps[Any]], inputs: InputsT, owner: nn.Module, key: Hashable, host: Any
     ) -> _Captured | None:
         """The graphs of a function for inputs of these shapes; None, with a warning, if it cannot be captured."""
-        device = _tensors_of(inputs)[0].device
+        device = tensors_of(inputs)[0].device
         self._recorder = self._recorder or self._make_recorder(device)
         changing = [*owner.buffers(), *(p.grad for p in owner.parameters() if p.grad is not None)]
         before = [x.detach().clone() for x in changing]

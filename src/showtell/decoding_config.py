@@ -51,11 +51,7 @@ class Search:
 SAMPLING = ("temperature", "top_k", "top_p", "seed")  # also the names in `decoding.sample`
 SEARCHES: Registry[Search] = Registry(
     "showtell.searches",
-    {
-        "greedy": Search(()),
-        "beam": Search(("num_beams", "length_penalty")),
-        "sample": Search(SAMPLING),
-    },
+    {"greedy": Search(()), "beam": Search(("num_beams", "length_penalty")), "sample": Search(SAMPLING)},
     expects="a showtell.decoding.Search whose settings are fields of DecodingConfig",
     accepts=lambda _, entry: isinstance(entry, Search) and DecodingConfig.model_fields.keys() >= set(entry.settings),
 )
@@ -166,9 +162,7 @@ class DecodingConfig(Config):
     @property
     def kind(self) -> str:
         """The name of the search, which other settings imply where it is not set."""
-        if self.search:
-            return self.search
-        return "beam" if self.num_beams > 1 else "greedy"
+        return self.search or ("beam" if self.num_beams > 1 else "greedy")
 
     def rules(self, vocabulary: Vocabulary) -> Rules:
         """The rules for captions, in the ids of a vocabulary.
@@ -176,13 +170,18 @@ class DecodingConfig(Config):
         Raises:
             UsageError: a word of the prefix is not in the vocabulary, or it is too long.
         """
-        bad = _phrases(self.bad_words)
         begin = () if self.prefix is None else tuple(vocabulary.split(self.prefix))
-        _require_known(begin, vocabulary, f'captions should begin with "{self.prefix}"')
+        for word in begin:
+            if word not in vocabulary or word in SPECIAL[: Vocabulary.unknown]:
+                close = difflib.get_close_matches(word, vocabulary.words, n=1)
+                hint = f'; the nearest is "{close[0]}"' if close else ""
+                raise UsageError(
+                    f'captions should begin with "{self.prefix}", but the model does not know "{word}"{hint}.'
+                )
         if len(begin) > self.max_length:
             raise UsageError(f"prefix has {len(begin)} words and max_length is {self.max_length}; raise it.")
         # A phrase with a word that the vocabulary lacks cannot occur anyway.
-        known = [phrase for phrase in bad.values() if all(word in vocabulary for word in phrase)]
+        known = [phrase for phrase in _phrases(self.bad_words).values() if all(word in vocabulary for word in phrase)]
         endings = sorted(word for word in BAD_ENDINGS if word in vocabulary) if self.no_bad_endings else ()
         repeatable = sorted(word for word in FUNCTION_WORDS if word in vocabulary)
         return Rules(
@@ -228,15 +227,6 @@ class DecodingConfig(Config):
 def _phrases(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The words of each text."""
     return {text: tuple(tokenize(text)) for text in texts}
-
-
-def _require_known(words: Sequence[str], vocabulary: Vocabulary, rule: str) -> None:
-    """Raise a UsageError if a vocabulary lacks a word that a rule asks for."""
-    for word in words:
-        if word not in vocabulary or word in SPECIAL[: Vocabulary.unknown]:
-            close = difflib.get_close_matches(word, vocabulary.words, n=1)
-            hint = f'; the nearest is "{close[0]}"' if close else ""
-            raise UsageError(f'{rule}, but the model does not know "{word}"{hint}.')
 
 
 def _ids(words: Sequence[str], vocabulary: Vocabulary) -> tuple[int, ...]:

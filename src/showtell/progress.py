@@ -8,16 +8,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 from showtell.errors import notify
 
@@ -40,16 +32,19 @@ def counting(text: str, total: int | None = None, quiet: bool = False) -> Iterat
     if not console.is_terminal:
         yield ProgressLines(text, total).advance
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), *bar_columns(console))
-    bar = Progress(*columns, console=console, transient=True, redirect_stdout=False)  # results are printed meanwhile
+    text_column = rich_progress.TextColumn("{task.description}")
+    columns = rich_progress.SpinnerColumn(), text_column, *bar_columns(console)
+    # Results are printed meanwhile.
+    bar = rich_progress.Progress(*columns, console=console, transient=True, redirect_stdout=False)
     task = bar.add_task(text, total=total)
     with bar:
         yield lambda done, total=None: bar.update(task, advance=done, total=total)  # None leaves it
 
 
-def bar_columns(console: Console) -> list[ProgressColumn]:
+def bar_columns(console: Console) -> list[rich_progress.ProgressColumn]:
     """Columns for the number of items done and the time left, with a bar if the terminal is wide enough."""
-    return [*([BarColumn()] if console.width >= 70 else []), MofNCompleteColumn(), TimeRemainingColumn(compact=True)]
+    bar = [rich_progress.BarColumn()] if console.width >= 70 else []
+    return [*bar, rich_progress.MofNCompleteColumn(), rich_progress.TimeRemainingColumn(compact=True)]
 
 
 class ProgressLines:
@@ -57,7 +52,9 @@ class ProgressLines:
 
     def __init__(self, text: str, total: int | None, *, done: int = 0) -> None:
         self.detail = ""  # of the last item, in place of the items per second
-        self._progress = Progress(disable=True, speed_estimate_period=float("inf"), get_time=time.monotonic)
+        self._progress = rich_progress.Progress(
+            disable=True, speed_estimate_period=float("inf"), get_time=time.monotonic
+        )
         self._task = self._progress.add_task(text, total=total, completed=done)
         self._next_line = time.monotonic() + SECONDS
 

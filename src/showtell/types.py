@@ -37,6 +37,13 @@ def map_tensors(record: RecordT, function: Callable[..., Tensor], *others: Recor
     return type(record)(**changed)
 
 
+def tensors_of(record: Any) -> list[Tensor]:
+    """The tensors of a record, in the order of `map_tensors`."""
+    tensors: list[Tensor] = []
+    map_tensors(record, lambda x: tensors.append(x) or x)  # type: ignore[func-returns-value]
+    return tensors
+
+
 class TensorRecord:
     """A record whose `repr` gives shapes instead of numbers: `Features(vectors=float32 (2, 36, 512), ...)`."""
 
@@ -73,14 +80,7 @@ def stack_over_time(records: Sequence[RecordT]) -> RecordT:
 
 def unstack(record: RecordT) -> list[RecordT]:
     """The records of T steps, each (...), of one whose tensors are (T, ...)."""
-    columns: list[tuple[Tensor, ...]] = []  # of each tensor, in the order of map_tensors
-
-    def split(x: Tensor) -> Tensor:
-        columns.append(x.unbind())
-        return x
-
-    map_tensors(record, split)
-    steps = [iter(step) for step in zip(*columns, strict=True)]
+    steps = [iter(step) for step in zip(*map(Tensor.unbind, tensors_of(record)), strict=True)]
     return [map_tensors(record, lambda _, step=step: next(step)) for step in steps]
 
 
@@ -199,7 +199,6 @@ class Batch(TensorRecord):
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device. Half-precision features become single after the transfer."""
-
         return map_tensors(self, lambda tensor: upcast_half(tensor.to(device, non_blocking=True)))
 
     def pin_memory(self) -> Batch:

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from showtell.decoding import StageView, greedy, teacher_forced
-from showtell.models.stack import StackConfig, StackDecoder, StackOutput
+from showtell.models.stack import StackConfig, StackDecoder
 from showtell.types import Features
 from tests.models import plain
 from tests.toys import random_decoder
@@ -64,7 +64,6 @@ def test_it_is_the_equations_written_out(attention, fine, projected):
     decoder, image_features = make(attention=attention, fine_stages=fine, project_features=projected), features()
     vectors = image_features.vectors.clone().requires_grad_()
     forced = teacher_forced(decoder, Features(vectors, image_features.is_region), WORDS)
-    assert isinstance(forced.outputs, StackOutput)
     assert torch.equal(forced.outputs.attention, forced.outputs.stages[-1].attention)
     assert forced.outputs.stages[0].attention is None
     logits = torch.stack([decoder.readout(forced.outputs, stage) for stage in range(decoder.stages)], 3)

@@ -119,13 +119,16 @@ def _search(
     for step in range(max_length + 1):  # one more for end
         output, state = decoder.step(last, state)
         logprobs = decoder.readout(output).log_softmax(-1, dtype=torch.float32)
-        size = logprobs.shape[-1]
         processor.forbid(logprobs, live.hypotheses.words[..., :step])
         gains, words = _extensions(logprobs, num_beams, at_limit=step == max_length)
         if processor.can_forbid_all and step < max_length:
-            _cut_off_stuck_rows(gains, words)
+            is_stuck = gains.isneginf().all(-1)  # all next words are forbidden: a pad at no cost
+            gains[..., 0].masked_fill_(is_stuck, 0.0)
+            words[..., 0].masked_fill_(is_stuck, Vocabulary.pad)
         scores = live.total.unsqueeze(-1) + gains  # (b, N, m)
-        chosen = _top(_ranks(scores, words, size).flatten(1), num_beams)
+        rows, size = torch.arange(scores.shape[1], device=device).unsqueeze(-1), logprobs.shape[-1]
+        ranks = sort_keys(scores, rows * size + words, len(rows) * size)  # of equals the lower row, then the lower id
+        chosen = _top(ranks.flatten(1), num_beams)
         total = scores.flatten(1).gather(1, chosen)
         parents = chosen // scores.shape[-1]
         last = words.flatten(1).gather(1, chosen).masked_fill(total.isneginf(), Vocabulary.pad)
@@ -187,19 +190,6 @@ def _extensions(logprobs: Tensor, num_beams: int, *, at_limit: bool) -> tuple[Te
     gain, most_likely = stable_topk(logprobs, 1)
     ends = (most_likely == Vocabulary.end) & ~gain.isneginf()
     return gain.masked_fill(~ends, 0.0), torch.where(ends, Vocabulary.end, Vocabulary.pad)
-
-
-def _cut_off_stuck_rows(gains: Tensor, words: Tensor) -> None:
-    """Give rows whose next words are all forbidden a pad at no cost, in place."""
-    is_stuck = gains.isneginf().all(-1)
-    gains[..., 0].masked_fill_(is_stuck, 0.0)
-    words[..., 0].masked_fill_(is_stuck, Vocabulary.pad)
-
-
-def _ranks(scores: Tensor, words: Tensor, size: int) -> Tensor:
-    """Integers in the order of extensions (b, N, m): by score, then the lower row, then the lower id."""
-    rows = scores.shape[1]
-    return sort_keys(scores, torch.arange(rows, device=words.device).unsqueeze(-1) * size + words, rows * size)
 
 
 def _top(ranks: Tensor, width: int) -> Tensor:

@@ -31,7 +31,7 @@ def continuations(decoder: Decoder, features: Features, words: Tensor, uniform: 
     is_over = (words == Vocabulary.pad) | (words == Vocabulary.end)  # (B, N, T)
     is_done, last = (x[:, :, None].expand(-1, -1, times, -1).flatten(1, 3) for x in (is_over, words))
     # Rows (N M T), and for each its column in `whole`: a row is dropped for all images at once.
-    state = _repeated(_after_each_word(decoder, features, words), times)
+    state = _after_each_word(decoder, features, words, times)
     flat = whole.flatten(1, 3)
     numbers = uniform.flatten(1, 3)
     position = torch.arange(1, steps + 1, device=words.device).expand(captions, times, -1).flatten()  # of the next word
@@ -61,15 +61,17 @@ def continuations(decoder: Decoder, features: Features, words: Tensor, uniform: 
         position = position + 1
 
 
-def _after_each_word(decoder: Decoder, features: Features, words: Tensor) -> State:
-    """The states in which each word of (B, N, T) is about to be read, rows (B, N, T, ...)."""
+def _after_each_word(decoder: Decoder, features: Features, words: Tensor, times: int) -> State:
+    """The states in which each word of (B, N, T) is about to be read, `times` over: rows (B, N times T, ...)."""
     begin = torch.full_like(words[..., :1], Vocabulary.begin)
     state = spread(decoder.start(features), words.shape[1])
     rows = []
     for last in unstack(decoder.embed(torch.cat([begin, words[..., :-1]], -1).movedim(-1, 0))):
         _, state = decoder.step(last, state)
         rows.append(state.rows)
-    return State(state.image, map_tensors(rows[0], _stack_padded, *rows[1:]))
+    every = map_tensors(rows[0], _stack_padded, *rows[1:])  # (B, N, T, ...)
+    repeated = map_tensors(every, lambda x: x.unsqueeze(2).expand(-1, -1, times, *x.shape[2:]).flatten(1, 3))
+    return State(state.image, repeated)
 
 
 def _stack_padded(*steps: Tensor) -> Tensor:
@@ -79,10 +81,3 @@ def _stack_padded(*steps: Tensor) -> Tensor:
     for padded, step in zip(stacked, steps, strict=True):
         padded[tuple(slice(size) for size in step.shape)] = step
     return stacked.movedim(0, 2)
-
-
-def _repeated(state: State, times: int) -> State:
-    """Rows (B, N, T, ...) to (B, N times T, ...)."""
-    return State(
-        state.image, map_tensors(state.rows, lambda x: x.unsqueeze(2).expand(-1, -1, times, *x.shape[2:]).flatten(1, 3))
-    )

@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention
-from showtell.models.contract import Capability, Decoder, Output, State
+from showtell.models.contract import Capability, Decoder, HiddenOutput, Output, State
 from showtell.models.layers import Linear, feature_projection
 from showtell.models.recurrent import MaxoutLstmCell, initialise
 from showtell.models.region_input import RegionInput, RegionInputConfig
@@ -90,13 +90,6 @@ class Att2InInputs:
     word: Tensor | None = None  # (..., E) x_t, where dropout is to act on it
 
 
-@dataclass(frozen=True, kw_only=True)
-class Att2InOutput(Output):
-    """The input of the output layer."""
-
-    hidden: Tensor  # (B, N, H) h_t
-
-
 class Att2InDecoder(Decoder[Att2InInputs, Att2InImage, Att2InRows]):
     """The decoder of Att2in."""
 
@@ -136,7 +129,7 @@ class Att2InDecoder(Decoder[Att2InInputs, Att2InImage, Att2InRows]):
             return Att2InInputs(word=word)  # a mask belongs to a row, and so to its step
         return Att2InInputs(self.lstm.project_input(word))
 
-    def step(self, words: Tensor | Att2InInputs, state: Att2InState) -> tuple[Att2InOutput, Att2InState]:
+    def step(self, words: Tensor | Att2InInputs, state: Att2InState) -> tuple[HiddenOutput, Att2InState]:
         """Attend with h_{t-1}, then one step of the LSTM."""
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, Att2InInputs) else self.embed(words)
@@ -147,9 +140,9 @@ class Att2InDecoder(Decoder[Att2InInputs, Att2InImage, Att2InRows]):
             assert inputs.word is not None
             gates = self.lstm.project_input(self.region_input.dropout(inputs.word))
         hidden, cell = self.lstm(gates, rows.hidden, rows.cell, self.context_to_candidates(context))
-        return Att2InOutput(hidden=hidden, attention=alpha), State(image, Att2InRows(hidden, cell))
+        return HiddenOutput(hidden=hidden, attention=alpha), State(image, Att2InRows(hidden, cell))
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """W_s h_t + b_s, with dropout."""
-        assert isinstance(output, Att2InOutput)
+        assert isinstance(output, HiddenOutput)
         return self.output(self.dropout(output.hidden))

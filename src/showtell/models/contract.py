@@ -106,6 +106,13 @@ class Output:
         return {}
 
 
+@dataclass(frozen=True, kw_only=True)
+class HiddenOutput(Output):
+    """The input of an output layer."""
+
+    hidden: Tensor  # (B, N, H)
+
+
 class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
     """A language model conditioned on image features. A model fixes the types of its records in its base class."""
 

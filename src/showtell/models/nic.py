@@ -31,10 +31,10 @@ Where this differs from the papers, or the papers are silent:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -42,7 +42,7 @@ from torch import Tensor, nn
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import masked_mean
-from showtell.models.contract import Decoder, DecoderConfig, Output, State
+from showtell.models.contract import Decoder, DecoderConfig, HiddenOutput, Output, State
 from showtell.models.layers import Linear
 from showtell.models.recurrent import Cell, GruCell, LstmCell, MaxoutLstmCell, RnnCell, initialise
 from showtell.types import Features
@@ -90,17 +90,11 @@ class NicInputs:
     gates: Tensor  # (..., 4 H) for an LSTM, 3 H for a GRU, H for an RNN: x_t's part of the gates of the lowest layer
 
 
-@dataclass(frozen=True, kw_only=True)
-class NicOutput(Output):
-    """The input of the output layer."""
-
-    hidden: Tensor  # (B, N, H) a_t of the top layer
-
-
 class NicDecoder(Decoder[NicInputs, None, NicRows]):
     """An RNN, a GRU or an LSTM, also with maxout, of any number of layers that reads the image once."""
 
     config: NicConfig
+    cells: Sequence[Cell]  # a ModuleList, the lowest layer first
 
     def __init__(self, config: NicConfig, *, feature_size: int, vocabulary_size: int) -> None:
         super().__init__()
@@ -108,23 +102,19 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
         hidden, embedding = config.hidden_size, config.embedding_size
         self.embedding = nn.Embedding(vocabulary_size, embedding)
         sizes = [embedding] + [hidden] * (config.layers - 1)
-        self.cells = nn.ModuleList(CELLS[config.cell](size, hidden) for size in sizes)
+        self.cells = nn.ModuleList(CELLS[config.cell](size, hidden) for size in sizes)  # type: ignore[assignment]
         if config.image == "input":
             self.image_to_input = nn.Linear(feature_size, embedding)  # W_I
         else:
             self.image_to_state = nn.Linear(feature_size, self._states * hidden)  # W_0
         self.dropout = Dropout(config.dropout)
         self.output = Linear(hidden, vocabulary_size)  # W_o
-        initialise(self, self._layers)
+        initialise(self, self.cells)
 
     @property
     def _states(self) -> int:
         """Number of state vectors of a row."""
         return self.config.layers * (2 if self.config.cell in ("lstm", "lstm_maxout") else 1)
-
-    @property
-    def _layers(self) -> tuple[Cell, ...]:
-        return tuple(cast(Cell, cell) for cell in self.cells)
 
     def start(self, features: Features) -> NicState:
         """The state after the image, which is the initial state or the first input and is not used again."""
@@ -134,23 +124,23 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
             return State(None, NicRows(states[: self.config.layers], states[self.config.layers :]))
         zeros = image.new_zeros(len(image), 1, self.config.hidden_size)
         empty = NicRows((zeros,) * self.config.layers, (zeros,) * (self._states - self.config.layers))
-        return State(None, self._run(self._layers[0].project_input(self.image_to_input(image)), empty))
+        return State(None, self._run(self.cells[0].project_input(self.image_to_input(image)), empty))
 
     def embed(self, words: Tensor) -> NicInputs:
         """x_t and its part of the gates of the lowest layer."""
-        return NicInputs(self._layers[0].project_input(self.embedding(words)))
+        return NicInputs(self.cells[0].project_input(self.embedding(words)))
 
-    def step(self, words: Tensor | NicInputs, state: NicState) -> tuple[NicOutput, NicState]:
+    def step(self, words: Tensor | NicInputs, state: NicState) -> tuple[HiddenOutput, NicState]:
         """Read the last word."""
         inputs = words if isinstance(words, NicInputs) else self.embed(words)
         rows = self._run(inputs.gates, state.rows)
-        return NicOutput(hidden=rows.hidden[-1]), State(None, rows)
+        return HiddenOutput(hidden=rows.hidden[-1]), State(None, rows)
 
     def _run(self, gates: Tensor, rows: NicRows) -> NicRows:
         """All layers, one step, from the input's part of the gates of the lowest."""
         hiddens: list[Tensor] = []
         cells: list[Tensor] = []
-        for layer, module in enumerate(self._layers):
+        for layer, module in enumerate(self.cells):
             if layer:
                 gates = module.project_input(self.dropout(hiddens[-1]))
             if isinstance(module, LstmCell | MaxoutLstmCell):
@@ -163,5 +153,5 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """W_o a_t + b_o, with dropout."""
-        assert isinstance(output, NicOutput)
+        assert isinstance(output, HiddenOutput)
         return self.output(self.dropout(output.hidden))  # Boustany and Sarfati, §1.3: y_t

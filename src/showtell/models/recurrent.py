@@ -104,15 +104,8 @@ def initialise(decoder: nn.Module, cells: Iterable[Cell]) -> None:
         else:
             nn.init.zeros_(parameter)
     for cell in cells:
-        initialise_cell(cell)
-
-
-def initialise_cell(cell: Cell) -> None:
-    """The same for a recurrent cell by itself."""
-    nn.init.xavier_uniform_(cell.weight_ih)
-    for gate in torch.split(cell.weight_hh.data, cell.hidden_size):
-        nn.init.orthogonal_(gate)
-    nn.init.zeros_(cell.bias_ih)
-    nn.init.zeros_(cell.bias_hh)
-    if isinstance(cell, LstmCell | MaxoutLstmCell):
-        nn.init.ones_(cell.bias_ih.data[cell.hidden_size : 2 * cell.hidden_size])  # forget gate
+        nn.init.xavier_uniform_(cell.weight_ih)
+        for gate in torch.split(cell.weight_hh.data, cell.hidden_size):
+            nn.init.orthogonal_(gate)
+        if isinstance(cell, LstmCell | MaxoutLstmCell):
+            nn.init.ones_(cell.bias_ih.data[cell.hidden_size : 2 * cell.hidden_size])  # forget gate

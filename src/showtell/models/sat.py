@@ -51,7 +51,7 @@ from showtell import counter_rng
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
-from showtell.models.contract import Capability, Decoder, DecoderConfig, Output, State, gather_rows
+from showtell.models.contract import Capability, Decoder, DecoderConfig, HiddenOutput, Output, State, gather_rows
 from showtell.models.layers import Linear, feature_projection
 from showtell.models.recurrent import LstmCell
 from showtell.types import Features
@@ -131,11 +131,10 @@ class SatInputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SatOutput(Output):
-    """The input of the output layer."""
+class SatOutput(HiddenOutput):
+    """The input of the output layer, h_t."""
 
     word: Tensor  # (B, N, E) E y_{t-1}
-    hidden: Tensor  # (B, N, H) h_t
     context: Tensor  # (B, N, D) z_t, with the gate
     gate: Tensor | None  # (B, N) beta_t, a number; of `gate_per: channel` the mean
 

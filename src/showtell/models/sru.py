@@ -23,6 +23,8 @@ Where this differs from the papers, or they are silent:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -75,16 +77,19 @@ class SruLayer(nn.Module):
 class Sru(nn.Module):
     """A stack of SRU layers."""
 
+    layers: Sequence[SruLayer]  # a ModuleList
+
     def __init__(self, input_size: int, hidden_size: int, *, layers: int = 1, highway: bool = True) -> None:
         super().__init__()
         self.hidden_size = hidden_size
         sizes = [input_size] + [hidden_size] * (layers - 1)
-        self.layers = nn.ModuleList(SruLayer(size, hidden_size, highway=highway) for size in sizes)
+        stack = (SruLayer(size, hidden_size, highway=highway) for size in sizes)
+        self.layers = nn.ModuleList(stack)  # type: ignore[assignment]
 
     @property
     def first(self) -> SruLayer:
         """The layer that reads the input."""
-        return self.layers[0]  # type: ignore[return-value]
+        return self.layers[0]
 
     def start(self, like: Tensor) -> tuple[Tensor, ...]:
         """The zero cells before the first step: (B, 1, H) for each layer, with B, device and dtype of `like`."""
@@ -95,7 +100,7 @@ class Sru(nn.Module):
         after = []
         hidden = products
         for number, (layer, cell) in enumerate(zip(self.layers, cells, strict=True)):
-            hidden, cell = layer.step(hidden if number == 0 else layer.project_input(hidden), cell)  # type: ignore[operator]
+            hidden, cell = layer.step(hidden if number == 0 else layer.project_input(hidden), cell)
             after.append(cell)
         return hidden, tuple(after)
 
@@ -103,7 +108,7 @@ class Sru(nn.Module):
         """All steps of a known sequence from the start: (B, N, T, 4 H) to the last layer's hidden, (B, N, T, H)."""
         hidden = products
         for number, layer in enumerate(self.layers):
-            hidden = layer(hidden if number == 0 else layer.project_input(hidden))  # type: ignore[operator]
+            hidden = layer(hidden if number == 0 else layer.project_input(hidden))
         return hidden
 
 

@@ -34,8 +34,9 @@ Where this differs from the paper, or the paper is silent:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -44,7 +45,7 @@ from torch import Tensor, nn
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
-from showtell.models.contract import Capability, Decoder, DecoderConfig, Output, State
+from showtell.models.contract import Capability, Decoder, DecoderConfig, HiddenOutput, Output, State
 from showtell.models.layers import Linear, feature_projection
 from showtell.models.recurrent import LstmCell, initialise
 from showtell.types import Features
@@ -111,20 +112,6 @@ class StackInputs:
     gates: tuple[Tensor, ...]  # N + 1 of (..., 4 H), y's part of the gates of each LSTM
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageOutput(Output):
-    """The input of a stage's output layer; `attention` is a^i, None for the coarse stage."""
-
-    hidden: Tensor  # (B, N, H) h^i_t
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackOutput(Output):
-    """The outputs of all stages; `attention` is that of the last."""
-
-    stages: tuple[StageOutput, ...]
-
-
 class FineStage(nn.Module):
     """Attention and LSTM of a fine stage."""
 
@@ -142,6 +129,8 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
     """The coarse LSTM and the fine ones."""
 
     config: StackConfig
+    fine: Sequence[FineStage]  # a ModuleList, as `outputs` is
+    outputs: Sequence[Linear]
 
     def __init__(self, config: StackConfig, *, feature_size: int, vocabulary_size: int) -> None:
         super().__init__()
@@ -150,18 +139,16 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         self.feature_projection = feature_projection(feature_size, config.project_features, Dropout(config.dropout))
         self.embedding = nn.Embedding(vocabulary_size, config.embedding_size)  # W_e
         self.coarse_lstm = LstmCell(hidden + size + config.embedding_size, hidden)
-        self.fine = nn.ModuleList(FineStage(config, size) for _ in range(config.fine_stages))
+        stages = (FineStage(config, size) for _ in range(config.fine_stages))
+        self.fine = nn.ModuleList(stages)  # type: ignore[assignment]
         self.dropout = Dropout(config.dropout)
-        self.outputs = nn.ModuleList(Linear(hidden, vocabulary_size) for _ in range(self.stages))  # W_o
+        outputs = (Linear(hidden, vocabulary_size) for _ in range(self.stages))  # W_o
+        self.outputs = nn.ModuleList(outputs)  # type: ignore[assignment]
         initialise(self, self._lstms)
 
     @property
-    def _fine(self) -> tuple[FineStage, ...]:
-        return tuple(cast(FineStage, stage) for stage in self.fine)
-
-    @property
     def _lstms(self) -> tuple[LstmCell, ...]:
-        return self.coarse_lstm, *(stage.lstm for stage in self._fine)
+        return self.coarse_lstm, *(stage.lstm for stage in self.fine)
 
     def start(self, features: Features) -> StackState:
         """What no word changes: the gates of f(V), and W_v V and W_va V + b_va of each stage; zeros for the LSTMs."""
@@ -169,8 +156,8 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # Gu et al. 2018, eq. 2: f(V)
         image = StackImage(
             mean_gates=self.coarse_lstm.project_input(mean, offset=self.config.hidden_size),
-            projected=tuple(stage.attention.project(vectors) for stage in self._fine),
-            values=tuple(stage.value(vectors) for stage in self._fine),
+            projected=tuple(stage.attention.project(vectors) for stage in self.fine),
+            values=tuple(stage.value(vectors) for stage in self.fine),
             is_region=features.is_region,
         )
         zeros = (vectors.new_zeros(len(vectors), 1, self.config.hidden_size),) * self.stages
@@ -183,16 +170,16 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
             tuple(lstm.project_input(word, offset=lstm.input_size - word.shape[-1]) for lstm in self._lstms)
         )
 
-    def step(self, words: Tensor | StackInputs, state: StackState) -> tuple[StackOutput, StackState]:
+    def step(self, words: Tensor | StackInputs, state: StackState) -> tuple[Output, StackState]:
         """One step of all stages, from coarse to fine."""
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, StackInputs) else self.embed(words)
         gates = self.coarse_lstm.project_input(rows.hidden[-1])
         gates = gates + image.mean_gates + inputs.gates[0]  # Gu et al. 2018, eq. 2: i^0_t
         hidden, cell = self.coarse_lstm(gates, rows.hidden[0], rows.cell[0])  # Gu et al. 2018, eq. 1: h^0_t
-        hiddens, cells, outputs = [hidden], [cell], [StageOutput(hidden=hidden)]
+        hiddens, cells, outputs = [hidden], [cell], [HiddenOutput(hidden=hidden)]
         query = hidden  # q_1
-        for i, stage in enumerate(self._fine):
+        for i, stage in enumerate(self.fine):
             alpha = stage.attention(query, image.projected[i], image.is_region)  # Gu et al. 2018, eq. 6: a^i
             attended = alpha @ image.values[i]  # Gu et al. 2018, eq. 5: g_i
             below = torch.cat([attended, hidden], -1)  # Gu et al. 2018, eq. 4: i^i_t
@@ -201,12 +188,12 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
             query = hidden + attended if self.config.attention == "stacked" else hidden  # Gu et al. 2018, eq. 8: q_i
             hiddens.append(hidden)
             cells.append(cell)
-            outputs.append(StageOutput(hidden=hidden, attention=alpha))
+            outputs.append(HiddenOutput(hidden=hidden, attention=alpha))  # h^i_t, a^i
         after = StackRows(tuple(hiddens), tuple(cells))
-        return StackOutput(attention=outputs[-1].attention, stages=tuple(outputs)), State(image, after)
+        return Output(attention=outputs[-1].attention, stages=tuple(outputs)), State(image, after)
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """W^i_o h^i_t + b^i_o, with dropout."""
         own = output.stages[stage]
-        assert isinstance(own, StageOutput)
-        return cast(Linear, self.outputs[stage])(self.dropout(own.hidden))  # Gu et al. 2018, eq. 9: p_i
+        assert isinstance(own, HiddenOutput)
+        return self.outputs[stage](self.dropout(own.hidden))  # Gu et al. 2018, eq. 9: p_i

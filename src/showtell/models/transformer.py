@@ -36,6 +36,7 @@ Where this differs from the paper, or the paper is silent:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self, cast
 
@@ -45,7 +46,7 @@ from torch import Tensor, nn
 
 from showtell.config import Size
 from showtell.counter_rng import Dropout
-from showtell.models.contract import Capability, Decoder, Output, State
+from showtell.models.contract import Capability, Decoder, HiddenOutput, Output, State
 from showtell.models.layers import Linear
 from showtell.models.region_input import RegionInput, RegionInputConfig
 from showtell.types import Features, map_tensors
@@ -107,13 +108,6 @@ class TransformerRows:
 
 
 TransformerState = State[TransformerImage, TransformerRows]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransformerOutput(Output):
-    """The input of the output layer."""
-
-    hidden: Tensor  # (B, N, H) s_t
 
 
 class UnbiasedLayerNorm(nn.LayerNorm):
@@ -251,6 +245,7 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
     """Encoder layers over the regions, decoder layers over the words."""
 
     config: TransformerConfig
+    decoder_layers: Sequence[DecoderLayer]  # a ModuleList
 
     def __init__(self, config: TransformerConfig, *, feature_size: int, vocabulary_size: int) -> None:
         super().__init__()
@@ -263,7 +258,8 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
         self.encoder_norm = norm(size) if has_last_norm else nn.Identity()
         self.embedding = nn.Embedding(vocabulary_size, size)  # W_e
         self.dropout = Dropout(config.dropout)
-        self.decoder_layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        decoder_layers = (DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.decoder_layers = nn.ModuleList(decoder_layers)  # type: ignore[assignment]
         self.decoder_norm = norm(size) if has_last_norm else nn.Identity()
         self.output = Linear(size, vocabulary_size)  # W_p
         self.initialise()
@@ -279,10 +275,6 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
                 nn.init.zeros_(parameter)
         self.region_input.initialise()
 
-    @property
-    def _decoder_layers(self) -> tuple[DecoderLayer, ...]:
-        return tuple(cast(DecoderLayer, layer) for layer in self.decoder_layers)
-
     def start(self, features: Features) -> TransformerState:
         """The regions through the encoder, and their keys and values in each layer of the decoder; no words."""
         is_region = features.is_region
@@ -290,12 +282,12 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
         for layer in self.encoder_layers:
             x = layer(x, is_region)
         x = self.encoder_norm(x)  # m
-        memory = tuple(layer.attention.read(x) for layer in self._decoder_layers)
+        memory = tuple(layer.attention.read(x) for layer in self.decoder_layers)
         none = x.new_empty(len(x), 1, self.config.heads, 0, x.shape[-1] // self.config.heads)
         rows = TransformerRows((KeysValues(none, none),) * len(memory), is_region.new_empty(len(x), 1, 0))
         return State(TransformerImage(memory, is_region), rows)
 
-    def all_steps(self, words: Tensor, state: TransformerState) -> tuple[TransformerOutput, TransformerState]:
+    def all_steps(self, words: Tensor, state: TransformerState) -> tuple[HiddenOutput, TransformerState]:
         """Read T words behind those of the state, each of which sees itself and those before it."""
         image, rows = state.image, state.rows
         steps = torch.arange(words.shape[-1], device=words.device)
@@ -307,19 +299,19 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
         # (B, N, T, P + T): all words before, and of these no later one
         is_visible = torch.cat([is_past, (steps <= steps.unsqueeze(-1)).expand(*words.shape, -1)], -1)
         read = []
-        for layer, past, memory in zip(self._decoder_layers, rows.words, image.memory, strict=True):
+        for layer, past, memory in zip(self.decoder_layers, rows.words, image.memory, strict=True):
             x, keys_values, weights = layer(x, past, is_visible, memory, image.is_region)
             read.append(keys_values)
         is_key = torch.cat([rows.is_key, torch.ones_like(words, dtype=torch.bool)], -1)
-        output = TransformerOutput(hidden=self.decoder_norm(x), attention=weights.mean(1))
+        output = HiddenOutput(hidden=self.decoder_norm(x), attention=weights.mean(1))
         return output, State(image, TransformerRows(tuple(read), is_key))
 
-    def step(self, words: Tensor, state: TransformerState) -> tuple[TransformerOutput, TransformerState]:
+    def step(self, words: Tensor, state: TransformerState) -> tuple[HiddenOutput, TransformerState]:
         """Read one word behind those of the state."""
         output, state = self.all_steps(words.unsqueeze(-1), state)
         return map_tensors(output, lambda x: x.squeeze(2)), state
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """W_p s_t + b_p."""
-        assert isinstance(output, TransformerOutput)
+        assert isinstance(output, HiddenOutput)
         return self.output(output.hidden)

@@ -57,7 +57,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
-from showtell.models.contract import Capability, Decoder, Output, State
+from showtell.models.contract import Capability, Decoder, HiddenOutput, Output, State
 from showtell.models.layers import Linear, feature_projection
 from showtell.models.recurrent import LstmCell, initialise
 from showtell.models.region_input import RegionInput, RegionInputConfig
@@ -124,10 +124,9 @@ class UpDownInputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpDownOutput(Output):
-    """The input of the output layer."""
+class UpDownOutput(HiddenOutput):
+    """The input of the output layer, h2_t."""
 
-    hidden: Tensor  # (B, N, H) h2_t
     attention_hidden: Tensor | None = None  # (B, N, H) h1_t, for the labels
 
 
@@ -215,7 +214,7 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """W_p h2_t + b_p, with dropout."""
-        assert isinstance(output, UpDownOutput)
+        assert isinstance(output, HiddenOutput)
         return self.output(self.dropout(output.hidden))  # Anderson et al. 2018, eq. 7: p
 
     def score_labels(self, output: Output) -> Tensor:
