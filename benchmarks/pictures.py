@@ -89,20 +89,13 @@ class Block:
 
 @dataclass(frozen=True)
 class Screen:
-    """A page as somebody sees it.
+    """A page as somebody sees it."""
 
-    Attributes:
-        block: name of the commands that make or serve the page.
-        page: its file in WORK; None is the page that the block serves.
-        width, height: of the window, in pixels; a narrow one is a phone's, and drawn with twice as many.
-        steps: what is done before one looks.
-    """
-
-    block: str
-    page: str | None
-    width: int
+    block: str  # name of the commands that make or serve the page
+    page: str | None  # its file in WORK; None is the page that the block serves
+    width: int  # of the window, in pixels; a narrow one is a phone's, and drawn with twice as many
     height: int
-    steps: Callable[[Chromium], None] = lambda browser: None
+    steps: Callable[[Chromium], None] = lambda browser: None  # what is done before one looks
 
 
 def read_blocks() -> list[Block]:
@@ -128,11 +121,7 @@ def is_taken(screen: str) -> bool:
 
 
 def make(names: Sequence[str]) -> Iterator[Path]:
-    """Make what is named, or what is missing where nothing is; the files of pictures.
-
-    Raises:
-        SystemExit: a name is unknown, or a command failed.
-    """
+    """Make what is named, or what is missing where nothing is; the files of pictures."""
     blocks = read_blocks()
     known = [*(block.name for block in blocks), *SCREENS]
     if unknown := [name for name in names if name not in known]:

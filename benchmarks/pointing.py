@@ -90,10 +90,7 @@ def drop_weights(logprob_drop: Tensor) -> Tensor:
 
 
 def rank_correlation(first: Tensor, second: Tensor) -> Tensor:
-    """Spearman's correlation of two maps (..., R) over the same regions, ties sharing the mean of their ranks.
-
-    (...) float64 from -1 to 1; nan where a map is constant, so that it has no ranks.
-    """
+    """Spearman's correlation of two maps (..., R), ties sharing their mean rank: (...), nan where a map is constant."""
     x, y = ((ranks := _ranks(values)) - ranks.mean(-1, keepdim=True) for values in (first, second))
     return (x * y).sum(-1) / (x.square().sum(-1) * y.square().sum(-1)).sqrt()
 
@@ -139,10 +136,7 @@ class CaptionMaps:
 
 
 def statistics_of(maps: CaptionMaps, mentions: Sequence[Sequence[NamedBoxes]]) -> Floats:
-    """The sums and counts of one image, from the mentions of each of its N captions: (columns,).
-
-    Objects that lie outside of the window, because the photo was cropped, are skipped.
-    """
+    """Sums and counts (columns,) of an image, from the mentions of its N captions; cropped objects are skipped."""
     from torchvision.ops import box_iou  # slow to import
 
     sums, counts = dict.fromkeys(_MEANS, 0.0), dict.fromkeys(_MEANS, 0)
@@ -213,15 +207,8 @@ def measure_attention(
 ) -> AttentionReport:
     """Measure for each mention of an object where the model looks, and which regions the words need.
 
-    Args:
-        captioner: the model.
-        records: images with boxes.
-        captions: "references", along which the model is teacher-forced, or "own", which it generates.
-        occlusion: occlusion method, see `captioners/saliency.py`; None: no occlusion.
-        settings: how own captions are searched for, and at which stage (default: the checkpoint's settings).
-        store: features of the images by the captioner's encoder, read instead of the photos.
-        progress: called with the number of images done since the last call.
-    """
+    `captions`: "references", along which the model is teacher-forced, or "own", which it generates by `settings`;
+    `occlusion`: see `captioners/saliency.py`."""
     if any(record.boxes is None for record in records):
         raise DataError(
             "Attention is compared with the boxes of objects, and the dataset has none; use one with boxes, such as "
@@ -332,11 +319,7 @@ def captions_to_follow(
     captions: str,
     settings: DecodingConfig,
 ) -> tuple[Decoder, list[list[list[str]]], Tensor]:
-    """The captions of B images along which a model is teacher-forced: the references, or its own.
-
-    Returns:
-        The decoder at that stage; the words of each caption of each image; their ids, (B, N, T + 1), begin first.
-    """
+    """The decoder at its stage, the words of each caption of each image, and their ids, (B, N, T + 1), begin first."""
     vocabulary = captioner.vocabulary
     decoder: Decoder = captioner.decoder if settings.stage is None else StageView(captioner.decoder, settings.stage)
     if captions == "references":

@@ -277,15 +277,10 @@ def _people(data: Path, split: str) -> tuple[tuple[str, ...] | None, dict[str, s
 
 
 def told_apart(machine: Mapping[str, str], people: Mapping[str, str]) -> float:
-    """How often a caption is rightly said to be a machine's or a person's; 0.5 is chance.
+    """How often one caption of each photo is rightly said to be a machine's or a person's; 0.5 is chance.
 
-    Logistic regression over the words and the pairs of words of a caption, trained on half of the photos and asked
-    about the other half, and the other way round.
-
-    Args:
-        machine: captions by the image's id.
-        people: one caption of each of these images.
-    """
+    Logistic regression over words and pairs of words, trained on half of the photos, asked about the other half, and
+    the other way round."""
     halves = [[image for number, image in enumerate(sorted(machine)) if number % 2 == half] for half in (0, 1)]
     right = 0.0
     for known, asked in (halves, halves[::-1]):

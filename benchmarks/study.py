@@ -228,19 +228,7 @@ def run(
     boxes: bool = False,
     undivided: bool = False,
 ) -> bool:
-    """Train by a recipe, caption the test splits, and write down what came out.
-
-    Args:
-        content: the recipe.
-        folder: of the run.
-        results: where `result.json` and the captions of each split go.
-        splits: those to caption; none for a run that tries a learning rate.
-        boxes: the dataset has boxes, so that attention can be measured.
-        undivided: caption by a beam that is not divided by the length, too.
-
-    Returns:
-        Whether it is done; false: it was interrupted, and resumes another time.
-    """
+    """Train by a recipe, caption the splits, write what came out into `results`; false if that was interrupted."""
     torch.set_num_threads(1)
     keep_freed_memory()
     resumed = (folder / "last").exists()
@@ -301,15 +289,7 @@ def attention_numbers(captioner: Captioner, records: Sequence[CaptionRecord]) ->
 
 
 def run_all(bench: Bench, rows: Sequence[Row], known: Mapping[str, Row], *, seeds: int, jobs: int) -> None:
-    """Whatever is not done yet of the plan at the head of this file.
-
-    Args:
-        bench: where everything is.
-        rows: those to run.
-        known: all rows by name, among them those that try learning rates for others.
-        seeds: number of runs of each row.
-        jobs: runs at a time.
-    """
+    """Whatever is not done yet of the plan at the head of this file; `known` has the rows that try learning rates."""
     settings = {name: value for name, value in dataclasses.asdict(bench).items() if not isinstance(value, Path)}
     settings["overrides"] = list(bench.overrides)
     kept = bench.results / "settings.json"
@@ -429,15 +409,7 @@ def summarise_runs(
     metrics: Sequence[str] | None = None,
     seeds: int | None = None,
 ) -> list[dict[str, Any]]:
-    """What is done, as JSON: the scores of each row over seeds, and how the first of a pair differs from the second.
-
-    Args:
-        bench: where everything is.
-        rows: those to look at; without finished runs they are left out.
-        pairs: names of rows.
-        metrics: the scores that are computed (default: those of the bench).
-        seeds: at most the first of them (default: all that are done).
-    """
+    """As JSON the scores of each row over its first seeds, and how the first of a pair differs from the second."""
     dataset, metrics = open_dataset(bench.data), metrics or bench.metrics
     facts = {split: image_facts(dataset[split]) for split in bench.splits}
     kept: dict[str, dict[str, dict[int, ScoreReport]]] = {}  # row, split, seed
@@ -520,10 +492,7 @@ def spreads(reports: Sequence[ScoreReport]) -> dict[str, Any]:
 
 
 def pool_reports(reports: Sequence[ScoreReport]) -> ScoreReport:
-    """One report of several runs on the same images: each image's statistics are the mean over the runs.
-
-    A score that is a mean over images is then the mean of the runs' scores; BLEU is that of all captions together.
-    """
+    """One report of several runs on the same images: each image's statistics are the mean over the runs."""
     first = reports[0]
     statistics = {
         name: dataclasses.replace(kept, rows=np.mean([report.statistics[name].rows for report in reports], axis=0))
@@ -633,18 +602,9 @@ def command(
     bench_type: type[Bench] = Bench,
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Run what is missing of the rows, and write their scores and differences; the exit status.
+    """Run what is missing of the rows, write their scores and the differences of pairs; the exit status.
 
-    Args:
-        description: the docstring of the program.
-        rows: of its tables.
-        known: further rows, which some of them start from or take learning rates of.
-        pairs: names of rows of which the first is held against the second.
-        name: of the two files of results.
-        metrics: the scores that are wanted (default: those of the bench).
-        bench_type: what the rows are run on.
-        arguments: of the command line (default: those of this process).
-    """
+    `known` has further rows, which some of them start from or take learning rates of."""
     parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path(f"runs/{bench_type.name}"), help="the folder of the runs")
     parser.add_argument("--rows", default=",".join(row.name for row in rows), help="their names, parted by commas")

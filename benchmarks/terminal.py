@@ -53,17 +53,10 @@ COLOURS = {
 def record(
     commands: Sequence[str], folder: Path, when_ready: Callable[[str], None] | None = None, status: int = 0
 ) -> bytes:
-    """Type commands into a terminal, one after the other; what the terminal received, prompts included.
+    """What a terminal receives, prompts included, in which commands of bash are typed one after the other.
 
-    Args:
-        commands: of bash; a line that ends with a backslash goes on in the next one.
-        folder: where they run.
-        when_ready: called with what the last command has printed once that is ready; the command is then interrupted.
-        status: with which the last command ends; those before it end with 0.
-
-    Raises:
-        SystemExit: a command ended in another way; its output is shown.
-    """
+    `when_ready` gets what the last command has printed once that is ready, and the command is then interrupted; it
+    ends with `status`, those before it with 0."""
     received = b""
     for number, command in enumerate(commands, start=1):
         head, *more = command.split("\n")
@@ -108,12 +101,7 @@ def _read(terminal: int) -> bytes:
 
 
 def draw(received: bytes, description: str) -> str:
-    """An SVG of all lines that a terminal shows in the end, in the fonts of whoever looks at it; nothing is fetched.
-
-    Args:
-        received: what `record` gives.
-        description: kept in the picture.
-    """
+    """An SVG of all lines that a terminal shows in the end, in the fonts of whoever looks at it; nothing is fetched."""
     import pyte
 
     screen = pyte.Screen(COLUMNS, LONGEST)

@@ -70,9 +70,7 @@ MAY_IMPORT: dict[str, str] = {
     "text training types",
 }
 # Methods for convenience that import what comes after them, and only when they are called.
-SHORTCUTS = {
-    ("captions.py", "reports"): "Explanation.figure, and what a notebook shows",
-}
+SHORTCUTS = {("captions.py", "reports"): "Explanation.figure, and what a notebook shows"}
 # The two circles: `Captioner.from_pretrained` opens its own subclasses, and an `Explanation` shows itself.
 LAZY = ("captioners", "captions")
 # What a captioner runs without.

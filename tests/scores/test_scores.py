@@ -26,9 +26,7 @@ NAMES = {  # the reference's: ours
 @pytest.mark.usefixtures("tokenized")
 def test_scores_equal_the_reference(case: Case) -> None:
     report = showtell.score(
-        case.tokenized["predictions"],
-        case.tokenized["references"],
-        metrics=["bleu", "meteor", "rouge_l", "cider"],
+        case.tokenized["predictions"], case.tokenized["references"], metrics=["bleu", "meteor", "rouge_l", "cider"]
     )
     for theirs, ours in NAMES.items():
         assert report.scores[ours] == pytest.approx(case.oracle["corpus"][theirs], abs=1e-12), ours

@@ -28,10 +28,7 @@ def explain_and_judge(
     batch_size: int = 32,
     progress: Callable[[int], None],
 ) -> tuple[list[Explanation], dict[Path | StoredImage, ImageError]]:
-    """Explanations of the photos, judged, and the errors of unreadable photos; see `explain_photos` and `judge`.
-
-    `progress` is called with 1 for each photo that is done.
-    """
+    """The photos' explanations, judged, and the errors of unreadable photos; `progress(1)` is called for each photo."""
     sources = [photo.source for photo in photo_set.photos]
     explanations: list[Explanation] = []
     failures: dict[Path | StoredImage, ImageError] = {}
@@ -46,10 +43,7 @@ def explain_and_judge(
 
 
 def judge(explanations: Sequence[Explanation], photo_set: PhotoSet) -> list[Explanation]:
-    """Explanations with references, scores and hallucinated objects, the worst caption of the first model first.
-
-    Photos without references come last, in their order.
-    """
+    """Add references, scores and hallucinated objects; the first model's worst captions first, unscored photos last."""
     facts = {display_name(photo.source): photo.facts for photo in photo_set.photos}
     judged = [
         mark_hallucinations(
@@ -64,10 +58,7 @@ def judge(explanations: Sequence[Explanation], photo_set: PhotoSet) -> list[Expl
 
 
 def _scores(
-    explanations: Sequence[Explanation],
-    model: int,
-    facts: Mapping[str, scoring.ImageFacts],
-    photo_set: PhotoSet,
+    explanations: Sequence[Explanation], model: int, facts: Mapping[str, scoring.ImageFacts], photo_set: PhotoSet
 ) -> dict[str, dict[str, float]]:
     """The numbers of each image that has references, in the order in which they are shown."""
     texts = {photo.image: photo.models[model].caption.text for photo in explanations if photo.references}

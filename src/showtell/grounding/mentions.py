@@ -84,14 +84,8 @@ def category_mentions(record: CaptionRecord, words: Sequence[str], phrases: Phra
 def named_boxes(record: CaptionRecord, caption: int, phrases: Phrases, naming: NamingWords) -> list[NamedBoxes]:
     """Which words of a caption name which boxes, from left to right; words that name none are in no span.
 
-    Args:
-        record: an image with boxes.
-        caption: index of the caption.
-        phrases: that name the categories of the dataset.
-        naming: "nouns"; "phrases", every word of those that the dataset annotates ("a small red circle"); or "links",
-            also the words between two of them ("is left of"), which lead to the second and name its boxes. Where the
-            dataset annotates no phrases, the names of categories stand for them.
-    """
+    `naming`: "nouns"; "phrases", every word of those that the dataset annotates ("a small red circle"); or "links",
+    also the words between two of them ("is left of"), which lead to the second and name its boxes."""
     if record.groundings is None:
         named, _ = category_mentions(record, tokenize(record.captions[caption]), phrases)
     elif naming == "nouns":
@@ -105,10 +99,7 @@ def named_boxes(record: CaptionRecord, caption: int, phrases: Phrases, naming: N
 
 
 def mark_hallucinations(explanation: Explanation, facts: ImageFacts) -> Explanation:
-    """An explanation whose words are marked that name an object which the image does not show (CHAIR's rule).
-
-    Nothing is marked if the image has no annotated objects.
-    """
+    """Mark the words that name an object which the image does not show (CHAIR's rule), if its objects are annotated."""
     if facts.objects is None:
         return explanation
     phrases = phrases_of(facts.categories | facts.objects)

@@ -28,14 +28,7 @@ def nearest_neighbour(
     records: Sequence[CaptionRecord],
     progress: Callable[[int], None],
 ) -> dict[str, str]:
-    """The first caption of the training image whose mean feature vector has the highest cosine with the image's.
-
-    Args:
-        captioner: its encoder makes the features.
-        training: the images whose captions are taken.
-        records: the images to caption.
-        progress: called with the number of images encoded, of both, since the last call.
-    """
+    """The first caption of the training image whose mean feature vector has the highest cosine with the image's."""
     pooled = []
     for features in captioner.encode_photos((record.path for record in (*training, *records)), BATCH_SIZE):
         pooled.append(masked_mean(features.vectors, features.is_region))

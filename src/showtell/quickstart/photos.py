@@ -15,12 +15,7 @@ from showtell.reports.explanation_page import write_page
 
 
 def caption_photos(out: Path) -> dict[str, Any]:
-    """Copy the photos into a folder, caption them, and write a page about the captions beside them.
-
-    Returns:
-        examples: for each photo its path, its caption, and its confidence with the doubt, if there is one.
-        page: where the page is.
-    """
+    """Copy the photos into a folder, caption them, and write a page beside them; returns captions and the page."""
     out.mkdir(parents=True, exist_ok=True)
     photos = [Path(shutil.copy(photo, out)) for photo in PHOTOS]
     captioners = {"small": Captioner.from_pretrained("small")}

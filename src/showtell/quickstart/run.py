@@ -31,16 +31,7 @@ ON_SCREEN, ON_PAGE = 5, 24  # test pictures that are shown
 
 
 def run_quickstart(out: Path, *, images: int = 10_000, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Draw, train, score and report; resumes a quickstart that was interrupted.
-
-    Args:
-        out: a folder; the pictures go to out/data, the run to out/run, the page to out/report.html.
-        images: how many pictures to draw.
-        overrides: "section.key=value" each, for the recipe.
-
-    Returns:
-        What `showtell quickstart --json` prints.
-    """
+    """Draw, train, score and report, or resume that; returns what `showtell quickstart --json` prints."""
     recipe = load_recipe("scenes/quickstart", [f"data.path={out / 'data'}", *overrides])
     began = time.perf_counter()
     data, run, page = out / "data", out / "run", out / "report.html"

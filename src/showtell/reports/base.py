@@ -36,16 +36,7 @@ def templates() -> jinja2.Environment:
 def render_page(
     template: str, title: str, *, styles: Sequence[str] = (), script: str = "", is_live: bool = False, **values: Any
 ) -> str:
-    """A page of HTML in one file that loads nothing; a live one asks the server that it came from.
-
-    Args:
-        template: file name of a template that extends base.html.j2.
-        title: of the page.
-        styles: CSS after that of all pages.
-        script: JavaScript of the page.
-        is_live: whether the page is live.
-        values: for the template.
-    """
+    """A page in one file from a template that extends base.html.j2; it loads nothing, or (live) asks its own server."""
     style = "\n".join([resource("base.css"), *styles])
     policy = Markup(content_policy(style, script, is_live=is_live))
     page = templates().get_template(template)
@@ -53,8 +44,7 @@ def render_page(
 
 
 def content_policy(style: str, script: str = "", *, is_live: bool = False) -> str:
-    """The Content-Security-Policy that allows one stylesheet, one script, pictures in the page, and nothing else; a
-    live page may also ask its own server, and show pictures of it and those that people add."""
+    """The Content-Security-Policy: one stylesheet, one script, pictures in the page; a live page may ask its server."""
     own = "connect-src 'self'; " if is_live else ""
     pictures = "'self' data: blob:" if is_live else "data:"
     allowed = f"script-src '{_hash(script)}'; " if script else ""
@@ -83,9 +73,5 @@ def resource(name: str) -> str:
 
 
 def data_url(content: bytes, kind: str) -> str:
-    """The content of a picture's file as a URL.
-
-    >>> data_url(b"GIF89a", "gif")
-    'data:image/gif;base64,R0lGODlh'
-    """
+    """The content of a picture's file as a URL."""
     return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"

@@ -18,16 +18,7 @@ TINY = 1e-9  # largest value that is drawn as 0
 
 
 def chart(title: str, lines: Mapping[str, Points]) -> Markup:
-    """A chart of one or two lines, without values that are not finite, and a text for screen readers. That text alone
-    if no line has two points.
-
-    >>> chart("loss", {"": [(10, 4.3)]})
-    Markup('<p class="small">loss: 4.3 at step 10</p>')
-
-    Args:
-        title: what is drawn.
-        lines: by name; "" for the only one.
-    """
+    """A chart of one line (named "") or two, non-finite values left out; only its text if no line has two points."""
     # the tail of smoothed scores is 0: BLEU-4 of captions without a common 4-gram is 1.6e-14
     finite = {
         name: [(x, y if abs(y) > TINY else 0.0) for x, y in points if math.isfinite(y)]

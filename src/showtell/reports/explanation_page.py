@@ -51,17 +51,7 @@ def render_explanations(
     verdict: Sequence[str] | None = None,
     **values: Any,
 ) -> str:
-    """A page with explanations, possibly among other content.
-
-    Args:
-        template: explanation_page.html.j2, or one that extends it.
-        explanations: one per photo, all of the same models.
-        title: of the page.
-        is_fragment: leave out what only a page of its own needs.
-        style: CSS after that of explanations.
-        verdict: on the models, a sentence each (default: by the explanations alone).
-        values: for the template.
-    """
+    """A page with explanations, all of the same models, by explanation_page.html.j2 or a template that extends it."""
     scores = list(dict.fromkeys(name for photo in explanations for model in photo.models for name in model.scores))
     names = _short_names(explanations)
     photos = [view_photo(number, *pair) for number, pair in enumerate(zip(explanations, names, strict=True), start=1)]

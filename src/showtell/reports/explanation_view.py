@@ -148,11 +148,7 @@ def _label(word: ExplainedWord, location: str | None) -> str:
 
 
 def short_percent(share: float) -> str:
-    """As the page's script writes it.
-
-    >>> short_percent(0.004), short_percent(0.0), short_percent(0.625)
-    ('<1%', '0%', '62%')
-    """
+    """As the page's script writes it: 62%, 0%, but <1% of 0.004."""
     return "<1%" if 0 < share < 0.01 else f"{share:.0%}"
 
 
@@ -171,13 +167,7 @@ def describe_location(weights: Tensor, model: ModelExplanation, size: tuple[int,
 
 
 def describe_peak(weights: Tensor) -> str:
-    """The highest weight of a word, (R,), beside that of even attention.
-
-    >>> describe_peak(torch.tensor([0.02, 0.94, 0.02, 0.02])), describe_peak(torch.tensor([0.2, 0.4, 0.2, 0.2]))
-    ('peak 94%, even 25%', 'nearly even: 40%, even 25%')
-    >>> describe_peak(torch.tensor([0.01, 0.0, 0.0, 0.0]))  # a sentinel has the rest
-    'hardly looks: 1% in all'
-    """
+    """A word's highest weight, of (R,), beside that of even attention, or the sum if a sentinel has almost all."""
     total, even = float(weights.sum()), 1 / len(weights)
     if total < LITTLE:
         return f"hardly looks: {total:.0%} in all"
@@ -222,11 +212,7 @@ def _region_name(model: ModelExplanation, region: int) -> str:
 
 
 def _regions(model: ModelExplanation, size: tuple[int, int]) -> dict[str, Any]:
-    """The regions of a model: boxes as shares of the photo's sides, and how the cells of a grid spread.
-
-    A smoothed map is the product of the spreads of its columns and its rows, so the maps of the first row and of the
-    first column of cells suffice, two bytes for each of `SAMPLES` pixels.
-    """
+    """Boxes as shares of the photo's sides; of a grid the spreads of its columns and rows, whose product is a map."""
     boxes = torch.zeros(0, 4) if model.boxes is None else scale_boxes(model.boxes.double(), size, (1, 1))
     shown = {"grid": None, "boxes": ((1e4 * boxes).round() / 1e4).tolist()}
     if model.grid is None or model.boxes is None:

@@ -165,12 +165,7 @@ def _heading(row: _Row, width: float, several: bool) -> list[str]:
 
 
 def _draw_word(
-    axes: Axes,
-    photo: Image.Image,
-    size: tuple[int, int],
-    row: _Row,
-    position: int,
-    highest: float | None,
+    axes: Axes, photo: Image.Image, size: tuple[int, int], row: _Row, position: int, highest: float | None
 ) -> None:
     """The panel of one word: where the model looked, under the word, its probability and the weight of the peak."""
     word, note = row.words[position], ""

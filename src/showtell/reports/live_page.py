@@ -56,15 +56,7 @@ def live_page(
     max_body: int,
     trainable: Mapping[str, str],
 ) -> str:
-    """The page, one file of HTML.
-
-    Args:
-        captioners: as the route `/v1/captioners` gives them.
-        corrections: the folder in which the server keeps corrections; None: captions are shown and not corrected.
-        has_photos: whether the server was given the folder of the photos, and may write sidecars there.
-        max_body: largest photo that the server takes, in bytes.
-        trainable: the checkpoint of each captioner that can be trained further.
-    """
+    """The page, one file of HTML; without a folder of corrections captions are shown and not corrected."""
     return render_page(
         "live_page.html.j2",
         "Captions for your photos",

@@ -38,17 +38,7 @@ def write_report(
     facts: Mapping[str, str],
     next_steps: str,
 ) -> None:
-    """Write the page, whole or not at all.
-
-    Args:
-        path: of the HTML file.
-        rows: scores of the model, then of the baselines, all with the same numbers.
-        examples: pictures with captions, in the order of the page.
-        signatures: of the scores, by name.
-        log: the run's log.jsonl, for the curves.
-        facts: about the run, by name.
-        next_steps: commands.
-    """
+    """Write the page, whole or not at all; `rows` are scores of the model, then of the baselines, the same numbers."""
     lines = read_log(log)
     losses = [(line["step"], line["words"]) for line in lines if "words" in line]
     scores = [(line["step"], line["validation"]["cider"]) for line in lines if "validation" in line]

@@ -25,16 +25,7 @@ def write_run_page(
     note: str | None = None,
     verdict: Sequence[str] = (),
 ) -> None:
-    """Write the page, whole or not at all.
-
-    Args:
-        file: of HTML.
-        run: from `read_run`.
-        card: its scores, if computed.
-        explanations: of some photos by its checkpoint; may be empty.
-        note: why there are no scores and explanations.
-        verdict: on the checkpoint, a sentence each.
-    """
+    """Write the page, whole or not at all; `note` says why there are no scores (`card`) and explanations."""
     signatures: dict[str, list[str]] = {}  # the names of the numbers by signature
     for name, signature in card.report.signatures.items() if card is not None else ():
         signatures.setdefault(signature, []).append(name)

@@ -38,11 +38,7 @@ MIN_SIZE, MAX_SIZE = 48, 4096  # pixels; below, patterns cannot be seen
 
 
 def split_sizes(images: int) -> dict[str, int]:
-    """Number of images of each split: of 5,000, 4,200, 200, 300 and 300; none is empty.
-
-    Raises:
-        UsageError: there are fewer images than splits, or more than a dataset can have.
-    """
+    """Number of images of each split, none empty: of 5,000, 4,200, 200, 300 and 300."""
     if images < len(SPLITS):
         raise UsageError(f"{images} images are too few: scenes has {len(SPLITS)} splits of at least one image each.")
     if images > MAX_IMAGES:

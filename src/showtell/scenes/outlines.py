@@ -113,10 +113,7 @@ def _orientations(points: Points, polygon: Points) -> Points:
 
 
 def do_cross(a: Points, b: Points) -> bool:
-    """Whether any side of one polygon crosses a side of the other: each has its ends on either side of the other.
-
-    Sides that only meet, or lie in one line, do not cross; their distance tells whether they meet.
-    """
+    """Whether a side of one polygon crosses a side of the other; sides that only meet, or lie in one line, do not."""
     orientation_a, orientation_b = _orientations(a, b), _orientations(b, a)
     is_a_parted = orientation_a * _next_points(orientation_a) < 0
     is_b_parted = orientation_b * _next_points(orientation_b) < 0

@@ -96,8 +96,7 @@ _Result = TypeVar("_Result")
 class _Parser:
     """Recursive descent: a method parses what it is named after and advances, or raises `_ParseError`.
 
-    Only `optional` continues after a failure, from the state it started in; so all of the state is immutable.
-    """
+    Only `optional` continues after a failure, from the state it started in; so all of the state is immutable."""
 
     def __init__(self, words: list[str]) -> None:
         self.words = tuple(words)

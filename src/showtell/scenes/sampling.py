@@ -182,12 +182,7 @@ LAYOUT_WEIGHTS = (0.08, 0.33, 0.16, 0.14, 0.12, 0.17)
 
 
 def sample_scene(random: Random, compositional: bool = False) -> Scene:
-    """A random scene without ambiguous relations.
-
-    Args:
-        random: where every choice comes from.
-        compositional: one item, at least, has a colour-shape pair of `HELD_OUT`; otherwise none has.
-    """
+    """A random scene without ambiguous relations; only a compositional one has a colour-shape pair of `HELD_OUT`."""
     (layout,) = random.choices(LAYOUTS, LAYOUT_WEIGHTS)
     background = random.choice(BACKGROUNDS)
     while True:

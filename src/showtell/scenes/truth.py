@@ -55,10 +55,7 @@ _Group = tuple[int, ...]  # indices into Scene.items
 
 
 def _phrase_statements(phrase: NounPhrase, group: _Group, scene: Scene) -> list[Statement]:
-    """The statements of a phrase about the items it is assigned to; none of them holds without items.
-
-    A count is exact: it holds if this number of items share the shape and the attributes that hold.
-    """
+    """The statements of a phrase about the items it is assigned to; a count is exact; nothing holds without items."""
     items = [scene.items[index] for index in group]
     has_shape = bool(group) and all(item.shape == phrase.shape for item in items)
     statements, held = [Statement("shape", phrase.shape, has_shape)], []
@@ -108,11 +105,7 @@ def _relation_text(relation: ParsedRelation, phrases: Sequence[NounPhrase]) -> s
 
 
 def _best_statements(parsed: ParsedCaption, scene: Scene) -> list[Statement]:
-    """The statements of phrases and relations under the assignment that makes the most of them hold.
-
-    Among equals the one where the fewest fail (fewer are decided where a relation is ambiguous), then the one
-    with the most shapes right, then the one that takes the most items.
-    """
+    """The statements under the best assignment: most hold, fewest fail, most shapes are right, most items are taken."""
     candidates: list[dict[_Group, list[Statement]]] = []
     for phrase in parsed.phrases:
         choices = [itertools.combinations(range(len(scene.items)), count) for count in range(phrase.count + 1)]
@@ -139,13 +132,7 @@ def _best_statements(parsed: ParsedCaption, scene: Scene) -> list[Statement]:
 
 
 def judge(caption: str, scene: Scene) -> CaptionTruth:
-    """Compare a caption with a scene, statement by statement.
-
-    >>> from showtell.scenes import Item, Scene
-    >>> star = Item("star", "red", "big", "solid", x=48, y=48, extent=46)
-    >>> [(s.text, s.holds) for s in judge("a blue star", Scene("white", (star,))).statements]
-    [('star', True), ('blue star', False)]
-    """
+    """Compare a caption with a scene, statement by statement."""
     parsed = parse_caption(caption)
     if parsed is None:
         return CaptionTruth((), outside_language=True)

@@ -20,10 +20,7 @@ _SMALL = 1e-9  # added to denominators
 
 
 class Bleu(Score):
-    """BLEU-1 to 4.
-
-    Statistics: words, closest reference length, then matched n-grams and n-grams for n = 1, 2, 3, 4.
-    """
+    """BLEU-1 to 4. Statistics: words, closest reference length, then matched n-grams and n-grams for n = 1, 2, 3, 4."""
 
     numbers = (
         *(ScoreNumber(f"bleu_{n}", f"BLEU-{n}", in_table=False, can_reward=True) for n in range(1, ORDERS)),
@@ -60,11 +57,7 @@ class Bleu(Score):
 
 
 class BleuNoBp(Bleu):
-    """BLEU-1 to 4 without the brevity penalty: (product of precisions)^(1/n).
-
-    Nothing in it asks for long captions, and the most frequent words alone ("a a a") score high. So it is only
-    compared with the numbers of a paper and selects no weights.
-    """
+    """BLEU without brevity penalty. It favours short captions ("a a a" scores high), so it selects no weights."""
 
     numbers = tuple(ScoreNumber(f"bleu_no_bp_{n}", f"BLEU-{n}, no brevity penalty") for n in range(1, ORDERS + 1))
     summary = "corpus BLEU without brevity penalty, as Xu et al. 2015 count; only where `--metrics` names it"

@@ -65,11 +65,7 @@ def significance(column: Floats, value: float, images: int) -> tuple[float, floa
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """p-values corrected for how many there are: the i-th smallest of m times m - i + 1, none below the one before.
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
+    """p-values corrected for how many there are: the i-th smallest of m times m - i + 1, none below the one before."""
     corrected = [0.0] * len(values)
     highest = 0.0
     for rank, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):

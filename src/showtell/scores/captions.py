@@ -27,12 +27,7 @@ def match(
     document_frequency: DocumentFrequency | None = None,
     clip: ClipEncoder | None = None,
 ) -> Corpus:
-    """Put each prediction beside the references of its image, in the order of the ids; see `score`.
-
-    Raises:
-        DataError: the two do not name the same images, an image is predicted twice or has no reference, or an
-            entry has the wrong form; the message lists the ids.
-    """
+    """Put each prediction beside the references of its image, in the order of the ids; see `score`."""
     predicted, facts = read_predictions(predictions), _read_facts(references)
     if not predicted:
         raise DataError("There are no predictions to score.")

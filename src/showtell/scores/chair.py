@@ -30,8 +30,7 @@ class Chair(Score):
     """CHAIR_i, CHAIR_s, recall and F1 of objects, CHAIR_i by length.
 
     Statistics: whether an object that is not there is named; categories that are there, those of them that are named;
-    objects named and those that are not there, in the whole caption and in its first words.
-    """
+    objects named and those that are not there, in the whole caption and in its first words."""
 
     lengths = (16, 32, 64, 128)
     numbers = (

@@ -71,11 +71,9 @@ def reference_frequency(index: NgramIndex, entries: NgramCounts) -> Floats:
 
 
 def similarities(index: NgramIndex, entries: NgramCounts, weight: Floats) -> Floats:
-    """Cosine of each reference with its image's prediction for one n, clipped: (references,).
+    """Cosine of each reference with its image's prediction for one n, clipped: (references,). `weight`: (grams,).
 
-    Each n-gram has a weight: (grams,). Sums run in the order of the words in the caption, as in the reference, so that
-    the last digit agrees too.
-    """
+    Sums run in the order of the words in the caption, as in the reference, so that the last digit agrees too."""
     vector = entries.count * weight[entries.gram]  # (entries,)
     at_word = np.zeros(len(index.words))
     at_word[entries.position] = vector**2

@@ -73,20 +73,12 @@ def rate_warnings(rates: Mapping[str, float]) -> list[str]:
 
 
 def without_special_tokens(caption: str) -> str:
-    """A caption without marks of its beginning, end and unknown words.
-
-    >>> without_special_tokens("<start> a dog <unk> . <end>")
-    'a dog .'
-    """
+    """A caption without marks of its beginning, end and unknown words: "<start> a dog <unk> . <end>" is "a dog ."."""
     return " ".join(SPECIAL_TOKENS.sub(" ", caption).split())
 
 
 def form_warnings(corpus: Corpus, *, by_ngrams: bool = True) -> list[str]:
-    """Sentences about captions that hold special tokens, or that n-gram scores cannot judge by these references.
-
-    A caption that describes its image well and is a paragraph scores near zero against one-sentence references: the
-    score then measures the form. Chat models answer so unless they are asked for a sentence.
-    """
+    """Sentences about special tokens in captions, and about captions too unlike the references for n-gram scores."""
     warnings = []
     marked = [mark for mark in map(SPECIAL_TOKENS.search, corpus.predictions) if mark]
     if marked:

@@ -39,13 +39,6 @@ class ClipEncoder:
     Photos are prepared and texts cleaned as in OpenAI's own code, which CLIPScore runs: Pillow's bicubic filter, the
     central square as torchvision cuts it (transformers' processors resize and cut otherwise), HTML entities and
     typographic quotes undone. Code of a repository is never run.
-
-    Args:
-        name: a folder, or a repository on the Hugging Face hub (owner/name or owner/name@revision).
-
-    Raises:
-        CheckpointError: it is missing, incomplete, damaged, or of another kind.
-        MissingDependencyError: transformers is not installed.
     """
 
     def __init__(self, name: str) -> None:
@@ -118,11 +111,7 @@ class ClipEncoder:
 
     @torch.no_grad()
     def embed(self, items: Sequence[str] | Sequence[Path]) -> Rows:
-        """Unit vectors of captions behind the prompt, or of photos, each encoded once: (items, D).
-
-        Raises:
-            DataError: some photos cannot be read.
-        """
+        """Unit vectors of captions behind the prompt, or of photos, each encoded once: (items, D)."""
         features: Any = self._photo_features if isinstance(items[0], Path) else self._text_features
         new = [item for item in dict.fromkeys(items) if item not in self._vectors]
         new.sort(key=lambda item: len(str(item)))  # texts of about the same length together

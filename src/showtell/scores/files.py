@@ -41,12 +41,7 @@ class ScoredImages:
 
 
 def read_scored_images(path: Path, split: str) -> ScoredImages:
-    """References: COCO captions, JSON of {id: [texts]}, entries of images, or a split with what its dataset knows.
-
-    Raises:
-        DataError: they cannot be read, or are a dataset with problems; its image files may be missing, as scoring needs
-            none.
-    """
+    """References: COCO captions, JSON of {id: [texts]}, entries of images, or a dataset; photos may be missing."""
     content = _read_captions(path)
     if content is None:
         dataset = open_dataset(path, with_photos=False)
@@ -70,13 +65,7 @@ def training_captions(dataset: CaptionDataset) -> tuple[str, ...] | None:
 
 
 def read_document_frequency(path: Path) -> DocumentFrequency:
-    """Document frequencies from a JSON file of them, or counted in captions.
-
-    Captions are references as JSON, or a dataset, whose train split counts where it has one.
-
-    Raises:
-        DataError: it cannot be read, or has no captions.
-    """
+    """Document frequencies from a JSON file, or counted in JSON references or in a dataset (its train split if any)."""
     content, source = _read_captions(path), path.name
     if content is not None and "document_frequency" in content:
         return DocumentFrequency.load(path)
@@ -104,21 +93,9 @@ def _read_captions(path: Path) -> dict[str, Any] | None:
 def read_prediction_file(
     path: Path, images: ScoredImages, *, keep_first: bool = False, strip_tokens: bool = False
 ) -> dict[str, str]:
-    """Image id to caption, the most likely where an entry has several.
+    """Image id to caption, from every form that `showtell score` takes; the most likely where an entry has several.
 
-    What names no image by its id is matched by one kind of name: the kind of `photo_names` that matches most of them.
-    Names that match nothing are kept as ids.
-
-    Args:
-        path: {id: text}, COCO results or other entries of an image and a caption, or what `showtell caption` writes; as
-            JSON, JSON objects one after another, or a table.
-        images: what the names are matched to.
-        keep_first: of several entries of an image take the first.
-        strip_tokens: remove special tokens such as <start>.
-
-    Raises:
-        DataError: the file cannot be read or has another form, no name matches, or two match one image.
-    """
+    Names that are no ids are matched by the kind of `photo_names` that matches most; an unmatched name stays an id."""
     content = _predictions_in(path)
     captions = read_predictions(content, str(path), keep_first=keep_first, bare_texts=False)
     failed = [str(entry.get("image")) for entry in content if isinstance(entry, Mapping) and "error" in entry]

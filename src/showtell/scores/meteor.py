@@ -68,12 +68,7 @@ class Meteor(Score):
     summary = "METEOR 1.5, English, `-norm`"
 
     def statistics(self, corpus: Corpus) -> Floats:
-        """(images, 24).
-
-        Raises:
-            MissingDependencyError: METEOR's word lists are not installed.
-            DataError: their index cannot be written to the cache folder.
-        """
+        """(images, 24)."""
         predictions = [
             normalise(" ".join(words).replace("|||", "").replace("  ", " ")) for words in corpus.predicted_words
         ]
@@ -246,8 +241,7 @@ def statistics(test: _Sentence, reference: _Sentence, options: Options) -> list[
     """The statistics of the best alignment, in the reference's order.
 
     Words and function words, each of prediction and reference; matched words, for each kind content words of both and
-    function words of both; chunks; matched words of both; chunks again, but 0 where all words of both match in one.
-    """
+    function words of both; chunks; matched words of both; chunks again, but 0 where all words of both match in one."""
     chunks, chosen = best_alignment(options, len(test.words))
     matched = [0] * 16
     words = reference_words = 0
@@ -349,11 +343,7 @@ def synsets(word: str, index: MeteorIndex) -> Iterator[int]:
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode` of Java: over UTF-16 units, in 32 bits.
-
-    >>> java_hash("as") == java_hash("c5") == 3122
-    True
-    """
+    """`String.hashCode` of Java: over UTF-16 units, in 32 bits; 3122 for "as" as for "c5"."""
     code = 0
     units = text.encode("utf-16-le")
     for low, high in zip(units[::2], units[1::2], strict=True):

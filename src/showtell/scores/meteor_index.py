@@ -89,12 +89,7 @@ class MeteorIndex:
 
 
 def open_index(source: Path | None = None) -> MeteorIndex:
-    """The index, built first if this machine has none, from METEOR's folder of the installed pycocoevalcap.
-
-    Raises:
-        MissingDependencyError: pycocoevalcap or snowballstemmer is not installed.
-        DataError: the cache folder cannot be written to.
-    """
+    """The index, built first if this machine has none, from METEOR's folder of the installed pycocoevalcap."""
     source = source or find_resources()
     folder = cache_folder() / f"meteor-{_FORMAT}-{_fingerprint(source)}"
     if not folder.exists():

@@ -30,11 +30,9 @@ Words = Sequence[Hashable]  # of a caption; in self-critical training a word is 
 
 @dataclass(frozen=True)
 class NgramCounts:
-    """The distinct n-grams of each caption, for one n.
+    """The distinct n-grams of each caption, for one n: an entry is one n-gram of one caption.
 
-    An entry is one n-gram of one caption. Entries are in the order (image, gram, caption), so that the
-    captions of an image that share a gram are neighbours, the prediction first.
-    """
+    Sorted by (image, gram, caption): captions of an image that share a gram are neighbours, the prediction first."""
 
     caption: Integers  # (entries,) which caption
     gram: Integers  # (entries,) number of the n-gram, 0 to grams - 1
@@ -61,10 +59,7 @@ class NgramIndex:
         references: Iterable[Sequence[Words]],
         vocabulary: Sequence[Hashable] | None = None,
     ) -> NgramIndex:
-        """Number the words of predictions (one per image) and references (one or more per image).
-
-        With a vocabulary they are numbers already, of words in it.
-        """
+        """Number the words of each image's prediction and references; with a vocabulary they are numbers already."""
         captions: list[Any] = []
         sizes = []
         for prediction, texts in zip(predictions, references, strict=True):
@@ -129,9 +124,8 @@ def numbered_ngrams(
 ) -> Iterator[tuple[Integers, Integers, Integers]]:
     """For n = 1 to 4 where n-grams start, ascending, the number of each, and the keys that are numbered, ascending.
 
-    The captions lie one after the other: (words,), with their lengths: (captions,). The key of a single word is the
-    word; that of a longer n-gram is (number of the n-gram without its last word) x vocabulary size + last word.
-    """
+    The key of a single word is the word; that of a longer n-gram is (number of the n-gram without its last word) x
+    vocabulary size + last word. Captions lie one after the other: words (words,), lengths (captions,)."""
     left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(words))  # words to the caption's end
     number, keys = words, np.arange(vocabulary_size)
     for n in range(1, ORDERS + 1):

@@ -218,14 +218,7 @@ def as_text(
     pairs: bool = False,
     comparisons: Sequence[Comparison] | None = None,
 ) -> str:
-    """The table, who is best at what, rates that are high, what was skipped and why, how each number was made.
-
-    `every_number` shows also those that papers rarely print, such as BLEU-1; `pairs` the differences of each pair;
-    `comparisons` are those of the reports, where they are known already.
-
-    Raises:
-        DataError: the reports are of different images, or their numbers were made in different ways.
-    """
+    """The table, who is best at what, high rates, skipped scores, signatures; `every_number` adds those like BLEU-1."""
     first = next(iter(reports.values()))
     shown = [
         name for name in first.scores if name not in first.skipped and (every_number or first.known(name).in_table)

@@ -66,13 +66,7 @@ class IdFrequency:
 
 
 class Reward:
-    """A weighted sum of scores for samples of the images it was prepared for.
-
-    >>> reward = Reward({"7": [[4, 5, 6], [4, 5]], "8": [[7, 8]]}, vocabulary_size=10)
-    >>> words = torch.tensor([[[4, 5, 6]], [[7, 9, 0]]])
-    >>> reward(words, words > 0, ["7", "8"]).shape
-    torch.Size([2, 1])
-    """
+    """A weighted sum of scores for samples of the images it was prepared for."""
 
     def __init__(
         self,
@@ -82,19 +76,9 @@ class Reward:
         weights: Mapping[str, float] | None = None,
         discriminability: float = 0.0,
     ) -> None:
-        """Count the n-grams of the training captions.
+        """Count the n-grams of the captions (word ids) of each image; no weights are CIDEr-D alone.
 
-        Args:
-            references: image id to the word ids of its captions, the end included if it shall count.
-            vocabulary_size: ids are below this.
-            weights: number of a score that can be a reward, to its weight; None is CIDEr-D alone.
-            discriminability: how much is taken away of what a sample would earn for another image of its batch, the
-                one for which that is most.
-
-        Raises:
-            DataError: an image has no reference, or an id is not below `vocabulary_size`.
-            UsageError: a part that does not exist.
-        """
+        `discriminability` is the share taken away of the most that a sample earns for another image of the batch."""
         self.weights = dict(weights or {"cider": 1.0})
         for name in self.weights:
             if name not in reward_numbers():
@@ -107,16 +91,7 @@ class Reward:
         self.document_frequency = IdFrequency.of(list(self.references.values()), vocabulary_size)
 
     def __call__(self, words: Tensor, is_word: Tensor, image_ids: Sequence[str]) -> Tensor:
-        """The reward of each sample: (B, N), in double precision, on the samples' device.
-
-        Args:
-            words: (B, N, T) word ids.
-            is_word: (B, N, T) the words that count, from the first on without a gap.
-            image_ids: (B,) which images the samples are of.
-
-        Raises:
-            DataError: an image was not prepared for.
-        """
+        """(B, N) in fp64, of words (B, N, T) of which those with `is_word` count, from the first on without a gap."""
         if unknown := [image for image in image_ids if image not in self.references]:
             raise DataError(f"The reward was not prepared for {len(unknown)} image(s): {summarise(unknown)}.")
         images, samples = words.shape[:2]

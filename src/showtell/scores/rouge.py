@@ -37,11 +37,7 @@ class RougeL(Score):
 
 
 def rouge_l(prediction: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """ROUGE-L of one prediction.
-
-    >>> round(rouge_l("a dog runs".split(), ["a dog".split(), "the dog runs home".split()]), 4)
-    0.8026
-    """
+    """ROUGE-L of one prediction."""
     prediction = prediction or _NO_WORDS
     common = common_subsequences(prediction, [reference or _NO_WORDS for reference in references])
     precision = max(common) / len(prediction)
@@ -52,11 +48,9 @@ def rouge_l(prediction: Sequence[str], references: Sequence[Sequence[str]]) -> f
 
 
 def common_subsequences(words: Sequence[str], others: Sequence[Sequence[str]]) -> list[int]:
-    """Lengths of the longest common subsequences of one caption with others.
+    """Lengths of the longest common subsequences of one caption with others, bit-parallel (Hyyrö 2004).
 
-    Bit-parallel (Hyyrö 2004): bit i of `row` is 0 where the length grows at word i, so one step of the usual
-    table is an addition of integers, which Python has in any width.
-    """
+    Bit i of `row` is 0 where the length grows at word i, so a step of the usual table is an addition of integers."""
     positions: dict[str, int] = {}
     for index, word in enumerate(words):
         positions[word] = positions.get(word, 0) | 1 << index

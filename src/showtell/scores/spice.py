@@ -35,12 +35,7 @@ class Spice(Score):
     needs = ("references", "document_frequency")
 
     def statistics(self, corpus: Corpus) -> Floats:
-        """(images, 2).
-
-        Raises:
-            MissingDependencyError: Java, pycocoevalcap or the CoreNLP models are missing.
-            DataError: the program failed; the message has the end of its output.
-        """
+        """(images, 2)."""
         java, folder = find_spice()
         entries: list[dict[str, object]] = [
             {"image_id": image, "test": " ".join(prediction), "refs": [" ".join(words) for words in references]}

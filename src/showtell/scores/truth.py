@@ -14,10 +14,7 @@ from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 
 
 class Truth(Score):
-    """Truth, mean number of statements, share of wholly true captions, share of true relations.
-
-    Statistics: those of `showtell.scenes.truth.STATISTICS`.
-    """
+    """Truth, statements, wholly true captions, true relations; statistics of `showtell.scenes.truth.STATISTICS`."""
 
     numbers = (
         ScoreNumber("truth", "truth", explanation_rank=1),
