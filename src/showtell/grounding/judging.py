@@ -32,8 +32,7 @@ def explain_and_judge(
     sources = [photo.source for photo in photo_set.photos]
     explanations: list[Explanation] = []
     failures: dict[Path | StoredImage, ImageError] = {}
-    results = explain_photos(captioners, sources, settings, saliency=saliency, batch_size=batch_size)
-    for source, result in results:
+    for source, result in explain_photos(captioners, sources, settings, saliency=saliency, batch_size=batch_size):
         if isinstance(result, ImageError):
             failures[source] = result
         else:
@@ -45,12 +44,10 @@ def explain_and_judge(
 def judge(explanations: Sequence[Explanation], photo_set: PhotoSet) -> list[Explanation]:
     """Add references, scores and hallucinated objects; the first model's worst captions first, unscored photos last."""
     facts = {display_name(photo.source): photo.facts for photo in photo_set.photos}
-    judged = [
-        mark_hallucinations(
-            replace(explanation, references=facts[explanation.image].references), facts[explanation.image]
-        )
-        for explanation in explanations
-    ]
+    judged = []
+    for explanation in explanations:
+        known = facts[explanation.image]
+        judged.append(mark_hallucinations(replace(explanation, references=known.references), known))
     for model in range(len(judged[0].models) if judged else 0):
         scores = _scores(judged, model, facts, photo_set)
         judged = [_with_scores(photo, model, scores.get(photo.image, {})) for photo in judged]
@@ -64,9 +61,8 @@ def _scores(
     texts = {photo.image: photo.models[model].caption.text for photo in explanations if photo.references}
     if not texts:
         return {}
-    frequency = scoring.DocumentFrequency.of(
-        ([tokenize(text) for text in captions] for captions in photo_set.references), "references"
-    )
+    words = (map(tokenize, captions) for captions in photo_set.references)
+    frequency = scoring.DocumentFrequency.of(words, "references")
     numbers = scoring.explained_numbers()
     known = {image: facts[image] for image in texts}
     metrics = scoring.available_metrics(map(scoring.metric_of, numbers), known.values(), frequency)

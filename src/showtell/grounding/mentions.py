@@ -41,7 +41,7 @@ def category_phrases(records: Sequence[CaptionRecord]) -> Phrases:
     """The phrases that name the categories of a dataset, including the shapes of scenes if it has those."""
     categories = {box.category for record in records for box in record.boxes or ()}
     shapes = {(word,): shape for shape, pairs in SHAPE_WORDS.items() for pair in pairs for word in pair}
-    return {**phrases_of(categories), **{words: shape for words, shape in shapes.items() if shape in categories}}
+    return phrases_of(categories) | {words: shape for words, shape in shapes.items() if shape in categories}
 
 
 def annotated_phrases(record: CaptionRecord, caption: int) -> list[NamedBoxes]:

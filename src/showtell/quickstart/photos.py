@@ -23,12 +23,9 @@ def caption_photos(out: Path) -> dict[str, Any]:
     page = out / "why.html"
     write_page(page, explanations)
     captions = [explanation.models[0].caption for explanation in explanations]
+    doubts = [state_confidence(caption.confidence, caption.doubt) for caption in captions]
     examples = [
-        {
-            "image": str(photo),
-            "caption": caption.text,
-            "confidence": state_confidence(caption.confidence, caption.doubt),
-        }
-        for photo, caption in zip(photos, captions, strict=True)
+        {"image": str(photo), "caption": caption.text, "confidence": doubt}
+        for photo, caption, doubt in zip(photos, captions, doubts, strict=True)
     ]
     return {"examples": examples, "page": str(page)}

@@ -47,7 +47,7 @@ def run_quickstart(out: Path, *, images: int = 10_000, overrides: Sequence[str] 
     facts = image_facts(dataset)
     with counting("captioning", len(test) + len(unseen)) as progress:
         on_test, on_unseen = (
-            evaluate(captioner, records, metrics=METRICS, progress=progress) for records in (test, unseen)
+            evaluate(captioner, split, metrics=METRICS, progress=progress) for split in (test, unseen)
         )
     with counting("encoding for the baselines", sum(map(len, (training, test, unseen)))) as progress:
         captions = {

@@ -81,12 +81,10 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
         location = describe_location(weights, model, size) if weights is not None and is_located else None
         data = _word_data(model, word, weights)
         data["sentences"] = list(_sentences(model, word, location, data["named"]))
-        data["values"] = [
-            ", ".join(f"{value:.2f}" for value in plot.values[index].tolist()) for plot in caption.word_values
-        ]
-        words.append(
-            {"word": word.word, "hallucinated": word.hallucinated, "label": _label(word, location), "data": data}
-        )
+        at_word = (plot.values[index].tolist() for plot in caption.word_values)
+        data["values"] = [", ".join(f"{value:.2f}" for value in values) for values in at_word]
+        label = _label(word, location)
+        words.append({"word": word.word, "hallucinated": word.hallucinated, "label": label, "data": data})
     return {
         "text": caption.text,
         "title": caption.title,

@@ -180,10 +180,8 @@ def _draw_word(
             _colour_photo(axes, photo, _light(weights / MAX_DROP, boxes, photo, row.model.grid), SIGNED)
         else:
             note = describe_peak(weights)
-            light = _light(
-                weights / max(float(weights.max()) if highest is None else highest, 1e-12), boxes, photo, row.model.grid
-            )
-            _light_photo(axes, photo, light, is_flat(weights))
+            end = max(float(weights.max()) if highest is None else highest, 1e-12)
+            _light_photo(axes, photo, _light(weights / end, boxes, photo, row.model.grid), is_flat(weights))
         if row.model.grid is None:
             _outline(axes, boxes, peak, row.model.labels)
         if word.sampled_region is not None and not row.is_saliency:

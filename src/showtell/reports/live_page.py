@@ -17,13 +17,8 @@ from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 STYLES = ("explanation_card.css", "live_page.css")
 SCRIPTS = (
-    "explanation_card.js",
-    "live_server.js",
-    "live_session.js",
-    "live_settings.js",
-    "live_files.js",
-    "live_page.js",
-)
+    "explanation_card.js", "live_server.js", "live_session.js", "live_settings.js", "live_files.js", "live_page.js",
+)  # fmt: skip
 NOT_SET_HERE = ("prefix",)  # settings that the page makes itself
 # The settings that most people want, in their words, and the values that are offered; the others are folded away.
 FIRST: dict[str, tuple[str, str, dict[str, str]]] = {

@@ -26,6 +26,7 @@ from showtell.scores.files import training_captions
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
 STATE = Path("last", "training", "state.json")
+_DAMAGE = (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 # settings that say where, not how
 _NO_METHOD = {"data.path", "data.features", "training.recipe", "training.seed", "training.start_from"}
 
@@ -111,15 +112,7 @@ def damage_refused(folder: Path) -> Iterator[None]:
     """Inside the block, what a run's files hold of a wrong structure or type is a DataError."""
     try:
         yield
-    except (
-        yaml.YAMLError,
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+    except _DAMAGE as error:
         reason = shorten(" ".join(str(error).split()))
         raise DataError(
             f"{folder} is damaged: training wrote its recipe, log or state otherwise ({reason})."

@@ -96,8 +96,7 @@ DIRECTIONS: dict[str, Callable[[Item, Item], bool | None]] = {
     "above": lambda a, b: _is_offset(b.y - a.y),
     "below": lambda a, b: _is_offset(a.y - b.y),
 }
-PAIRWISE = {**DIRECTIONS, "inside": is_inside, "touching": is_touching}
-"""The relations of one item to one other: whether it holds, None where that is ambiguous."""
+PAIRWISE = {**DIRECTIONS, "inside": is_inside, "touching": is_touching}  # the relations of one item to one other
 
 
 def is_unambiguous_with(item: Item, others: tuple[Item, ...]) -> bool:

@@ -66,9 +66,7 @@ def _fits_alone(item: Item, earlier: Items) -> bool:
     for other in earlier:  # rejects most occupied positions quickly
         if math.hypot(item.x - other.x, item.y - other.y) < (item.extent + other.extent + SPACING) / 2:
             return False
-    return _fits(item, earlier) and all(
-        are_apart(item, other) and distance(item, other) >= SPACING for other in earlier
-    )
+    return _fits(item, earlier) and all(are_apart(item, one) and distance(item, one) >= SPACING for one in earlier)
 
 
 def _add(random: Random, items: Items, style: Item) -> Items:

@@ -116,12 +116,11 @@ def _best_statements(parsed: ParsedCaption, scene: Scene) -> list[Statement]:
     best: list[Statement] = []
     best_rank = (-1, 0, 0, 0)
     for assigned in _assignments([list(candidate) for candidate in candidates]):
-        statements = [
-            statement for candidate, group in zip(candidates, assigned, strict=True) for statement in candidate[group]
-        ]
+        statements: list[Statement] = []
+        for candidate, group in zip(candidates, assigned, strict=True):
+            statements += candidate[group]
         for relation, text in relations:
-            holds = _relation_holds(relation, assigned, scene)
-            if holds is not None:
+            if (holds := _relation_holds(relation, assigned, scene)) is not None:
                 statements.append(Statement("relation", text, holds))
         held = sum(statement.holds for statement in statements)
         shapes = sum(statement.holds for statement in statements if statement.kind == "shape")

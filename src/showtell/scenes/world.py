@@ -20,12 +20,10 @@ BACKGROUNDS = ("white", "grey", "beige", "mint", "squared")  # of pictures
 EXTENTS: dict[str, tuple[int, int]] = {"small": (20, 22), "medium": (30, 32), "big": (45, 49)}
 
 # The colour-shape pairs kept for the compositional split: each colour and each shape loses one of its eight.
-HELD_OUT = frozenset(
-    {
-        *(("green", "circle"), ("pink", "square"), ("cyan", "triangle"), ("purple", "star")),
-        *(("orange", "heart"), ("yellow", "cross"), ("red", "diamond"), ("blue", "moon")),
-    }
-)
+HELD_OUT = frozenset({
+    ("green", "circle"), ("pink", "square"), ("cyan", "triangle"), ("purple", "star"),
+    ("orange", "heart"), ("yellow", "cross"), ("red", "diamond"), ("blue", "moon"),
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

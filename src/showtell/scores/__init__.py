@@ -128,9 +128,7 @@ def available_metrics(
         missing.add("document_frequency")
 
     def can_run(kind: type[Score]) -> bool:
-        if "clip" in kind.needs:
-            return clip is not None
-        return missing.isdisjoint(kind.needs)
+        return clip is not None if "clip" in kind.needs else missing.isdisjoint(kind.needs)
 
     return tuple(name for name, kind in SCORES.items() if name in names and can_run(kind))
 

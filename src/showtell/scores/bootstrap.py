@@ -22,7 +22,6 @@ SAMPLES = 1000
 CONFIDENCE = 0.95
 _COUNTS_AT_ONCE = 10_000_000
 Statistics = Mapping[str, ScoreStatistics]  # of each metric
-Draws = dict[str, Floats]  # number: its value in each draw, (samples,)
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,8 @@ def holm(values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def draw(statistics: Statistics, samples: int, seed: int) -> Draws:
-    """The values of each number in all draws: (samples,). The same seed draws the same images."""
+def draw(statistics: Statistics, samples: int, seed: int) -> dict[str, Floats]:
+    """The values of each number, by its name, in all draws: (samples,). The same seed draws the same images."""
     if not statistics:
         return {}
     every = list(statistics.values())

@@ -48,12 +48,11 @@ class Cider(Score):
     def warning(self, corpus: Corpus) -> str | None:
         """A sentence where the document frequencies come from few images."""
         images = corpus.document_frequency.images if corpus.document_frequency else len(corpus.ids)
-        if images >= FEW_IMAGES:
-            return None
-        return (
+        message = (
             f"CIDEr's document frequencies come from {images} images, too few to tell common words from rare ones "
             f"(about {FEW_IMAGES} at least): take them from the training captions or from COCO's."
         )
+        return message if images < FEW_IMAGES else None
 
     def signature(self, corpus: Corpus) -> str:
         """Tokenizer, references, source of the document frequencies and its size in images, version."""

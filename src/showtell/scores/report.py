@@ -124,8 +124,7 @@ def compare(systems: Mapping[str, ScoreReport], *, samples: int = SAMPLES, seed:
         for first, second in itertools.combinations(values, 2):
             value, column = values[first] - values[second], drawn[first][number] - drawn[second][number]
             if (result := bootstrap.significance(column, value, len(everybody[0]))) is not None:
-                low, high, p = result
-                pairs.append(Comparison(first, second, number, value, low, high, p=p, p_holm=p))
+                pairs.append(Comparison(first, second, number, value, *result, p_holm=result[-1]))
         corrected = bootstrap.holm([pair.p for pair in pairs])
         comparisons += [replace(pair, p_holm=p) for pair, p in zip(pairs, corrected, strict=True)]
     return ComparisonTable(dict(systems), tuple(comparisons), samples)
@@ -151,8 +150,8 @@ def measure(corpus: Corpus, chosen: dict[str, Score]) -> ScoreReport:
         scores.update(zip(score.names, map(_defined, corpus_numbers(score, rows).tolist()), strict=True))
         signatures.update(dict.fromkeys(score.names, statistics[metric].signature))
         columns.update(zip(score.names, image_numbers(score, rows).T, strict=True))
-        warning = score.warning(corpus)
-        warnings += [warning] if warning else []
+        if warning := score.warning(corpus):
+            warnings.append(warning)
     table = np.stack(list(columns.values()), axis=1).tolist() if columns else [[] for _ in corpus.ids]
     per_image = {
         image: dict(zip(columns, map(_defined, row), strict=True)) for image, row in zip(corpus.ids, table, strict=True)
@@ -171,8 +170,7 @@ def _require(metric: str, score: Score, corpus: Corpus) -> None:
             "hub."
         )
     for need in score.needs:
-        lacking = [image for image, facts in zip(corpus.ids, corpus.facts, strict=True) if facts.lacks(need)]
-        if lacking:
+        if lacking := [image for image, facts in zip(corpus.ids, corpus.facts, strict=True) if facts.lacks(need)]:
             raise DataError(
                 f'"{metric}" needs {_NEEDS[need]} ({len(lacking)} of {len(corpus.ids)} image(s) lack them: '
                 f"{summarise(lacking)})."
@@ -220,9 +218,8 @@ def as_text(
 ) -> str:
     """The table, who is best at what, high rates, skipped scores, signatures; `every_number` adds those like BLEU-1."""
     first = next(iter(reports.values()))
-    shown = [
-        name for name in first.scores if name not in first.skipped and (every_number or first.known(name).in_table)
-    ]
+    numbers = [name for name in first.scores if every_number or first.known(name).in_table]
+    shown = [name for name in numbers if name not in first.skipped]
     if comparisons is None:
         comparisons = compare(reports, samples=samples) if len(reports) > 1 and samples else ()
     sentences = _best(reports, shown, comparisons)
@@ -254,13 +251,8 @@ def _score_table(reports: Reports, rates: Rates, shown: Sequence[str], samples: 
     for number in shown:
         values = ["-" if (value := report.scores[number]) is None else f"{value:.4f}" for report in reports.values()]
         own = bounds.get(number)
-        rows.append(
-            [
-                _title(first.known(number)),
-                *values,
-                *([f"[{own.low:.4f}, {own.high:.4f}]" if own else ""] if bounds else []),
-            ]
-        )
+        interval = [f"[{own.low:.4f}, {own.high:.4f}]" if own else ""] if bounds else []
+        rows.append([_title(first.known(number)), *values, *interval])
     for rate, (title, digits) in _RATES.items() if rates else ():
         values = [f"{of_one[rate]:.{digits}f}" for of_one in rates.values()]
         rows.append([title, *values, *([""] if bounds else [])])
@@ -295,11 +287,9 @@ def _pair_table(first: ScoreReport, comparisons: Sequence[Comparison], samples: 
     """A row for each number of each pair; p is corrected for the number of pairs, "<" where no draw was as far."""
     rows = [["", "difference of", "", "95% interval", "p (Holm)"]]
     for pair in comparisons:
-        interval = f"[{pair.low:+.4f}, {pair.high:+.4f}]"
+        title, systems = _title(first.known(pair.number)), f"{pair.first} - {pair.second}"
         p = f"{'<' if pair.p <= 1 / samples else ''}{pair.p_holm:.4f}"
-        rows.append(
-            [_title(first.known(pair.number)), f"{pair.first} - {pair.second}", f"{pair.value:+.4f}", interval, p]
-        )
+        rows.append([title, systems, f"{pair.value:+.4f}", f"[{pair.low:+.4f}, {pair.high:+.4f}]", p])
     return _aligned(rows, 1)
 
 

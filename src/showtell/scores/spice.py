@@ -37,11 +37,10 @@ class Spice(Score):
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 2)."""
         java, folder = find_spice()
+        images = zip(corpus.ids, corpus.predicted_words, corpus.reference_words, strict=True)
         entries: list[dict[str, object]] = [
-            {"image_id": image, "test": " ".join(prediction), "refs": [" ".join(words) for words in references]}
-            for image, prediction, references in zip(
-                corpus.ids, corpus.predicted_words, corpus.reference_words, strict=True
-            )
+            {"image_id": image, "test": " ".join(prediction), "refs": list(map(" ".join, references))}
+            for image, prediction, references in images
         ]
         values = {item["image_id"]: item["scores"]["All"]["f"] for item in _run(java, folder, entries)}
         spice = np.array([float(values[image]) for image in corpus.ids])
