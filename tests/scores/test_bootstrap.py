@@ -8,13 +8,8 @@ import pytest
 
 import showtell
 from showtell.errors import DataError
-from showtell.scores import ScoreReport, compare
+from showtell.scores import compare
 from showtell.scores.bootstrap import Comparison, drawn_counts, holm
-
-
-def difference(first: ScoreReport, second: ScoreReport, samples: int = 1000) -> Comparison:
-    (row,) = compare({"first": first, "second": second}, samples=samples)["rouge_l"]
-    return row
 
 
 def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
@@ -22,7 +17,6 @@ def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
     captions = ["a b c d" if hit else "e f g h" for hit in rng.random(400) < 0.3]
     report = showtell.score(captions, [["a b c d"]] * 400, metrics=["rouge_l"])
     mean = report.scores["rouge_l"]
-    assert mean is not None
     half = 1.96 * np.sqrt(mean * (1 - mean) / 400)
     interval = report.intervals(samples=4000)["rouge_l"]
     # the standard error of a 2.5% quantile of 4,000 draws is about 0.003 here
@@ -32,24 +26,22 @@ def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
 
 def test_draws_are_the_same_for_the_same_seed_whatever_their_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = np.concatenate(list(drawn_counts(50, 20, seed=3)))
-    assert whole.shape == (20, 50)
-    assert (whole.sum(axis=1) == 50).all()
+    assert whole.shape == (20, 50) and (whole.sum(axis=1) == 50).all()
     monkeypatch.setattr("showtell.scores.bootstrap._COUNTS_AT_ONCE", 150)
     np.testing.assert_array_equal(np.concatenate(list(drawn_counts(50, 20, seed=3))), whole)
 
 
 def test_a_difference_on_every_image_is_not_chance_and_a_coin_is() -> None:
-    references = [["a b c d"]] * 100
-    good = showtell.score(["a b c d"] * 100, references, metrics=["rouge_l"])
-    bad = showtell.score(["a b x y"] * 100, references, metrics=["rouge_l"])
-    row = difference(good, bad, samples=999)
+    def difference_of(*systems: list[str], samples: int = 1000) -> Comparison:
+        reports = (showtell.score(texts, [["a b c d"]] * len(texts), metrics=["rouge_l"]) for texts in systems)
+        (row,) = compare(dict(zip(("first", "second"), reports, strict=True)), samples=samples)["rouge_l"]
+        return row
+
+    row = difference_of(["a b c d"] * 100, ["a b x y"] * 100, samples=999)
     assert row.value == pytest.approx(0.5)
     assert row.p == pytest.approx(1 / 1000)  # no draw, and the one that is added
-    few = [showtell.score([text] * 2, references[:2], metrics=["rouge_l"]) for text in ("a b c d", "a b x y")]
-    assert difference(*few).p == 0.5  # two coins that fall alike
-    heads = showtell.score(["a b c d", "x"] * 50, references, metrics=["rouge_l"])
-    tails = showtell.score(["x", "a b c d"] * 50, references, metrics=["rouge_l"])
-    assert difference(heads, tails).p == 1.0
+    assert difference_of(["a b c d"] * 2, ["a b x y"] * 2).p == 0.5  # two coins that fall alike
+    assert difference_of(["a b c d", "x"] * 50, ["x", "a b c d"] * 50).p == 1.0
 
 
 def test_systems_on_different_images_are_not_compared() -> None:

@@ -68,9 +68,8 @@ def test_a_new_score_is_a_metric_of_everything_it_declares(brevity: None, tiny_s
 def test_a_number_that_cannot_select_is_refused(tiny_recipe: dict) -> None:
     for name in ("bleu_1", "truth", "loss", "brevity"):
         tiny_recipe["training"]["selection_metric"] = name
-        with pytest.raises(
-            RecipeError, match=rf'training\.selection_metric.*"{name}" cannot select: .*Known: bleu_4, cider'
-        ):
+        sentence = rf'training\.selection_metric.*"{name}" cannot select: .*Known: bleu_4, cider'
+        with pytest.raises(RecipeError, match=sentence):
             make_recipe(tiny_recipe)
     with pytest.raises(ValueError, match="errors cannot select weights, of which the highest score wins; negate it"):
         ScoreNumber("errors", "Errors", lower_is_better=True, can_select=True)

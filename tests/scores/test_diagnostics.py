@@ -28,10 +28,8 @@ def test_rates_by_hand() -> None:
         }
     )
 
-    assert [line[:36] for line in rate_warnings(rates)] == [
-        "20% of captions end in a word such a",
-        '20% of captions repeat themselves ("',
-    ]
+    starts = ["20% of captions end in a word such a", '20% of captions repeat themselves ("']
+    assert [line[:36] for line in rate_warnings(rates)] == starts
     assert rate_warnings(diagnose(["a dog", "a cat", "a cow on grass"])) == []
     with pytest.raises(DataError, match="There are no captions to diagnose"):
         diagnose([])
@@ -47,10 +45,8 @@ def test_repetition() -> None:
 
 def test_captions_without_spaces_are_told():
     """Chinese whose words are parted is scored without a word."""
-    for own, reference, is_told in (
-        ("一个人在骑自行车", "一个男人在骑自行车", True),
-        ("一个 人 在 骑车", "一个 男人 在 骑车", False),
-    ):
+    unspaced, spaced = ("一个人在骑自行车", "一个男人在骑自行车"), ("一个 人 在 骑车", "一个 男人 在 骑车")
+    for (own, reference), is_told in ((unspaced, True), (spaced, False)):
         warnings = score({"1": own}, {"1": [reference]}, ["bleu"]).warnings
         assert any("without spaces between words" in warning for warning in warnings) is is_told
 

@@ -79,11 +79,8 @@ def test_choices_of_the_reference(index: MeteorIndex) -> None:
 
 
 def test_random_pairs_and_captions_are_those_of_the_program(index: MeteorIndex, monkeypatch) -> None:
-    """Pairs of few words, so that matches compete and the beam overflows; captions of initials and abbreviations.
-
-    What METEOR 1.5 of pycocoevalcap 1.2 gave, 2026-11-23: statistics of pairs by `Meteor()._stat`, and scores from text
-    as coco-caption runs its two Java programs, where all captions are the lines of one file.
-    """
+    """Pairs of few words, so that matches compete and the beam overflows; captions of initials and abbreviations."""
+    # METEOR 1.5 of pycocoevalcap 1.2, 2026-11-23: `Meteor()._stat`, and coco-caption's two programs on lines of a file
     recorded = json.loads((Path(__file__).parent / "reference_meteor.json").read_text(encoding="utf-8"))
     for prediction, reference, expected in recorded["pairs"]:
         assert align(prediction, reference, index)[:23] == expected, (prediction, reference)
@@ -173,9 +170,5 @@ def test_without_pycocoevalcap_meteor_is_skipped_with_the_install_line(monkeypat
     monkeypatch.setattr(meteor_index.importlib.util, "find_spec", lambda name: None)
     report = showtell.score(["a dog"], [["a dog"]], metrics=["meteor", "rouge_l"])
     assert report.scores == {"meteor": None, "rouge_l": 1.0}
-    assert report.skipped == {
-        "meteor": (
-            "METEOR needs files of pycocoevalcap, which is not installed; "
-            'pip install "pycocoevalcap>=1.2" "snowballstemmer<3,>=2.2".'
-        )
-    }
+    install = 'pip install "pycocoevalcap>=1.2" "snowballstemmer<3,>=2.2"'
+    assert report.skipped == {"meteor": f"METEOR needs files of pycocoevalcap, which is not installed; {install}."}

@@ -38,15 +38,15 @@ def test_reward_is_the_references(shared_data: Path) -> None:
     oracle = json.loads((shared_data / "metrics" / "oracle_reward.json").read_text())
     content = (shared_data / "metrics" / "reward_document_frequency.json.gz").read_bytes()
     given = json.loads(gzip.decompress(content))
-    counts = {tuple(map(int, gram.split())): count for gram, count in given["document_frequency"].items()}
-    frequency = DocumentFrequency(counts, given["ref_len"], "given")
-    references = {
-        str(image): [[int(word) for word in text.split()] for text in texts]
-        for image, texts in enumerate(oracle["refs"])
-    }
+
+    def ids(text: str) -> list[int]:
+        return list(map(int, text.split()))
+
+    counts = {tuple(ids(gram)): count for gram, count in given["document_frequency"].items()}
+    references = {str(image): list(map(ids, texts)) for image, texts in enumerate(oracle["refs"])}
     reward = Reward(references, vocabulary_size=len(oracle["vocab_itow"]))
-    reward.document_frequency = frequency
-    words, is_word = batch([[[int(word) for word in text.split()]] for text in oracle["hyps"]])
+    reward.document_frequency = DocumentFrequency(counts, given["ref_len"], "given")
+    words, is_word = batch([[ids(text)] for text in oracle["hyps"]])
     values = reward(words, is_word, list(references))[:, 0]
     np.testing.assert_allclose(values, oracle["ciderD"], rtol=0, atol=1e-12)
     assert float(values.mean()) == pytest.approx(oracle["ciderD_mean"], abs=1e-12)
@@ -61,9 +61,8 @@ IMAGE = st.tuples(st.lists(CAPTION, min_size=1, max_size=3), st.lists(CAPTION, m
 def test_reward_equals_the_score_of_the_same_strings(images: list[tuple[list[list[int]], list[list[int]]]]) -> None:
     references = {str(number): own for number, (own, _) in enumerate(images)}
     samples = [own for _, own in images]
-    frequency = DocumentFrequency.of(
-        [[list(map(str, caption)) for caption in own] for own in references.values()], "references"
-    )
+    strings = [[list(map(str, caption)) for caption in own] for own in references.values()]
+    frequency = DocumentFrequency.of(strings, "references")
     rewards = Reward(references, vocabulary_size=7)(*batch(samples), list(references))
     bleu = Reward(references, vocabulary_size=7, weights={"bleu_4": 1.0})(*batch(samples), list(references))
     for number in range(2):
@@ -86,18 +85,14 @@ def random_images(rng: random.Random, images: int, samples: int, longest: int) -
     return references, [[caption() for _ in range(samples)] for _ in range(images)]
 
 
-LONGEST = [12, 130]
-
-
 def test_a_batch_is_its_samples_one_by_one_whatever_the_padding() -> None:
-    for longest in LONGEST:
+    for longest in (12, 130):
         references, samples = random_images(random.Random(longest), 7, 3, longest)
         reward = Reward(references, vocabulary_size=20, weights={"cider": 1.0, "bleu_2": 0.5})
         whole = reward(*batch(samples, longest + 70), list(references))
         for image, (name, own) in enumerate(zip(references, samples, strict=True)):
             for number, sample in enumerate(own):
-                alone = reward(*batch([[sample]]), [name])
-                assert whole[image, number] == alone[0, 0], (longest, sample)
+                assert whole[image, number] == reward(*batch([[sample]]), [name])[0, 0], (longest, sample)
 
 
 def test_a_weighted_sum_by_hand() -> None:

@@ -25,9 +25,8 @@ NAMES = {  # the reference's: ours
 @pytest.mark.shared
 @pytest.mark.usefixtures("tokenized")
 def test_scores_equal_the_reference(case: Case) -> None:
-    report = showtell.score(
-        case.tokenized["predictions"], case.tokenized["references"], metrics=["bleu", "meteor", "rouge_l", "cider"]
-    )
+    given = case.tokenized["predictions"], case.tokenized["references"]
+    report = showtell.score(*given, metrics=["bleu", "meteor", "rouge_l", "cider"])
     for theirs, ours in NAMES.items():
         assert report.scores[ours] == pytest.approx(case.oracle["corpus"][theirs], abs=1e-12), ours
         per_image = [report.per_image[image][ours] for image in case.oracle["ids"]]
@@ -35,8 +34,7 @@ def test_scores_equal_the_reference(case: Case) -> None:
 
 
 def test_bleu_by_hand() -> None:
-    # "a b b" against "a b c" and "a b d e": lengths 3, 3; unigrams a 1, b min(2, 1) = 1 of 3; bigrams "a b" 1
-    # of 2
+    # "a b b" against "a b c" and "a b d e": lengths 3, 3; unigrams a 1, b min(2, 1) = 1 of 3; bigrams "a b" 1 of 2
     scores = showtell.score(["a b b"], [["a b c", "a b d e"]], metrics=["bleu"]).scores
     assert scores["bleu_1"] == pytest.approx(2 / 3, abs=1e-8)
     assert scores["bleu_2"] == pytest.approx(math.sqrt(2 / 3 * 1 / 2), abs=1e-8)
@@ -52,10 +50,7 @@ def test_bleu_is_bleu_without_penalty_times_the_penalty(texts: list[tuple[str, s
     length, longer = (sum(len(text.split()) for text in side) for side in zip(*texts, strict=True))
     penalty = math.exp(1 - longer / length) if 0 < length < longer else 1.0
     for n in range(1, 5):
-        with_penalty, without = report.scores[f"bleu_{n}"], report.scores[f"bleu_no_bp_{n}"]
-        assert with_penalty is not None
-        assert without is not None
-        assert with_penalty == pytest.approx(penalty * without, abs=1e-8)
+        assert report.scores[f"bleu_{n}"] == pytest.approx(penalty * report.scores[f"bleu_no_bp_{n}"], abs=1e-8)
 
 
 def test_rouge_by_hand() -> None:
@@ -158,7 +153,6 @@ def test_no_text_raises_and_scores_stay_in_range(texts: list[tuple[str, list[str
     report = showtell.score([text for text, _ in texts], [references for _, references in texts], metrics)
     for values in [report.scores, *report.per_image.values()]:
         for name, value in values.items():
-            assert value is not None
             assert 0 <= value <= (10.0 + 1e-9 if name.startswith("cider") else 1.0 + 1e-9), name
 
 
