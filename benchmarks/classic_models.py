@@ -43,10 +43,7 @@ PAIRS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, and write what came out."""
     against = [(row.name, old_papers.REFERENCE) for row in ROWS if row.name != old_papers.REFERENCE]
-    return command(
-        __doc__, ROWS, known=old_papers.ROWS, pairs=[*against, *PAIRS], name="classic",
-        arguments=arguments,
-    )  # fmt: skip
+    return command(__doc__, ROWS, known=old_papers.ROWS, pairs=[*against, *PAIRS], name="classic", arguments=arguments)
 
 
 if __name__ == "__main__":

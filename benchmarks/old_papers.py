@@ -127,9 +127,7 @@ PAIRS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, and write what came out."""
     against = [(row.name, REFERENCE) for row in ROWS if row.name != REFERENCE]
-    return command(
-        __doc__, ROWS, pairs=[*against, *PAIRS], name="models", arguments=arguments,
-    )  # fmt: skip
+    return command(__doc__, ROWS, pairs=[*against, *PAIRS], name="models", arguments=arguments)
 
 
 if __name__ == "__main__":

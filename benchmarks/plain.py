@@ -144,9 +144,7 @@ class PlainNic(Plain):
 
 
 # row of the benchmarks: its plain form
-PLAIN: dict[str, Callable[[Any], Plain]] = {
-    "nic_lstm": PlainNic, "sat_soft": PlainSat, "updown": PlainUpDown,
-}  # fmt: skip
+PLAIN: dict[str, Callable[[Any], Plain]] = {"nic_lstm": PlainNic, "sat_soft": PlainSat, "updown": PlainUpDown}
 
 
 def _forced(logprobs: Tensor) -> Tensor:

@@ -326,10 +326,7 @@ def _bags(texts: Sequence[str], index: Mapping[str, int]) -> torch.Tensor:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, and write what came out."""
     against = [(row.name, row.start or REFERENCE) for row in ROWS if row.name != REFERENCE]
-    return command(
-        __doc__, ROWS, pairs=[*against, *PAIRS], name="photos", bench_type=Photos,
-        arguments=arguments,
-    )  # fmt: skip
+    return command(__doc__, ROWS, pairs=[*against, *PAIRS], name="photos", bench_type=Photos, arguments=arguments)
 
 
 if __name__ == "__main__":

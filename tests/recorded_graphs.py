@@ -21,18 +21,16 @@ class _Recording(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-        by_indices = func in (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default)
-        waits = torch.Tag.data_dependent_output in func.tags or (
-            any(x.dtype == torch.bool for x in tensors[1:])
-            if by_indices
-            else torch.Tag.dynamic_output_shape in func.tags
-        )
+        if func in (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default):
+            is_dynamic = any(x.dtype == torch.bool for x in tensors[1:])
+        else:
+            is_dynamic = torch.Tag.dynamic_output_shape in func.tags
+        waits = is_dynamic or torch.Tag.data_dependent_output in func.tags
         if waits or func is torch.ops.aten.lift_fresh.default:
             raise RuntimeError(f"{func} is not permitted when stream is capturing")
         result = func(*args, **(kwargs or {}))
-        made = [
-            x for x in tree_leaves(result) if isinstance(x, torch.Tensor) and all(x is not given for given in tensors)
-        ]
+        results = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
+        made = [x for x in results if all(x is not given for given in tensors)]
         self.operations.append((func, args, kwargs or {}, made))
         return result
 

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -14,8 +16,7 @@ def test_numbers_look_uniform():
     expected = numbers.numel() / 100
     chi_square = float(((counts - expected) ** 2 / expected).sum())
     assert 60 < chi_square < 148  # 99 degrees of freedom: outside this range less than once in 1,000
-    assert numbers.min() >= 0
-    assert numbers.max() < 1
+    assert numbers.min() >= 0 and numbers.max() < 1
 
 
 @given(order=st.permutations(range(6)), rows=st.integers(1, 4), words=st.integers(1, 9))
@@ -49,12 +50,8 @@ def test_how_long_a_loop_over_time_is_changes_nothing_behind_it(rounds, others, 
 
 
 def test_a_number_of_all_images_does_not_depend_on_which_there_are():
-    drawn = [
-        CounterRNG(seed, step, names).shared_uniform(CPU).item()
-        for names in ("ab", "c")
-        for seed in (0, 1)
-        for step in range(500)
-    ]
+    keys = itertools.product(("ab", "c"), (0, 1), range(500))
+    drawn = [CounterRNG(seed, step, names).shared_uniform(CPU).item() for names, seed, step in keys]
     assert drawn[:1000] == drawn[1000:] and len(set(drawn)) == 1000
     assert sum(drawn[:1000]) / 1000 == pytest.approx(0.5, abs=0.03)  # 3.3 deviations
     assert min(drawn) >= 0 and max(drawn) < 1

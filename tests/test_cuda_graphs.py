@@ -252,12 +252,7 @@ def test_a_captured_step_has_the_terms_and_gradients_of_the_step(case):
 
 
 def test_every_objective_says_whether_its_shapes_are_fixed():
-    fixed = {
-        name
-        for name in OBJECTIVES
-        if step_of(
-            name, {}, next(model for model in ZOO.values() if name in objectives_of(config_of(model)))
-        ).model.objective.has_fixed_shapes
-    }
+    models = {name: next(one for one in ZOO.values() if name in objectives_of(config_of(one))) for name in OBJECTIVES}
+    fixed = {name for name, model in models.items() if step_of(name, {}, model).model.objective.has_fixed_shapes}
     assert fixed == {"coarse_to_fine", "cross_entropy", "hard_attention", "self_critical"}
     assert all(make(name).has_fixed_shapes for name in MODELS)

@@ -64,9 +64,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path) -> Path:
     return folder
 
 
-def test_the_decoders_of_the_page_keep_the_contract_by_the_test_that_it_shows(
-    site: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_decoders_of_the_page_keep_the_contract_by_the_test_that_it_shows(site: Path, monkeypatch):
     monkeypatch.syspath_prepend(str(site))
     namespace: dict[str, Any] = {}
     exec(shown(EXTENDING, "### Its tests", "python"), namespace)
@@ -105,8 +103,7 @@ def test_everything_that_a_package_adds_is_found_and_used(site, world, monkeypat
         ["caption", "run/best", photo, "--format", "json"],
         ["score", "predictions.json", "--references", "references.json", "--metrics", "bleu,length_ratio", "--json"],
     )
-    assert json.loads(checked)["format"] == "tsv"
-    assert json.loads(extracted)["images"] > 0
+    assert json.loads(checked)["format"] == "tsv" and json.loads(extracted)["images"] > 0
     assert json.loads(trained)["epochs"] == 3
     (row,) = json.loads(captioned)
     assert len(row["captions"]) == 1

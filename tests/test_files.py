@@ -75,9 +75,8 @@ def test_a_kill_at_any_operation_leaves_the_old_folder_or_the_new_one(tmp_path: 
         shutil.copytree(folder.parent, after_kill)
         recover_folder(after_kill / "last")
         assert [path.name for path in after_kill.iterdir()] == ["last"]
-        files = {
-            str(path.relative_to(after_kill)): path.read_text() for path in after_kill.rglob("*") if path.is_file()
-        }
+        paths = filter(Path.is_file, after_kill.rglob("*"))
+        files = {str(path.relative_to(after_kill)): path.read_text() for path in paths}
         if files == {"last/version": ""}:
             assert kept == 0
             continue

@@ -44,11 +44,8 @@ def test_a_dataset_has_splits_and_records(tiny_scenes: Path):
     assert {record.split for record in test} == {"test"} and "test" in dataset and "tset" not in dataset
     assert (test[0], test[:2][1], test[-1]) == (test.records[0], test.records[1], test.records[-1])
     assert list(dataset["val", "test"]) == [*dataset["val"], *test]
-    captions = sum(len(record.captions) for record in test)
-    assert (
-        repr(test)
-        == f"<CaptionDataset {tiny_scenes} (coco): {len(test)} images, {captions} captions; test {len(test)}>"
-    )
+    counts = f"{len(test)} images, {sum(len(record.captions) for record in test)} captions; test {len(test)}"
+    assert repr(test) == f"<CaptionDataset {tiny_scenes} (coco): {counts}>"
     with pytest.raises(DataError, match='has no split "tset": did you mean "test"'):
         dataset["tset"]
 

@@ -19,8 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def test_every_public_name_exists():
     assert sorted(showtell.__all__) == dir(showtell)
-    for name in showtell.__all__:
-        assert getattr(showtell, name) is not None
+    assert None not in [getattr(showtell, name) for name in showtell.__all__]
     with pytest.raises(AttributeError, match="module 'showtell' has no attribute 'nonsense'"):
         showtell.nonsense  # noqa: B018
 
@@ -52,13 +51,7 @@ def test_the_command_line_is_ready_at_once_and_its_threads_sleep_after_a_short_w
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
     lines = done.stdout.splitlines()
     assert lines[0] == f"showtell {showtell.__version__}" and "quickstart" in done.stdout
-    assert [line for line in lines if line.startswith("status")] == [
-        "status 0",
-        "status 0",
-        "status 2",
-        "status 2",
-        "status 2",
-    ]
+    assert [line for line in lines if line.startswith("status")] == [*["status 0"] * 2, *["status 2"] * 3]
     assert done.stderr.count("There is no checkpoint folder /no/such/folder") == 3
     assert lines[-1] == "PASSIVE 10000"
 
@@ -69,10 +62,8 @@ def test_the_version_is_that_of_the_project_and_of_the_changelog():
     assert f"## {showtell.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-SOURCE = ROOT / "src"
-PACKAGES = sorted(
-    ".".join(file.parent.relative_to(SOURCE).parts) for file in (SOURCE / "showtell").rglob("__init__.py")
-)
+FILES = sorted((ROOT / "src" / "showtell").rglob("__init__.py"))
+PACKAGES = [".".join(file.parent.relative_to(ROOT / "src").parts) for file in FILES]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

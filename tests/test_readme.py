@@ -80,9 +80,7 @@ def test_the_pages_are_no_more_than_one_reads():
 def test_the_readme_has_every_verb_and_every_model():
     rows = re.findall(r"^\| (`.*?) \| ", README, flags=re.MULTILINE)
     named = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
-    assert [name for name in named if name in VERBS] == list(VERBS), (
-        "the table of commands has each verb once, in order"
-    )
+    assert [name for name in named if name in VERBS] == list(VERBS)  # each verb once, in order
     models = dict(re.findall(r"^\| `(\w+)` \| .* \| \[.*\]\((src/showtell/models/\w+\.py)\) \|$", README, re.MULTILINE))
     assert models.keys() == MODELS.builtin.keys()
     for name, file in models.items():

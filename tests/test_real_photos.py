@@ -18,8 +18,7 @@ from showtell.text.tokenizer import tokenize
 @pytest.mark.timeout(1800)
 def test_coco_mini_is_learned_by_heart(shared_data: Path, tmp_path: Path, all_cores: dict[str, str]) -> None:
     data = shared_data / "coco-mini"
-    recipe = "coco-mini/sat_soft"
-    command = [sys.executable, "-m", "showtell", "train", str(recipe), f"data.path={data}", "--resume"]
+    command = [sys.executable, "-m", "showtell", "train", "coco-mini/sat_soft", f"data.path={data}", "--resume"]
     command += ["--out", str(tmp_path / "run")]
     killed = subprocess.Popen(command, env=all_cores, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
@@ -33,13 +32,9 @@ def test_coco_mini_is_learned_by_heart(shared_data: Path, tmp_path: Path, all_co
     captioner = Captioner.from_pretrained(tmp_path / "run" / "best")
     records = open_dataset(data)["train"]
     captions = caption_records(captioner, records, captioner.settings(num_beams=1))
-    known = sum(
-        captions[record.image_id].text.split() in [tokenize(text) for text in record.captions] for record in records
-    )
+    known = sum(captions[one.image_id].text.split() in [tokenize(text) for text in one.captions] for one in records)
     assert known >= 0.9 * len(records), f"{known} of {len(records)}"
-    folder = subprocess.run(
-        [sys.executable, "-m", "showtell", "caption", str(tmp_path / "run" / "best"), str(data / "images")],
-        capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "showtell", "caption", str(tmp_path / "run" / "best"), str(data / "images")]
+    folder = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert folder.returncode == 0, folder.stderr
     assert len(folder.stdout.splitlines()) == 145

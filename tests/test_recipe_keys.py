@@ -34,17 +34,15 @@ def test_every_setting_has_a_description():
         for name, field in kind.model_fields.items():
             if kind is Recipe or (name == "name" and get_origin(field.annotation) is Literal):
                 continue  # sections are described by their classes
-            assert field.description, f"{kind.__name__}.{name} has no description"
-            assert field.description[0].isupper() or field.description.split()[0].strip("`,") in LETTERS, (
-                field.description
-            )
-            assert field.description.endswith("."), f"{kind.__name__}.{name}: {field.description}"
+            text = field.description
+            assert text, f"{kind.__name__}.{name} has no description"
+            assert text[0].isupper() or text.split()[0].strip("`,") in LETTERS, text
+            assert text.endswith("."), f"{kind.__name__}.{name}: {text}"
 
 
 def test_sizes_that_memory_is_allocated_by_have_an_upper_bound():
-    sizes = re.compile(
-        r"(size|layers|samples|num_beams|num_return_sequences|proposals|regions|horizon|rollouts|widths|grid)$"
-    )
+    names = "size|layers|samples|num_beams|num_return_sequences|proposals|regions|horizon|rollouts|widths|grid"
+    sizes = re.compile(f"({names})$")
     for kind in {one for one in settings(Config) if one.__module__.startswith("showtell.")}:
         for name, field in kind.model_fields.items():
             if not sizes.search(name) or get_origin(field.annotation) is Literal:

@@ -73,9 +73,8 @@ def test_every_recipe_can_be_built_and_trained(tiny_checkpoint: Path):
         assert 2 < likelihood < 8, file  # log 50 is 3.9
         rewarded = OBJECTIVES[recipe.objective.name][1].optimises_reward and recipe.model.name == "stack"
         silent = (0,) if recipe.objective.name == "coarse_to_fine" else (0, 1)  # stages whose words are not rewarded
-        assert set(without_gradient) == {
-            f"outputs.{stage}.{part}" for stage in silent for part in ("weight", "bias") if rewarded
-        }, file
+        unused = {f"outputs.{stage}.{part}" for stage in silent for part in ("weight", "bias") if rewarded}
+        assert set(without_gradient) == unused, file
 
 
 @cache
@@ -116,16 +115,14 @@ def test_every_setting_of_a_papers_recipe_has_a_source():
     for file in OF_PAPERS:
         if file.stem not in (*LIKE_OTHERS, "updown_self_critical"):
             for key, rest in re.findall(r"^ +(\w+): (.+)$", file.read_text(), flags=re.MULTILINE):
-                assert "  # " in rest or key in ("path", "features", "seed", "start_from"), (
-                    f"{NAMES[file]}: {key} has no source"
-                )
+                has_source = "  # " in rest or key in ("path", "features", "seed", "start_from")
+                assert has_source, f"{NAMES[file]}: {key} has no source"
 
 
 def default_rows() -> list[tuple[str, str, Any, str]]:
     """(recipes, key, value, source) of what recipes leave at its default."""
-    lines = re.findall(
-        r"^\| `([^`]+/[^`]+)` \| `([^`]+)` \| (.+?) \| (.*) \|$", DOCUMENT.read_text(), flags=re.MULTILINE
-    )
+    row = re.compile(r"^\| `([^`]+/[^`]+)` \| `([^`]+)` \| (.+?) \| (.*) \|$", re.MULTILINE)
+    lines = row.findall(DOCUMENT.read_text())
     return [(names, key, yaml.safe_load(value), source) for names, key, value, source in lines]
 
 
@@ -149,10 +146,8 @@ def test_the_defaults_that_papers_recipes_rely_on_are_those_that_are_stated():
 
 
 def test_each_set_up_of_a_paper_has_a_recipe():
-    part = (
-        (DOCS / "recipes.md").read_text().partition("## One recipe for each set-up of a paper")[2].partition("\n## ")[0]
-    )
-    rows = re.findall(r"^\| ([A-Z][^|]+) \| (.+?) \| (.+?) \| (.+?) \|$", part, flags=re.MULTILINE)
+    part = (DOCS / "recipes.md").read_text().partition("## One recipe for each set-up of a paper")[2]
+    rows = re.findall(r"^\| ([A-Z][^|]+) \| (.+?) \| (.+?) \| (.+?) \|$", part.partition("\n## ")[0], re.MULTILINE)
     named = [name for *_, cell in rows for name in re.findall(r"`([^`]+)`", cell)]
     assert len(rows) > 15 and set(named) <= set(list_recipes())
     ours = {f"{data}/{name}" for data in ("flickr8k", "flickr30k") for name in (*LIKE_OTHERS, "updown_self_critical")}
@@ -234,6 +229,5 @@ def test_a_wrong_name_is_answered_with_the_nearest():
     ):
         with pytest.raises(RecipeError) as caught:
             load_recipe(given)
-        message = f"There is no recipe {given}: it is not the path of a file, and no recipe of showtell has that name; "
-        message += suggestion
-        assert str(caught.value).startswith(message)
+        reason = "it is not the path of a file, and no recipe of showtell has that name"
+        assert str(caught.value).startswith(f"There is no recipe {given}: {reason}; {suggestion}")

@@ -90,10 +90,9 @@ def test_groundings_name_the_noun_and_its_boxes() -> None:
     assert (first.first, first.end, first.boxes.tolist()) == (3, 4, [[0, 0, 10, 10]])
     assert (second.first, second.end) == (6, 7)  # the comma is no word
     assert second.boxes.tolist() == [[5, 5, 15, 25], [1, 2, 4, 6]]
+    # "2 1/2" is one word, so positions are unknown
     crossing = record("2 1/2 stars", groundings=((Grounding(0, 3, (8,)),),))
-    assert (
-        annotated_mentions(crossing, 0, category_phrases([crossing])) == []
-    )  # "2 1/2" is one word, so positions are unknown
+    assert annotated_mentions(crossing, 0, category_phrases([crossing])) == []
 
 
 @pytest.mark.parametrize("occlusion", ["mean", None])
@@ -106,8 +105,6 @@ def test_a_model_measured_the_other_way_round(tiny_checkpoint: Path, tiny_scenes
     for one in records:
         caption = captioner.caption(one.path, attention=True, num_beams=1, max_length=30)[0]
         attention = caption.attention
-        assert attention is not None
-        assert attention.boxes is not None
         for grounded in category_mentions(one, [word.word for word in caption.words], names)[0]:
             weights = attention.weights[grounded.first]
             best = attention.boxes[weights.argmax()]

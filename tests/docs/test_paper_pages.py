@@ -45,15 +45,10 @@ def papers_in(text: str) -> list[str]:
 def test_a_link_follows_its_line_and_is_refused_without_it(tmp_path: Path):
     file = tmp_path / "src" / "showtell" / "a.py"
     file.parent.mkdir(parents=True)
-    file.write_text(
-        "# Gu et al. 2018, eq. 8: q_i; Xu et al. 2015, §4.2: z_t\n# HACap §5.4: b\nx = 1\n"
-        "y = 2  # Gu et al. 2018, eq. 9: L\n"
-    )
-    lines = {
-        "Gu et al. 2018, eq. 8: q_i": 3, "Xu et al. 2015, §4.2: z_t": 3, "HACap §5.4: b": 3,
-        "Gu et al. 2018, eq. 9: L": 4,
-    }  # fmt: skip
-    for mark, line in lines.items():
+    first, second, third = "Gu et al. 2018, eq. 8: q_i", "Xu et al. 2015, §4.2: z_t", "HACap §5.4: b"
+    fourth = "Gu et al. 2018, eq. 9: L"
+    file.write_text(f"# {first}; {second}\n# {third}\nx = 1\ny = 2  # {fourth}\n")
+    for mark, line in {first: 3, second: 3, third: 3, fourth: 4}.items():
         link = f'[a.py, line {line}](../src/showtell/a.py#L{line} "{mark}")'
         assert with_lines(f'[x](../src/showtell/a.py "{mark}")', tmp_path) == link
     with pytest.raises(AssertionError, match=r'No line of .*a\.py bears the comment "# HACap §9\.9: omega"'):

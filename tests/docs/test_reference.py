@@ -51,11 +51,9 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path, tiny_chec
     (folder / "photo.jpg").symlink_to(records[0].path)
     captioner = Captioner.from_pretrained(folder / "runs" / "mine" / "best")
     captions = [captions[0] for captions in captioner.caption([record.path for record in records])]
-    calibration = Calibration.fit(
-        captions, [index % 3 > 0 for index in range(len(captions))], "made up", captioner.decoding
-    )
-    weights = captioner.about.fingerprints["weights"]
-    save_calibration(folder / "runs" / "mine" / "best", weights, calibration)
+    are_good = [index % 3 > 0 for index in range(len(captions))]
+    calibration = Calibration.fit(captions, are_good, "made up", captioner.decoding)
+    save_calibration(folder / "runs" / "mine" / "best", captioner.about.fingerprints["weights"], calibration)
     return folder
 
 

@@ -11,27 +11,22 @@ def test_every_interval_on_a_page_was_written_by_a_benchmark():
     known = set()
     for file in (ROOT / "benchmarks" / "results").glob("*-differences.csv"):
         with file.open(encoding="utf-8", newline="") as opened:
-            known |= {
-                tuple(float(one[name]) for name in ("difference", "low", "high")) for one in csv.DictReader(opened)
-            }
+            for one in csv.DictReader(opened):
+                known.add(tuple(float(one[name]) for name in ("difference", "low", "high")))
     known |= {(-value, -high, -low) for value, low, high in known}  # of the other order of the two
     known |= {tuple(round(100 * value, 1) for value in one) for one in known}  # of photos
     interval = re.compile(r"([+-]?\d+\.\d(?:\d\d)?) \[([+-]?\d+\.\d(?:\d\d)?), ([+-]?\d+\.\d(?:\d\d)?)\]")
     papers = ("show_attend_tell", "neural_image_captioning", "bottom_up_top_down", "stack_captioning", "hacap")
     for page in ("results", "results_scenes", *papers):
-        shown = [
-            tuple(map(float, one))
-            for one in interval.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
-        ]
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        shown = [tuple(map(float, one)) for one in interval.findall(text)]
         assert len(shown) >= 3 and [one for one in shown if one not in known] == [], page
 
 
 def test_the_head_of_a_recipe_for_two_cores_has_the_score_that_the_benchmark_wrote():
     with (ROOT / "benchmarks" / "results" / "photos-scores.csv").open(encoding="utf-8", newline="") as file:
-        known = {
-            " ± ".join(f"{100 * float(part):.1f}" for part in one["CIDEr-D"].split(" ± "))
-            for one in csv.DictReader(file)
-        }
+        scores = [one["CIDEr-D"].split(" ± ") for one in csv.DictReader(file)]
+    known = {" ± ".join(f"{100 * float(part):.1f}" for part in parts) for parts in scores}
     heads = sorted((ROOT / "src" / "showtell" / "recipes" / "flickr8k" / "small").glob("*.yaml"))
     for head in heads:
         text = " ".join(head.read_text(encoding="utf-8").partition("data:")[0].replace("#", " ").split())

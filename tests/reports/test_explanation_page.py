@@ -81,15 +81,12 @@ def test_where_a_word_looked_in_words():
         "the upper left (peak 100%, even 11%, at row 1, column 1)",
     ]
     assert locations(hot(16, 1), 4, 4) == ["the top (peak 100%, even 6.2%, at row 1, column 2)"]
-    assert locations(torch.tensor([[0.1, 0.2, 0.1, 0.6]]), 2, 2) == [
-        "the lower right (peak 60%, even 25%, at row 2, column 2)"
-    ]
+    corner = "the lower right (peak 60%, even 25%, at row 2, column 2)"
+    assert locations(torch.tensor([[0.1, 0.2, 0.1, 0.6]]), 2, 2) == [corner]
     even = "no location in particular (nearly even: 11%, even 11%, at row 1, column 1)"
     assert locations(torch.full((1, 9), 1 / 9), 3, 3) == [even]
-    assert (
-        describe_location(torch.tensor([0.7, 0.2, 0.1]), regions(), SIZE)
-        == "the upper left (peak 70%, even 33%, at dog)"
-    )
+    of_region = describe_location(torch.tensor([0.7, 0.2, 0.1]), regions(), SIZE)
+    assert of_region == "the upper left (peak 70%, even 33%, at dog)"
 
 
 def test_attention_that_always_peaks_at_one_region_has_collapsed():
@@ -177,9 +174,8 @@ def word(number: int) -> str:
 
 
 def selected(browser: Chromium) -> list[int]:
-    return browser.ask(
-        "[...document.querySelectorAll('.words button')].flatMap((one, i) => one.ariaPressed == 'true' ? [i] : [])"
-    )
+    words = "[...document.querySelectorAll('.words button')]"
+    return browser.ask(f"{words}.flatMap((one, i) => one.ariaPressed == 'true' ? [i] : [])")
 
 
 def test_the_smooth_map_is_that_of_geometry(show):
@@ -242,14 +238,11 @@ def test_occlusion_has_one_scale_for_all_words_and_no_colour_where_little_change
 
 
 def test_the_overview_filters_and_sorts_the_photos(show):
-    browser = show(
-        explain("b.jpg", soft("a cat", truth=0.1, cider=2.0)),
-        explain("dog.jpg", soft("a cow", truth=0.5, cider=0.5)),
-        explain("a.jpg", soft("a dog runs", truth=0.9, cider=1.0)),
-    )  # fmt: skip
-    names = (
-        "[...document.querySelectorAll('article')].filter(one => !one.hidden).map(one => one.querySelector('h2').title)"
-    )
+    first, second = soft("a cat", truth=0.1, cider=2.0), soft("a cow", truth=0.5, cider=0.5)
+    third = soft("a dog runs", truth=0.9, cider=1.0)
+    browser = show(explain("b.jpg", first), explain("dog.jpg", second), explain("a.jpg", third))
+    shown = "[...document.querySelectorAll('article')].filter(one => !one.hidden)"
+    names = f"{shown}.map(one => one.querySelector('h2').title)"
     assert browser.ask(names) == ["b.jpg", "dog.jpg", "a.jpg"]
     browser.click("th:nth-child(5) button")
     assert browser.ask(names) == ["dog.jpg", "a.jpg", "b.jpg"]
@@ -285,9 +278,8 @@ def test_regions_are_lit_by_their_weight_and_named(show):
     assert at(0.7, 0.4) == pytest.approx(1 / 6, abs=0.01)  # the third alone
     assert at(0.4, 0.4) == pytest.approx(1, abs=0.01)  # the first and the third: the higher of them
     assert at(0.9, 0.1) == pytest.approx(0, abs=0.01)
-    assert "Highest weights: dog 60%, region 2 30%, cat 10%." in browser.ask(
-        "document.querySelector('.details').textContent"
-    )
+    details = browser.ask("document.querySelector('.details').textContent")
+    assert "Highest weights: dog 60%, region 2 30%, cat 10%." in details
 
 
 def test_html_in_captions_and_names_is_text(show):
@@ -313,8 +305,6 @@ def test_fragments_of_one_document_do_not_meet(browser, tmp_path):
     pressed = f"{inside}.map(one => one.querySelectorAll('[aria-pressed=true]').length)"
     assert browser.ask(pressed) == [0, 1]
     assert browser.ask(f"{inside}.map(one => one.querySelector('h2').title)") == ["x.jpg", f'"{HOSTILE}']
-    needed = (
-        f"[...document.querySelectorAll('iframe')].every((one, i) => one.offsetHeight >= {inside}[i].body.scrollHeight)"
-    )
-    browser.wait_for(needed)
+    frames = "[...document.querySelectorAll('iframe')]"
+    browser.wait_for(f"{frames}.every((one, i) => one.offsetHeight >= {inside}[i].body.scrollHeight)")
     assert browser.complaints == []

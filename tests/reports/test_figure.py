@@ -43,9 +43,8 @@ def test_each_word_has_a_panel_lit_where_it_looked():
     assert brightness(first)[-1, -1] == brightness(first).min()
     assert DARK <= brightness(first).min() < 0.6
     assert brightness(end).min() > 0.9  # it looked everywhere
-    assert [axes.texts[0].get_text() for axes in (first, second, end)] == [
-        "peak 100%, even 25%", "peak 100%, even 25%", "nearly even: 25%, even 25%",
-    ]  # fmt: skip
+    notes = ["peak 100%, even 25%", "peak 100%, even 25%", "nearly even: 25%, even 25%"]
+    assert [axes.texts[0].get_text() for axes in (first, second, end)] == notes
     assert [text.get_text() for text in figure.texts] == ["a dog"]
     assert [text.get_text() for text in bar.texts] == ["attention 0", "the word's highest weight"]
 
@@ -56,9 +55,8 @@ def test_chosen_words_on_one_scale_with_nothing_cut():
     words = [word(text, saliency=values) for text, values in zip(["a", "dog", ""], saliency, strict=True)]
     gates = (WordValues("gate", torch.tensor([[0.9], [0.1], [0.4]])),)
     by = ModelExplanation(
-        "sat", (caption(*words, attention=attention, word_values=gates),), QUARTERS, (2, 2),
-        saliency="pixels",
-    )  # fmt: skip
+        "sat", (caption(*words, attention=attention, word_values=gates),), QUARTERS, (2, 2), saliency="pixels"
+    )
     figure = explanation(by).figure(words=["dog", ""], scale="absolute", size=2.0)
     _, dog, _, gate, _, raised, _, *bars = figure.axes
     assert gate.lines[0].get_ydata() == pytest.approx([0.1, 0.4])
@@ -84,9 +82,8 @@ def test_captioners_and_stages_are_rows_with_their_names():
     stages = tuple(caption(word("dog"), attention=even, title=f"stage {n} of 2") for n in (1, 2))
     nic = ModelExplanation("nic", (caption(word("cat"), attention=None),), QUARTERS, (2, 2))
     figure = draw(explanation(ModelExplanation("stack", stages, QUARTERS, (2, 2)), nic))
-    assert [text.get_text() for text in figure.texts] == [
-        "stack, stage 1 of 2: dog", "stack, stage 2 of 2: dog", "nic: cat",
-    ]  # fmt: skip
+    headings = ["stack, stage 1 of 2: dog", "stack, stage 2 of 2: dog", "nic: cat"]
+    assert [text.get_text() for text in figure.texts] == headings
     assert len(figure.axes) == 2 + 2 + 2 + 1
     bottoms = [axes.get_position().y0 for axes in figure.axes]
     assert bottoms[0] == bottoms[1] > bottoms[2] == bottoms[3] > bottoms[4] == bottoms[5] > bottoms[6] > 0

@@ -71,15 +71,11 @@ def test_an_interrupted_run(tmp_path: Path) -> None:
         stream.write('{"step": 50, "epo')  # a line that is just being written is left for later
     run = read_run(folder)
     assert run.log == tuple(LOG)
-    assert run.progress == (
-        "not finished: 45 steps, in epoch 3 of 4; it is still running, or was interrupted and can be resumed with "
-        "--resume"
-    )
+    state = "it is still running, or was interrupted and can be resumed with --resume"
+    assert run.progress == f"not finished: 45 steps, in epoch 3 of 4; {state}"
     assert run.best == "cider 0.5000 in epoch 2"  # the first of the two with 0.5
     assert run.checkpoint is None
-    assert run.warnings == [
-        "epoch 1, epoch 2: all alike", "epoch 2: too short",
-    ]  # fmt: skip
+    assert run.warnings == ["epoch 1, epoch 2: all alike", "epoch 2: too short"]
 
 
 def test_what_is_no_run_is_a_sentence(tmp_path: Path) -> None:
@@ -145,7 +141,6 @@ def test_a_published_row_stands_beside_a_run_of_its_recipe(
 ) -> None:
     ours = load_recipe("flickr8k/small/sat_soft", ["encoder.image_size=64"]).model_dump(mode="json")
     row = published_for(ours["training"]["recipe"])
-    assert row is not None
     assert (row.recipe, row.scores["bleu_no_bp_4"], row.scores["meteor"]) == ("flickr8k/sat_soft_xu2015", 19.5, 18.93)
     paper = Paper(row, load_recipe(row.recipe).model_dump(mode="json"), ours)
     captioner, dataset = Captioner.from_pretrained(tiny_checkpoint, device="cpu"), open_dataset(tiny_scenes)
@@ -169,9 +164,8 @@ def test_the_page_in_a_browser(run_folder: Path, tmp_path: Path, browser: Chromi
     assert "not bold" in browser.ask("document.querySelector('.warnings').textContent")
     assert browser.ask("document.querySelectorAll('.charts svg polyline').length") == 6
     assert browser.ask("document.querySelectorAll('article.photo').length") == 3
-    row = browser.ask(
-        "[...document.querySelectorAll('.cards tr')].find(r => r.textContent.startsWith('bleu_1')).innerText"
-    )
+    rows = "[...document.querySelectorAll('.cards tr')]"
+    row = browser.ask(f"{rows}.find(r => r.textContent.startsWith('bleu_1')).innerText")
     assert re.fullmatch(r"bleu_1\s+0\.\d{4}\s+\[0\.\d{4}, 0\.\d{4}\]", row)
     assert "num_beams: 2" in browser.ask("document.querySelector('pre').textContent")
     assert browser.ask("document.documentElement.scrollWidth <= innerWidth")

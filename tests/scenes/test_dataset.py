@@ -53,11 +53,8 @@ def load(folder: Path, name: str) -> dict:
 
 def digests(folder: Path) -> dict[str, str]:
     """Every file of a folder with its content."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    files = filter(Path.is_file, folder.rglob("*"))
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def test_the_files_are_coco(folder: Path) -> None:
@@ -67,8 +64,7 @@ def test_the_files_are_coco(folder: Path) -> None:
     for split, count in split_sizes(IMAGES).items():
         captions, instances = load(folder, f"captions_{split}"), load(folder, f"instances_{split}")
         assert captions["images"] == instances["images"]
-        assert len(captions["images"]) == count
-        assert len(captions["annotations"]) == 5 * count
+        assert (len(captions["images"]), len(captions["annotations"])) == (count, 5 * count)
         assert [category["name"] for category in instances["categories"]][:2] == ["circle", "square"]
         ids += [image["id"] for image in captions["images"]]
         for image in captions["images"]:
@@ -82,7 +78,6 @@ def test_the_files_are_coco(folder: Path) -> None:
 
 def test_boxes_are_those_of_the_scene(folder: Path) -> None:
     scenes = read_scenes(folder)
-    assert scenes is not None
     for split in SPLITS:
         for box in load(folder, f"instances_{split}")["annotations"]:
             item = scenes[str(box["image_id"])].items[box["id"] - 10 * box["image_id"] - 1]
@@ -95,7 +90,6 @@ def test_boxes_are_those_of_the_scene(folder: Path) -> None:
 
 def test_scenes_read_back_are_those_that_were_drawn(folder: Path) -> None:
     scenes = read_scenes(folder)
-    assert scenes is not None
     expected = [sample_image(5, split, k)[0] for split, count in split_sizes(IMAGES).items() for k in range(count)]
     assert list(scenes.values()) == expected
     assert list(scenes) == [str(number) for number in range(1, IMAGES + 1)]

@@ -17,14 +17,8 @@ from tests.scenes.literals import is_unambiguous, item, scene
 def items() -> st.SearchStrategy[Item]:
     """Any item of the world whose centre lies in the picture."""
     sized = st.sampled_from(SIZES).flatmap(lambda size: st.tuples(st.just(size), st.integers(*EXTENTS[size])))
-    position = st.integers(0, UNITS)
-    return st.builds(
-        lambda shape, sized, x, y: Item(shape, "red", sized[0], "solid", x, y, sized[1]),
-        st.sampled_from(SHAPES),
-        sized,
-        position,
-        position,
-    )
+    drawn = st.tuples(st.sampled_from(SHAPES), sized, st.integers(0, UNITS), st.integers(0, UNITS))
+    return drawn.map(lambda one: Item(one[0], "red", one[1][0], "solid", one[2], one[3], one[1][1]))
 
 
 def test_relations_have_margins() -> None:

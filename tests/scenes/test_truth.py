@@ -20,9 +20,7 @@ PAIR = scene("white", "small solid red circle 20 48", "big striped blue square 6
 # The same two shapes and colours, exchanged.
 EXCHANGED = scene("white", "small solid blue circle 20 48", "big striped red square 66 48")
 # Two small red circles above a yellow star.
-GROUP = scene(
-    "grey", "small solid red circle 24 20", "small solid red circle 72 20", "medium dotted yellow star 48 70",
-)  # fmt: skip
+GROUP = scene("grey", "small solid red circle 24 20", "small solid red circle 72 20", "medium dotted yellow star 48 70")
 # Three red circles, and one blue.
 FOUR = scene(
     "mint", "small solid red circle 16 20", "small solid red circle 48 20", "small striped red circle 80 20",
@@ -35,9 +33,7 @@ NESTED = scene(
 # An orange cross whose outline crosses that of a cyan diamond.
 CONTACT = scene("beige", "medium solid orange cross 36 48", "medium solid cyan diamond 60 48")
 # A star between two hearts, in one line.
-LINE = scene(
-    "white", "small solid red heart 14 48", "small solid yellow star 48 48", "small solid green heart 82 48",
-)  # fmt: skip
+LINE = scene("white", "small solid red heart 14 48", "small solid yellow star 48 48", "small solid green heart 82 48")
 # The circle's centre is 9 units further left: neither clearly left (12) nor level (6).
 BORDER = scene("white", "small solid red circle 43 20", "small solid blue square 52 70")
 ALONE = scene("mint", "big dotted green triangle 48 48")
@@ -201,7 +197,6 @@ def test_outside_the_language() -> None:
 def most_held(caption: str, picture: Scene) -> int:
     """The plain way to the best assignment of single things: every map of phrases to items, or to nothing."""
     parsed = parse_caption(caption)
-    assert parsed is not None
     most = 0
     indices: list[int | None] = [*range(len(picture.items)), *[None] * len(parsed.phrases)]
     for chosen in set(itertools.permutations(indices, len(parsed.phrases))):

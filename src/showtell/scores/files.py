@@ -114,8 +114,7 @@ def _predictions_in(path: Path) -> Any:
         content = table.Table.read(path, predicted=True)
         image, captions = content.columns.image, content.columns.captions
         unusable = [number for number, row in content.rows if not row[image].strip()]
-        rows = [(row[image], [row[at] for at in captions if row[at] or at == captions[0]])
-                for _, row in content.rows]  # fmt: skip
+        rows = [(row[image], [row[at] for at in captions if row[at] or at == captions[0]]) for _, row in content.rows]
         form, unusable = table.FORM, sorted({*unusable, *content.surplus, *content.short})
     elif path.is_file() and flickr.recognises(path):
         lines = list(flickr.read_lines(path))
