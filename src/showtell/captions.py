@@ -331,11 +331,7 @@ class Explanation:
         }
 
     def figure(
-        self,
-        *,
-        words: Sequence[str] | None = None,
-        scale: Literal["word", "absolute"] = "word",
-        size: float = 1.7,
+        self, *, words: Sequence[str] | None = None, scale: Literal["word", "absolute"] = "word", size: float = 1.7
     ) -> Figure:
         """A matplotlib figure: a panel for each word, lit where the model looked, and a row for each map of a caption.
 

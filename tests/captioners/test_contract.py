@@ -92,9 +92,7 @@ def test_a_stage_has_log_probabilities_of_its_own(features: Features) -> None:
     assert first[0][0].logprob != pytest.approx(last[0][0].logprob, abs=1e-3)
 
 
-def test_of_photos_they_are_those_of_their_features_whatever_the_batches(
-    captioner: EncoderDecoderCaptioner, photos: list[Path]
-) -> None:
+def test_of_photos_they_are_those_of_their_features_whatever_the_batches(captioner, photos):
     photos = photos[:5]
     texts = ["a red circle", ["two stars", "a red circle"], "a blue square", "", "an unheard word"]
     results = captioner.logprobs(photos, texts, batch_size=2)
@@ -110,9 +108,7 @@ def test_of_photos_they_are_those_of_their_features_whatever_the_batches(
     assert unknown.word == "zebra" and unknown.logprob == captioner.logprobs(photos[0], "qwertz")[0].words[0].logprob
 
 
-def test_what_does_not_fit_is_refused(
-    captioner: EncoderDecoderCaptioner, tiny_checkpoint: Path, photos: list[Path], features: Features
-) -> None:
+def test_what_does_not_fit_is_refused(captioner, tiny_checkpoint, photos, features):
     for texts in (["a"] * 2, ["a"] * 4):
         with pytest.raises(UsageError, match="not as many entries of texts as photos; give an entry for each photo"):
             captioner.logprobs(photos[:3], texts)
@@ -147,9 +143,7 @@ def test_weights_that_overflow_are_a_sentence(model: str, value: float, features
 
 
 @pytest.mark.parametrize("ask", ["caption_photos", "explain_photos", "evaluate", "caption_features"])
-def test_settings_that_are_not_given_are_the_checkpoints_own(
-    ask: str, tiny_checkpoint: Path, tiny_scenes: Path
-) -> None:
+def test_settings_that_are_not_given_are_the_checkpoints_own(ask, tiny_checkpoint, tiny_scenes):
     captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu")
     captioner.decoding = captioner.settings(max_length=3, bad_words=("a",))
     records = open_dataset(tiny_scenes)["train"][:20]

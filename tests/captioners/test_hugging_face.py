@@ -64,9 +64,8 @@ class Plain:
             return dict(self.processor(images=[image], text=text, return_tensors="pt"))
         more = {"text": "<CAPTION>"} if self.name == "florence2" else {}
         inputs = dict(self.processor(images=image, **more, return_tensors="pt"))
-        return {
-            name: value.to(self.model.dtype) if value.is_floating_point() else value for name, value in inputs.items()
-        }
+        dtype = self.model.dtype
+        return {name: one.to(dtype) if one.is_floating_point() else one for name, one in inputs.items()}
 
     def generate(self, image: Image.Image, **settings: Any) -> list[list[int]]:
         """The ids behind the prompt, up to the end."""
@@ -253,11 +252,8 @@ def test_rules_of_a_search(opened: Open) -> None:
 
 def test_length_penalties(opened: Open, plain: Callable[[str], Plain]) -> None:
     captioner, reference = opened("vision-encoder-decoder"), plain("vision-encoder-decoder")
-    for changes, penalty in (
-        ({}, 1.0),  # what transformers has if nobody says anything
-        ({"length_penalty": 0}, 0.0),
-        ({"length_penalty": 2.0}, 2.0),
-    ):
+    default = {}, 1.0  # what transformers has if nobody says anything
+    for changes, penalty in (default, ({"length_penalty": 0}, 0.0), ({"length_penalty": 2.0}, 2.0)):
         captions = captioner.caption(PHOTOS, max_length=LENGTH, num_beams=4, **changes)
         expected = [reference.generate(image, num_beams=4, length_penalty=penalty)[0] for image in PHOTOS]
         assert [ids_of(caption[0]) for caption in captions] == expected
@@ -344,10 +340,9 @@ def test_explanations(name: str, opened: Open) -> None:
         assert word.saliency is not None and word.saliency.shape == (36,)
         assert word.saliency.abs().max() > 0
     # A filled cell, by hand
-    left, top, right, bottom = (round(edge) for edge in explained.boxes[1].tolist())
     filled = SHAPES[0].copy()
     mean = tuple(round(channel) for channel in np.asarray(SHAPES[0]).mean((0, 1)))
-    filled.paste(mean, (left, top, right, bottom))
+    filled.paste(mean, tuple(round(edge) for edge in explained.boxes[1].tolist()))
     (before,), (after,) = (captioner.logprobs(image, [caption]) for image in (SHAPES[0], filled))
     drops = [one.logprob - other.logprob for one, other in zip(before.words, after.words, strict=True)]
     assert [word.saliency[1].item() for word in words][: len(drops)] == pytest.approx(drops, abs=1e-4)

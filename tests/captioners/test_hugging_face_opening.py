@@ -105,23 +105,21 @@ def test_code_of_a_repository_is_never_run(tiny_blip: Path, tmp_path: Path) -> N
     code = {"AutoConfig": "mine.Config", "AutoImageProcessor": "mine.P", "AutoProcessor": "mine.P"}
     escaped = json.dumps({"image_processor_type": "E", "auto_map": code}).replace("auto_map", "a\\u0075to_map")
     witness = tmp_path / "ran"
-    for number, (file, change) in enumerate(
-        (
-            ("config.json", edit("config.json", auto_map=code)),
-            ("config.json", edit("config.json", auto_map=code, model_type="mine")),
-            ("preprocessor_config.json", edit("preprocessor_config.json", image_processor_type="E", auto_map=code)),
-            ("preprocessor_config.json", put("preprocessor_config.json", escaped)),
-            ("processor_config.json", edit("processor_config.json", image_processor={"auto_map": code})),
-            ("tokenizer_config.json", edit("tokenizer_config.json", auto_map={"AutoTokenizer": ["mine.T", None]})),
-            ("part.json", lambda folder: (folder / "a").mkdir() or edit("a/part.json", auto_map=code)(folder)),
-        )
-    ):
+    changes = (
+        ("config.json", edit("config.json", auto_map=code)),
+        ("config.json", edit("config.json", auto_map=code, model_type="mine")),
+        ("preprocessor_config.json", edit("preprocessor_config.json", image_processor_type="E", auto_map=code)),
+        ("preprocessor_config.json", put("preprocessor_config.json", escaped)),
+        ("processor_config.json", edit("processor_config.json", image_processor={"auto_map": code})),
+        ("tokenizer_config.json", edit("tokenizer_config.json", auto_map={"AutoTokenizer": ["mine.T", None]})),
+        ("part.json", lambda folder: (folder / "a").mkdir() or edit("a/part.json", auto_map=code)(folder)),
+    )
+    for number, (file, change) in enumerate(changes):
         folder = Path(shutil.copytree(tiny_blip, tmp_path / str(number) / "blip"))
         (folder / "mine.py").write_text(f"open({str(witness)!r}, 'w')\nclass Config: pass\nclass P: pass\n")
         change(folder)
-        refused(
-            folder, rf"needs Python code from its repository \(auto_map in {file}\), and such code is never run here"
-        )
+        source = rf"Python code from its repository \(auto_map in {file}\)"
+        refused(folder, f"needs {source}, and such code is never run here")
         assert not witness.exists()
 
 
@@ -232,25 +230,22 @@ def test_without_a_network_the_files_are_named(cache: Path, tiny_blip: Path) -> 
             Captioner.from_pretrained(name, "cpu")
         return str(caught.value)
 
-    message = sentence("someone/captioner@v2")
-    assert message == (
+    assert sentence("someone/captioner@v2") == (
         "someone/captioner@v2 is no folder here, is not in the local cache, and the Hugging Face hub cannot be reached "
         "(HF_HUB_OFFLINE is set).\n  Where there is a network: hf download someone/captioner --revision v2 --local-dir "
         "FOLDER; then give FOLDER in its place."
     )
     snapshot = put_into_cache(cache, tiny_blip)
     (snapshot / "tokenizer.json").unlink()
-    message = sentence("someone/captioner")
-    assert "lacks tokenizer.json (or another file of its tokenizer) in the local cache, and the" in message
+    lacks = "lacks tokenizer.json (or another file of its tokenizer) in the local cache, and the"
+    assert lacks in sentence("someone/captioner")
     (snapshot / "model.safetensors").unlink()
     assert "lacks model.safetensors, tokenizer.json" in sentence("someone/captioner")
     # A folder that has the files works.
     assert Captioner.from_pretrained(tiny_blip, "cpu").about.revision is None
 
 
-def test_nothing_is_sent_while_a_folder_is_used(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_sent_while_a_folder_is_used(folder, monkeypatch, capfd):
     def no_network(*args: Any) -> None:
         raise AssertionError(f"a connection to {args}")
 

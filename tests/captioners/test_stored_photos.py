@@ -29,9 +29,7 @@ def captioner_of(encoder: dict[str, Any], data: Path) -> EncoderDecoderCaptioner
     return random_captioner(encoder, model, Vocabulary.build(words), num_beams=3, max_length=7)
 
 
-def test_an_encoder_computes_in_bf16_if_told_and_whatever_depends_on_it_says_so(
-    tiny_scenes: Path, tmp_path: Path
-) -> None:
+def test_an_encoder_computes_in_bf16_if_told_and_whatever_depends_on_it_says_so(tiny_scenes, tmp_path):
     timm = {"name": "mobilenetv3_small_050", "weights": "random", "image_size": 64, "seed": 1}
     captioner_of(timm, tiny_scenes).save_pretrained(tmp_path / "checkpoint")
     own, fp32, half = (

@@ -19,9 +19,9 @@ def test_words_are_explained_side_by_side(capsys, tiny_blip, tiny_checkpoint, ph
     assert run(capsys, *asked, "--out", page)[0] == 0
     assert page.read_text().count('<section class="model"') == 2
     status, out, _ = run(capsys, *asked)
-    assert status == 0
-    ours, theirs = loaded(out)[0]["models"]
-    for model in (ours, theirs):
+    models = loaded(out)[0]["models"]
+    assert status == 0 and len(models) == 2
+    for model in models:
         (caption,) = model["captions"]
         rows, columns = model["grid"]
         for word in caption["words"]:

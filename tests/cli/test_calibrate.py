@@ -78,9 +78,8 @@ def test_it_is_fitted_kept_shown_and_used(capsys, checkpoint, dataset):
 def test_json_has_the_whole_calibration(capsys, checkpoint, dataset):
     status, out, _ = run(capsys, "calibrate", checkpoint, dataset, *SEARCH, "--limit", 30, "--json")
     content = json.loads(out)
-    assert status == 0
-    assert content["captions"] == 30
-    assert (content["file"], content["split"]) == (str(checkpoint / "calibration.json"), "val")
+    assert (status, content["captions"], content["split"]) == (0, 30, "val")
+    assert content["file"] == str(checkpoint / "calibration.json")
     assert content["before"]["expected_calibration_error"] > content["reliability"]["expected_calibration_error"]
     kept = json.loads((checkpoint / "calibration.json").read_text())
     assert content | kept["calibration"] == content | {"familiarity": kept["calibration"]["familiarity"]}
@@ -89,8 +88,7 @@ def test_json_has_the_whole_calibration(capsys, checkpoint, dataset):
 def test_what_does_not_fit_is_a_sentence(capsys, checkpoint, dataset, tiny_scenes):
     photo = min(dataset.glob("*.png"))
     status, _, err = run(capsys, "calibrate", checkpoint, tiny_scenes)
-    assert status == 2
-    assert "captions of which 0 are good (every statement is true)" in err
+    assert status == 2 and "captions of which 0 are good (every statement is true)" in err
     assert not (checkpoint / "calibration.json").exists()
     assert run(capsys, "calibrate", checkpoint, dataset, *SEARCH)[0] == 0
     status, out, err = run(capsys, "caption", checkpoint, photo)
@@ -98,8 +96,7 @@ def test_what_does_not_fit_is_a_sentence(capsys, checkpoint, dataset, tiny_scene
     assert "confidences are not calibrated: the calibration beside the weights is for another search" in err
     (checkpoint / "calibration.json").write_text('{"weights": 3}')
     status, out, err = run(capsys, "caption", checkpoint, photo, *SEARCH)
-    assert (status, out) == (2, "")
-    assert f"{checkpoint / 'calibration.json'} is no calibration" in err
+    assert (status, out) == (2, "") and f"{checkpoint / 'calibration.json'} is no calibration" in err
 
 
 @pytest.mark.parametrize("kept", [50, 30])

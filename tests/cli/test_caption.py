@@ -57,9 +57,8 @@ def as_json(capsys: Captured, *arguments: object) -> Any:
 
 def test_json_is_what_programs_rely_on(capsys, tiny_checkpoint, photos):
     status, out, _ = run(capsys, "caption", tiny_checkpoint, *photos, "--num-return-sequences", 2, "--format", "json")
-    assert status == 0
     rows = json.loads(out)
-    assert [row["image"] for row in rows] == [str(path) for path in photos]
+    assert status == 0 and [row["image"] for row in rows] == [str(path) for path in photos]
     for row in rows:
         assert len(row["captions"]) == 2
         for caption in row["captions"]:
@@ -95,14 +94,11 @@ def test_a_bad_file_is_named_at_the_end_and_costs_nothing(capsys, tiny_checkpoin
     bad.write_text("no picture")
     status, out, err = run(capsys, "caption", tiny_checkpoint, photos[0], bad, photos[1], "--format", "jsonl")
     rows = [json.loads(line) for line in out.splitlines()]
-    assert status == 2
-    assert [row["image"] for row in rows] == [str(photos[0]), str(bad), str(photos[1])]
-    assert set(rows[1]) == {"image", "error"}
-    assert str(bad) in rows[1]["error"]
+    assert status == 2 and [row["image"] for row in rows] == [str(photos[0]), str(bad), str(photos[1])]
+    assert set(rows[1]) == {"image", "error"} and str(bad) in rows[1]["error"]
     knows, failure = err.splitlines()
     assert re.fullmatch(rf"showtell: {tiny_checkpoint} has \d+ words, learned from the photos of tiny scenes\.", knows)
-    assert failure.startswith("showtell: 1 of 3 files could not be captioned: ")
-    assert str(bad) in failure
+    assert failure.startswith("showtell: 1 of 3 files could not be captioned: ") and str(bad) in failure
 
 
 def test_unknown_words_are_told_and_never_written_to_train_on(capsys, tiny_checkpoint, photos, tmp_path):

@@ -75,10 +75,8 @@ def test_a_full_disk_keeps_what_was_done(capsys, tiny_checkpoint, tiny_scenes, t
     given = arguments(tiny_checkpoint, tiny_scenes, out)
     with room_for(8_000):
         status, _, err = run(capsys, "caption", *given)
-    assert status == 2
-    assert f"\nshowtell: Cannot write {out}: File too large; " in err
-    assert err.endswith(f"photos are kept in {out}.part.\n")
-    assert not out.exists()
+    assert status == 2 and f"\nshowtell: Cannot write {out}: File too large; " in err
+    assert err.endswith(f"photos are kept in {out}.part.\n") and not out.exists()
     assert run(capsys, "caption", *given)[0] == 0
     assert texts_in(out) == texts
 

@@ -102,9 +102,7 @@ def test_evaluate_needs_no_photos(made: Path, capsys: Any) -> None:
     assert status == 0 and json.loads(out)["images"] == len(open_dataset(data, with_photos=False)["val"])
 
 
-def test_images_of_a_dataset_that_the_store_lacks_are_named(
-    made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any
-) -> None:
+def test_images_of_a_dataset_that_the_store_lacks_are_named(made, tiny_scenes, tmp_path, capsys):
     dataset = open_dataset(tiny_scenes)
     lacking, *others = (record.image_id for record in dataset["test"])
     records = tuple(record for record in dataset.records if record.image_id != lacking)
@@ -117,9 +115,7 @@ def test_images_of_a_dataset_that_the_store_lacks_are_named(
     assert f"1 of {len(others) + 1} files could not be explained: {store} has no features of image {lacking}" in err
 
 
-def test_a_captioner_that_reads_no_features_is_compared_by_its_photos(
-    made: Path, tiny_scenes: Path, tiny_blip: Path, capsys: Any
-) -> None:
+def test_a_captioner_that_reads_no_features_is_compared_by_its_photos(made, tiny_scenes, tiny_blip, capsys):
     checkpoint, store = made / "tsv-checkpoint", made / "tsv"
     photo = tiny_scenes / "images" / "000007.png"
     status, out, err = run(capsys, "explain", checkpoint, photo, "--against", tiny_blip, "--features", store)
@@ -179,9 +175,7 @@ WRONG = [
 ]
 
 
-def test_what_does_not_go_is_a_sentence(
-    made: Path, tiny_scenes: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_what_does_not_go_is_a_sentence(made, tiny_scenes, monkeypatch, capsys):
     monkeypatch.chdir(made)
     photo = tiny_scenes / "images" / "000007.png"
     names = {"CHECKPOINT": "tsv-checkpoint", "STORE": "tsv", "OTHER": "npz", "PHOTO": photo, "DATA": "data"}

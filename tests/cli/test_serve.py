@@ -26,8 +26,7 @@ def test_a_port_that_is_taken_is_named_before_anything_is_opened(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         status, _, err = run(capsys, "serve", "nowhere", "--port", str(port))
-    assert status == 2
-    assert err == (
+    assert status == 2 and err == (
         f"showtell: Cannot listen on port {port} of 127.0.0.1: Address already in use; choose another port (0 takes a "
         "free one), or 127.0.0.1.\n"
     )
@@ -39,8 +38,7 @@ def test_without_the_extra_it_says_how_to_get_it(capsys, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     status, _, err = run(capsys, "serve", "nowhere")
-    assert status == 2
-    assert err.startswith(f"showtell: showtell serve needs {missing}")
+    assert status == 2 and err.startswith(f"showtell: showtell serve needs {missing}")
     assert err.endswith(': pip install "fastapi>=0.165" "uvicorn>=0.54".\n')
 
 
@@ -62,11 +60,8 @@ def test_what_is_being_answered_is_finished_before_it_ends():
         engine.go.clear()
         url = f"{running.url}/v1/captions"
 
-        def ask() -> None:
-            headers = {"Content-Type": "image/png"}
-            answers.append(httpx.post(url, content=photo_bytes(), headers=headers, timeout=PATIENCE))
-
-        client = threading.Thread(target=ask)
+        asked = {"content": photo_bytes(), "headers": {"Content-Type": "image/png"}, "timeout": PATIENCE}
+        client = threading.Thread(target=lambda: answers.append(httpx.post(url, **asked)))
         client.start()
         while not engine.questions:
             time.sleep(0.01)
@@ -77,8 +72,7 @@ def test_what_is_being_answered_is_finished_before_it_ends():
         engine.release()
         client.join(PATIENCE)
     assert [answer.status_code for answer in answers] == [200]
-    assert not running.server.interrupted
-    assert engine.state == "closed"
+    assert (running.server.interrupted, engine.state) == (False, "closed")
 
 
 def test_a_second_interrupt_does_not_wait():
@@ -91,8 +85,7 @@ def test_a_second_interrupt_does_not_wait():
             running.server.handle_exit(signal.SIGINT, None)
             running.server.handle_exit(signal.SIGINT, None)
             assert b"200 OK" not in read_all(connection)
-    assert running.server.interrupted
-    assert (engine.cancelled, engine.state) == (1, "closed")
+    assert (running.server.interrupted, engine.cancelled, engine.state) == (True, 1, "closed")
 
 
 def request(photo: bytes) -> bytes:
@@ -159,8 +152,7 @@ def test_neither_a_photo_that_is_never_read_nor_too_many_connections_keep_it_fro
             _, err = serving.communicate(timeout=PATIENCE)
         assert time.monotonic() - started < 60  # it takes one second; the photo would be waited for for minutes
         assert b" 503 " in answer and b"The server ended before it had the answer; ask again once it is" in answer
-        assert serving.returncode == 0
-        assert err.count("\n") == 1
+        assert serving.returncode == 0 and err.count("\n") == 1
         assert err.startswith("showtell: a connection cannot be taken: [Errno 24] Too many open files; others wait")
     finally:
         serving.kill()
@@ -184,9 +176,8 @@ def test_as_a_process_it_says_where_it_is_and_answers_as_caption_does(capsys, ti
         serving.send_signal(signal.SIGINT)
         _, err = serving.communicate(timeout=PATIENCE)
         assert serving.returncode == 130
-        assert err.endswith(
-            "showtell: ready; Ctrl-C ends it.\nshowtell: interrupted; what had been asked was answered.\n"
-        )
+        ready = "showtell: ready; Ctrl-C ends it.\n"
+        assert err.endswith(f"{ready}showtell: interrupted; what had been asked was answered.\n")
         assert TOKEN not in err
     finally:
         serving.kill()

@@ -83,9 +83,8 @@ def test_a_name_that_cannot_be_written_is_refused_before_any_work(capsys, tmp_pa
         for out, sentence in names.items():
             status, printed, err = run(capsys, *path.split(), *arguments_of(path), "--out", out)
             assert (status, printed) == (2, ""), path
-            assert err.startswith("showtell: ") and err.count("\n") == 1 and sentence in err, (
-                f"{path} --out {out}: {err}"
-            )
+            what = f"{path} --out {out}: {err}"
+            assert err.startswith("showtell: ") and err.count("\n") == 1 and sentence in err, what
 
 
 def test_a_missing_argument_says_what_it_is_and_how_to_get_it(capsys):

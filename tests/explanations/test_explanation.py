@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 
 from showtell import Captioner
-from showtell.captioners import EncoderDecoderCaptioner
 from showtell.captions import ExplainedCaption
 from showtell.decoding import StageView, teacher_forced
 from showtell.images.loading import prepare_photo
@@ -22,9 +21,7 @@ from showtell.types import PreparedBatch
 
 def like(captioner: Captioner, decoder: torch.nn.Module) -> Captioner:
     """The same captioner with another decoder."""
-    return EncoderDecoderCaptioner(
-        encoder=captioner.encoder, decoder=decoder.eval(), vocabulary=captioner.vocabulary, decoding=captioner.decoding,
-    )  # fmt: skip
+    return replace(captioner, decoder=decoder.eval())
 
 
 def walk(captioner: Captioner, photo: Path, caption: ExplainedCaption, stage: int | None = None) -> tuple:
@@ -46,10 +43,8 @@ def hard(captioner: Captioner, look: str) -> Captioner:
 def test_the_caption_is_that_of_captioning(captioner, photos):
     for settings in ({}, {"search": "greedy"}, {"num_beams": 4}, {"search": "sample", "seed": 5}):
         expected = [captions[0] for captions in captioner.caption(photos[:5], **settings)]
-        explanations = [
-            explanation.models[0].caption for explanation in captioner.explain(photos[:5], batch_size=2, **settings)
-        ]
-        for caption, explained in zip(expected, explanations, strict=True):
+        explanations = captioner.explain(photos[:5], batch_size=2, **settings)
+        for caption, explained in zip(expected, (one.models[0].caption for one in explanations), strict=True):
             assert (explained.text, explained.finished) == (caption.text, caption.finished)
             assert explained.logprob == pytest.approx(caption.logprob, abs=1e-4)
             assert explained.confidence == pytest.approx(caption.confidence, abs=1e-4)
@@ -83,9 +78,7 @@ def test_attention_has_a_weight_for_each_box_of_the_upright_photo(captioner, tmp
     Image.new("RGB", (90, 30), "red").save(tmp_path / "wide.png")
     explanation = captioner.explain(tmp_path / "wide.png")
     (by,) = explanation.models
-    assert explanation.size == (90, 30)
-    assert by.grid == (12, 12)
-    assert by.boxes.shape == (144, 4)
+    assert (explanation.size, by.grid, by.boxes.shape) == ((90, 30), (12, 12), (144, 4))
     assert by.boxes[0].tolist() == [0, 0, 7.5, 2.5]
     assert by.caption.attention.shape == (len(by.caption.words), 144)
     torch.testing.assert_close(by.caption.attention.sum(-1), torch.ones(len(by.caption.words)))

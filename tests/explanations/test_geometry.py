@@ -35,9 +35,8 @@ def hot(cell: int, of: int) -> torch.Tensor:
 
 
 def boxes_of(encoder: GridEncoder, size: tuple[int, int]) -> torch.Tensor:
-    features = encoder(
-        PreparedBatch.of(torch.zeros(1, 3, encoder.preprocessing.image_size, encoder.preprocessing.image_size).byte())
-    )
+    side = encoder.preprocessing.image_size
+    features = encoder(PreparedBatch.of(torch.zeros(1, 3, side, side).byte()))
     return encoder.rectangles(features, torch.tensor([encoder.preprocessing.window(size)]))[0]
 
 
@@ -91,9 +90,8 @@ def test_the_smooth_map_is_the_papers_recipe_written_out():
     """Away from the edges: upsampled by 16 with straight lines between the cells, then a Gaussian of 20 samples."""
     side, cell = 9, 4
     boxes = boxes_of(Patches(preprocessing(8 * side), 8), (SAMPLES * side, SAMPLES * side))
-    heatmap = attention_map(
-        hot(cell * side + cell, side * side), boxes, (SAMPLES * side,) * 2, grid=(side, side), style="smooth"
-    )
+    weights = hot(cell * side + cell, side * side)
+    heatmap = attention_map(weights, boxes, (SAMPLES * side,) * 2, grid=(side, side), style="smooth")
     positions = np.arange(SAMPLES * side)
     middle = SAMPLES * cell + SAMPLES / 2 - 0.5
     tent = np.clip(1 - np.abs(positions - middle) / SAMPLES, 0, None)

@@ -51,9 +51,8 @@ def test_words_are_marked_that_name_what_is_neither_annotated_nor_said_by_people
         one.image: [(word.word, word.hallucinated) for word in one.models[0].caption.words]
         for one in judge(given, known)
     }
-    assert [pair for pair in marked["a.jpg"] if pair[1]] == [
-        ("cats", "cat"), ("fire", "fire hydrant"), ("hydrant", "fire hydrant")
-    ]  # fmt: skip
+    hallucinated = [pair for pair in marked["a.jpg"] if pair[1]]
+    assert hallucinated == [("cats", "cat"), ("fire", "fire hydrant"), ("hydrant", "fire hydrant")]
     assert not [pair for pair in marked["b.jpg"] if pair[1]]  # where nobody looked, nothing is said
 
 

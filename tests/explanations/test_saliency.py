@@ -56,10 +56,9 @@ def test_it_is_one_region_after_the_other(padding, method, memory, monkeypatch):
                 continue
             vectors = own.vectors.clone()
             if method == "pixels":
-                filled = fill_rectangles(
-                    batch.photos.images[image], batch.photos.windows[image], rectangles[image, [region]]
-                )
-                without = made.encode(PreparedBatch.of(filled[None], batch.photos.windows[image : image + 1]))
+                window = batch.photos.windows[image]
+                filled = fill_rectangles(batch.photos.images[image], window, rectangles[image, [region]])
+                without = made.encode(PreparedBatch.of(filled[None], window[None]))
             else:
                 vectors[0, region] = vectors[0, [other for other in regions if other != region]].mean(0)
                 without = Features(vectors, own.is_region)

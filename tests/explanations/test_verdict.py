@@ -1,7 +1,6 @@
 """Whether captions use the picture: one verdict, which training and report give of the same weights."""
 
 import html
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from showtell.captions import ExplainedCaption, ExplainedWord, WordValues
 from showtell.datasets import read_dataset
 from showtell.explanations.verdict import verdict, verdict_on_checkpoint
 from showtell.reports.explanation_page import page
-from tests.cli.test_caption import Captured, run
+from tests.cli.test_caption import run
 from tests.training.test_loop import log_of
 
 
@@ -49,9 +48,7 @@ def test_a_loss_that_does_not_rise_with_exchanged_photos_is_told() -> None:
     assert verdict([], own[:7].tolist(), own[:7].tolist()) == []  # too few photos to say
 
 
-def test_train_and_report_say_the_same_of_the_same_weights(
-    tiny_checkpoint: Path, tiny_scenes: Path, tmp_path: Path, capsys: Captured
-) -> None:
+def test_train_and_report_say_the_same_of_the_same_weights(tiny_checkpoint, tiny_scenes, tmp_path, capsys):
     """Attention without a query, a gate that is shut, and so captions that know nothing of the photo."""
     captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu")
     for name, weight in captioner.decoder.named_parameters():

@@ -26,8 +26,7 @@ def test_a_name_is_a_text_to_show_and_nothing_else(client, tmp_path, monkeypatch
             answer = client.post(path, content=photo_bytes(), params={"name": name})
             assert answer.status_code == 200, answer.text
             assert answer.text.replace("\n", "").isprintable()
-            assert "set-cookie" not in answer.headers
-            assert len(answer.text) < 100_000
+            assert "set-cookie" not in answer.headers and len(answer.text) < 100_000
             if answer.headers["content-type"].startswith("text/html"):
                 assert "<img src=x" not in answer.text
     assert list(tmp_path.iterdir()) == []
@@ -35,13 +34,11 @@ def test_a_name_is_a_text_to_show_and_nothing_else(client, tmp_path, monkeypatch
 
 def test_a_sentence_about_hostile_input_is_one_line_for_any_terminal(client):
     answer = post(client, photo_bytes(), captioner="\x1b[31m\nred\u202e" + "a" * 5000)
-    assert answer.status_code == 404
+    assert answer.status_code == 404 and len(answer.json()["detail"]) < 500
     assert answer.json()["detail"].isprintable()
-    assert len(answer.json()["detail"]) < 500
     for path in ("/..%2f..%2fetc/passwd", "/v1/../../etc/passwd", "/%00", "/page/%2e%2e/x"):
         answer = client.get(path)
-        assert answer.status_code == 404
-        assert answer.headers["content-type"] == "application/problem+json"
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
         assert answer.json()["detail"].isprintable()
 
 

@@ -306,9 +306,8 @@ def test_without_photos_and_without_corrections_the_dataset_says_what_to_do(stor
     with pytest.raises(DataError, match=re.escape(f"holds no photo with a caption yet; {remedy}")):
         open_dataset(store.folder)
     add(store, 1)
-    with pytest.raises(
-        DataError, match=re.escape(f'has no split "train", and 1 images in split "unchecked": {remedy}')
-    ):
+    told = f'has no split "train", and 1 images in split "unchecked": {remedy}'
+    with pytest.raises(DataError, match=re.escape(told)):
         open_dataset(store.folder)["train"]
 
 

@@ -1,6 +1,7 @@
 """An answer of the engine is that of the captioner to the photo alone, whatever shares its batch."""
 
 import asyncio
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,8 @@ def mixed(captioner: Captioner, name: str, photos: list[bytes]) -> list[Question
         {"kind": "explanation", "settings": plain},
         {"kind": "explanation", "settings": plain, "saliency": "pixels"},
     ]
-    rare = [0, 0, 0, 1, 1, 2, 2, 3, 4]
-    return [
-        Question(captioner=name, photo=photo, **kinds[rare[number % len(rare)]]) for number, photo in enumerate(photos)
-    ]
+    some_rare = itertools.cycle([0, 0, 0, 1, 1, 2, 2, 3, 4])
+    return [Question(captioner=name, photo=photo, **kinds[next(some_rare)]) for photo in photos]
 
 
 def answer_alone(captioner: Captioner, question: Question) -> Any:

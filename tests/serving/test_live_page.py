@@ -261,9 +261,8 @@ def test_corrections_survive_a_reload_and_are_exported_for_training(page: Chromi
     page.click(".list")
     page.press("Home")
     page.press("a")  # accepts, and goes on
-    page.wait_for(
-        f"{STATUS} == 'unchecked' && document.querySelector('.pane h2').textContent == 'album/deeper/three.png'"
-    )
+    is_next = "document.querySelector('.pane h2').textContent == 'album/deeper/three.png'"
+    page.wait_for(f"{STATUS} == 'unchecked' && {is_next}")
     page.press("e")
     page.press("End")
     page.type(', with a "quote"')
@@ -323,10 +322,8 @@ def test_two_tabs_do_not_overwrite_each_other(browser: Chromium, album: Path, tm
             click(page, "Export")
             assert f"data.path={tmp_path / 'kept'} training.start_from=" in text(page, "#export code")
             click(page, "Close")
-            assert {row.name: row.caption for row in store.page().rows} == {
-                "one.png": "mine",
-                "=two.png": "a green photo",
-            }
+            captions = {row.name: row.caption for row in store.page().rows}
+            assert captions == {"one.png": "mine", "=two.png": "a green photo"}
 
 
 def test_from_many_photos_to_sidecars_and_another_browser(page: Chromium, server: Running, album: Path, tmp_path: Path):
@@ -350,9 +347,8 @@ def test_from_many_photos_to_sidecars_and_another_browser(page: Chromium, server
     assert text(page, ".shown") == "3 photos: 1 unchecked, 1 accepted, 1 corrected"
     click(page, "Undo")
     page.wait_for("document.querySelector('.banners').textContent.startsWith('1 caption unchecked again.')")
-    assert {row.id: (row.status, row.revision) for row in store.page().rows if row.revision > 1} == {
-        red: ("unchecked", 3), blue: ("corrected", 2),
-    }  # fmt: skip
+    changed = {row.id: (row.status, row.revision) for row in store.page().rows if row.revision > 1}
+    assert changed == {red: ("unchecked", 3), blue: ("corrected", 2)}
     store.change(red, 3, status="accepted")
     page.ask("dispatchEvent(new Event('focus'))")  # somebody comes back to this window
     page.wait_for("document.querySelector('.shown').textContent == '3 photos: 1 unchecked, 1 accepted, 1 corrected'")

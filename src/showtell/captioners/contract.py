@@ -340,7 +340,7 @@ class Captioner(abc.ABC):
             pairs = list(zip(photos, texts, strict=True))
 
         def answer(encoded: Any, of_batch: list[Texts]) -> list[list[TextLogprobs]]:
-            return self.logprobs_encoded(encoded, list(map(several, of_batch)), settings)
+            return self.logprobs_encoded(encoded, list(map(as_list, of_batch)), settings)
 
         results = [or_raise(result) for _, result in self._answers(pairs, answer, batch_size)]
         return results[0] if is_one_photo(photos) else results
@@ -400,6 +400,6 @@ def is_one_photo(photo: object) -> TypeIs[PhotoToCaption]:
     return isinstance(photo, PhotoToCaption) or not isinstance(photo, Iterable)
 
 
-def several(texts: Texts) -> Sequence[str | Caption]:
+def as_list(texts: Texts) -> Sequence[str | Caption]:
     """The texts of one photo: a single one is a list of one."""
     return [texts] if isinstance(texts, str | Caption) else list(texts)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from showtell import __version__, checkpoint
-from showtell.captioners.contract import Abilities, About, Captioner, Names, PhotoToCaption, Source, Texts, several
+from showtell.captioners.contract import Abilities, About, Captioner, Names, PhotoToCaption, Source, Texts, as_list
 from showtell.captioners.explaining import explain_batch
 from showtell.captioners.saliency import METHODS
 from showtell.captions import Attention, Caption, TextLogprobs, Word
@@ -64,7 +64,7 @@ class EncoderDecoderCaptioner(Captioner):
             library=f"showtell {__version__}",
             parameters=sum(weight.numel() for part in (self.encoder, self.decoder) for weight in part.parameters()),
             preprocessing=self.encoder.preprocessing.model_dump(mode="json"),
-            knows=f"has {len(self.vocabulary) - len(SPECIAL):,} words, learned from {_lessons(self.origin)}.",
+            knows=f"has {len(self.vocabulary) - len(SPECIAL):,} words, learned from {_describe_training(self.origin)}.",
             licence=self.origin.get("licence"),
             origin=self.origin,
             **opened,
@@ -76,12 +76,8 @@ class EncoderDecoderCaptioner(Captioner):
         attention = None
         if Capability.ATTENTION in self.decoder.config.capabilities:
             attention = "grid" if isinstance(self.encoder, GridEncoder) else "regions"
-        return Abilities(
-            searches=tuple(SEARCHES),
-            settings=tuple(name for name in DecodingConfig.model_fields if name != "prompt"),
-            attention=attention,
-            saliency=METHODS,
-        )
+        settings = tuple(name for name in DecodingConfig.model_fields if name != "prompt")
+        return Abilities(tuple(SEARCHES), settings, attention, METHODS)
 
     def check(self, settings: DecodingConfig) -> DecodingConfig:
         """The settings, if this captioner can honour them: it knows the required words and has the stage."""
@@ -247,7 +243,7 @@ class EncoderDecoderCaptioner(Captioner):
         Raises:
             UsageError: not as many entries of texts as images, or features of another size.
         """
-        given = [several(of_image) for of_image in texts]
+        given = [as_list(of_image) for of_image in texts]
         logprobs = self.token_logprobs(self._fitting(features), given, (settings or self.decoding).stage).tolist()
         return [
             [
@@ -280,7 +276,7 @@ class EncoderDecoderCaptioner(Captioner):
         count = len(photos.vectors) if isinstance(photos, Features) else len(photos)
         if len(texts) != count:
             raise UsageError(f"There are {len(texts)} entries of texts for {count} images.")
-        ids = [[self.vocabulary.encode(self._words_of(text)) for text in several(of_image)] for of_image in texts]
+        ids = [[self.vocabulary.encode(self._words_of(text)) for text in as_list(of_image)] for of_image in texts]
         decoder = self.decoder if stage is None else StageView(self.decoder, stage)
         with eval_mode(self.encoder), eval_mode(decoder):
             features = photos if isinstance(photos, Features) else self.encoder(photos.to(self.device))
@@ -324,7 +320,7 @@ def _with_attention(
     return captions
 
 
-def _lessons(origin: dict[str, Any]) -> str:
+def _describe_training(origin: dict[str, Any]) -> str:
     """What a captioner learned from, the last first."""
     if not isinstance(origin.get("data"), str):
         return "data that its checkpoint does not name"
@@ -332,13 +328,13 @@ def _lessons(origin: dict[str, Any]) -> str:
     data = " and ".join(path.name if path.is_absolute() else str(path) for path in paths)
     images = origin.get("train_images")
     photos = f"{images:,} photo{'s' * (images != 1)}" if isinstance(images, int) else "the photos"
-    lessons = f"{photos} of {data}"
+    description = f"{photos} of {data}"
     if "trained" in origin:
-        lessons += f" ({origin['trained']})"
+        description += f" ({origin['trained']})"
     if "about" in origin:
-        lessons += f": {origin['about']}"
+        description += f": {origin['about']}"
     before = origin.get("before")
-    return f"{lessons}; before that from {_lessons(before)}" if isinstance(before, dict) else lessons
+    return f"{description}; before that from {_describe_training(before)}" if isinstance(before, dict) else description
 
 
 def _part_name(part: Decoder | Encoder) -> str:

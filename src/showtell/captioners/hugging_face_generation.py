@@ -140,11 +140,13 @@ class Generator:
             finished = stop < steps
             if finished and stop + 1 == config.max_new_tokens and config.forced_eos_token_id is not None:
                 finished = int(logits[stop][row].argmax()) in self.end_ids  # else it was the limit that ended it
-            kept = None
-            if keep_logits:
-                kept = torch.stack([of_step[row] for of_step in logits[skip : stop + 1]]).float().cpu()
+            own = (
+                torch.stack([of_step[row] for of_step in logits[skip : stop + 1]]).float().cpu()
+                if keep_logits
+                else None
+            )
             end = ends[row][stop] if stop < steps else -math.inf
-            made = Generated(ids[skip:stop], logprobs[row][skip:stop], end, finished, scores[row], kept)
+            made = Generated(ids[skip:stop], logprobs[row][skip:stop], end, finished, scores[row], own)
             rows.append(made if steps else None)
         return rows
 

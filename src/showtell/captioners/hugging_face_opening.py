@@ -111,10 +111,9 @@ def _open_processor(folder: Path) -> Processor:
 def _open_settings(source: Source) -> Any:
     """The model without its weights."""
     library = import_module("transformers")
+    config = library.AutoConfig.from_pretrained(source.folder, **LOCAL)
     with torch.device("meta"):
-        model = library.AutoModelForImageTextToText.from_config(
-            library.AutoConfig.from_pretrained(source.folder, **LOCAL)
-        )
+        model = library.AutoModelForImageTextToText.from_config(config)
     if (source.folder / "generation_config.json").is_file():
         model.generation_config = library.GenerationConfig.from_pretrained(source.folder, **LOCAL)
     return model

@@ -71,14 +71,14 @@ def photo_to_show(source: PhotoToCaption) -> tuple[Image.Image, tuple[int, int]]
     """The photo, its longer side at most `THUMBNAIL_SIDE`, and its (width, height) in full, or an ImageError."""
     if isinstance(source, StoredImage):
         if source.path is None or not source.path.is_file():
-            return _stand_in(source.read())
+            return _placeholder(source.read())
         source = source.path
     photo = to_photo(source, lambda _: (THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     photo.image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS)
     return photo.image, photo.size
 
 
-def _stand_in(image: ImageFeatures) -> tuple[Image.Image, tuple[int, int]]:
+def _placeholder(image: ImageFeatures) -> tuple[Image.Image, tuple[int, int]]:
     """A picture with the regions of a photo that is not at hand, and its size, or as far as its boxes reach."""
     width, height = image.extent if all(image.extent) else UNKNOWN_SIZE
     scale = THUMBNAIL_SIDE / max(width, height)

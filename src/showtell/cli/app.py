@@ -83,9 +83,8 @@ def make_app(arguments: Sequence[str]) -> typer.Typer:
         group, _, name = verb.rpartition(" ")
         help = inspect.getdoc(function_of(verb)) or ""
         is_called = list(arguments[: verb.count(" ") + 1]) == verb.split()
-        command = (groups[group] if group else app).command(
-            name, help=help, short_help=re.split(r"(?<=[.])\s", help)[0]
-        )
+        sentence = re.split(r"(?<=[.])\s", help)[0]
+        command = (groups[group] if group else app).command(name, help=help, short_help=sentence)
         command(_with_options(verb) if is_called else lambda: None)
     for name, group_app in groups.items():
         app.add_typer(group_app, name=name)

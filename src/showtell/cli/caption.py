@@ -96,7 +96,7 @@ def caption(
     """
     from showtell.captions import Caption, without_gibberish
     from showtell.cli.caption_formats import WRITERS
-    from showtell.cli.caption_journal import made_with_of
+    from showtell.cli.caption_journal import provenance
     from showtell.cores import describe_threads
 
     arguments = common.require_photos(photos, features, "caption")
@@ -149,7 +149,7 @@ def caption(
     elif out is None:
         failures = _print(caption_photos, images, write)
     else:
-        failures = _write(caption_photos, images, write, out, made_with_of(captioner, settings), batch_size)
+        failures = _write(caption_photos, images, write, out, provenance(captioner, settings), batch_size)
     common.raise_failures([*failures, *missing], f"of {len(images) + len(missing)} files could not be captioned")
 
 
@@ -319,12 +319,12 @@ def _write_sidecars(caption_photos: CaptionPhotos, plan: SidecarPlan, least: flo
     if plan.done:
         notify(f"{len(plan.done)} photos have the person's caption already.")
     if plan.rejected:
-        listed, count = summarise(plan.rejected, MAX_LISTED), len(plan.rejected)
-        if least is None:
-            notify(
-                f"{count} photos have a doubtful caption, which is not written: {listed}; --accept-above 0 writes it."
-            )
-        else:
-            notify(f"{count} photos have no caption of confidence {least:g} or more: {listed}.")
+        lack = (
+            "a doubtful caption, which is not written"
+            if least is None
+            else f"no caption of confidence {least:g} or more"
+        )
+        remedy = "; --accept-above 0 writes it" if least is None else ""
+        notify(f"{len(plan.rejected)} photos have {lack}: {summarise(plan.rejected, MAX_LISTED)}{remedy}.")
     notify(f"{len(plan.written)} files are written beside their photos.")
     return plan.failures

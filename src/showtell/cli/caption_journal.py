@@ -26,7 +26,7 @@ _OPENING = b'{"kind": "showtell captions"'  # of every journal
 Journal = tuple[dict[str, bytes], Callable[[Iterable["CaptionResult"]], None]]
 
 
-def made_with_of(captioner: Captioner, settings: DecodingConfig) -> dict[str, Any]:
+def provenance(captioner: Captioner, settings: DecodingConfig) -> dict[str, Any]:
     """Whatever captions depend on, as the journal keeps it."""
     return {
         "checkpoints": [captioner.about.fingerprints],

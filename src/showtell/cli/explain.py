@@ -112,12 +112,7 @@ def explain(
         settings = {name: _settings_along(model, caption, stage) for name, model in captioners.items()}
     with counting("explaining", len(paths)) as progress:
         explanations, failures = explain_and_judge(
-            captioners,
-            photo_set,
-            settings,
-            saliency=saliency,
-            batch_size=batch_size,
-            progress=progress,
+            captioners, photo_set, settings, saliency=saliency, batch_size=batch_size, progress=progress
         )
     errors = [{"image": display_name(path), "error": str(error)} for path, error in failures.items()]
     content = [*(explanation.to_json() for explanation in explanations), *errors]

@@ -33,9 +33,9 @@ RIDGE = 1.0  # variance 1 of each weight a priori: keeps the map finite where th
 FOLDS, BINS = 5, 10
 FEWEST = 20  # captions that a map can be fitted to
 _IRRELEVANT = {"num_return_sequences", "seed"}  # settings that do not change how sure the model is
-OF_CAPTION, OF_PHOTO = 4, 8  # features; those of a photo at most, one for each so many captions
+CAPTION_FEATURES, PHOTO_FEATURES = 4, 8  # of a photo at most, one per `CAPTIONS_PER_FEATURE` captions
 CAPTIONS_PER_FEATURE = 50
-FARTHEST = 3.0  # deviations that a photo's own features may count for: farther out nothing was fitted
+MAX_DEVIATIONS = 3.0  # to which features of a photo are clipped: farther out nothing was fitted
 _Features = tuple[FiniteFloat, ...]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -64,13 +64,9 @@ class Reliability:
         chances, good = np.asarray(confidences, np.float64), np.asarray(is_good, np.float64)
         parts = [part for part in np.array_split(np.argsort(chances, kind="stable"), bins) if len(part)]
         binned = tuple(Bin(float(chances[part].mean()), float(good[part].mean()), len(part)) for part in parts)
-        return cls(
-            expected_calibration_error=sum(abs(part.confidence - part.good) * part.captions for part in binned)
-            / len(good),
-            brier=float(np.mean((chances - good) ** 2)),
-            brier_of_base_rate=float(np.mean((good.mean() - good) ** 2)),
-            bins=binned,
-        )
+        error = sum(abs(part.confidence - part.good) * part.captions for part in binned) / len(good)
+        brier, brier_of_base_rate = (float(np.mean((stated - good) ** 2)) for stated in (chances, good.mean()))
+        return cls(error, brier, brier_of_base_rate, binned)
 
 
 @dataclass(frozen=True)
@@ -112,15 +108,14 @@ class Calibration:
             familiarity = Familiarity.fit(vectors)
         features = _features(captions)
         if familiarity is not None and vectors is not None:
-            number = min(OF_PHOTO, len(captions) // CAPTIONS_PER_FEATURE)
+            number = min(PHOTO_FEATURES, len(captions) // CAPTIONS_PER_FEATURE)
             features = np.column_stack([features, familiarity.coordinates(vectors)[:, :number]])
         weights, bias, means, deviations = _fit(features, good)
         fold = np.arange(len(good)) % FOLDS
         chances = np.empty(len(good))
         for number in range(FOLDS):
-            chances[fold == number] = _chances(
-                features[fold == number], *_fit(features[fold != number], good[fold != number])
-            )
+            held = fold == number
+            chances[held] = _chances(features[held], *_fit(features[~held], good[~held]))
         return cls(
             meaning=meaning,
             weights=tuple(weights.tolist()),
@@ -142,9 +137,9 @@ class Calibration:
         """The chance that each caption is good, with the vectors of its photo; without them, of an average one."""
         weights, means, deviations = map(np.asarray, (self.weights, self.means, self.deviations))
         features = np.tile(means, (len(captions), 1))
-        features[:, :OF_CAPTION] = _features(captions)
+        features[:, :CAPTION_FEATURES] = _features(captions)
         if self.familiarity is not None and vectors is not None:
-            features[:, OF_CAPTION:] = self.familiarity.coordinates(vectors)[:, : len(means) - OF_CAPTION]
+            features[:, CAPTION_FEATURES:] = self.familiarity.coordinates(vectors)[:, : len(means) - CAPTION_FEATURES]
         return list(map(float, _chances(features, weights, self.bias, means, deviations)))
 
     def calibrated(self, captions: Sequence[list[Caption]], vectors: Floats | None) -> list[list[Caption]]:
@@ -232,7 +227,7 @@ def _features(captions: Sequence[Caption]) -> Floats:
         end = caption.logprob - sum(word.logprob for word in caption.words)
         lowest = min([*(word.logprob for word in caption.words), end if caption.finished else 0.0])
         rows.append((caption.logprob / max(steps, 1), lowest, np.log1p(len(caption.words)), float(caption.finished)))
-    return np.asarray(rows, np.float64).reshape(-1, OF_CAPTION)
+    return np.asarray(rows, np.float64).reshape(-1, CAPTION_FEATURES)
 
 
 def _fit(features: Floats, good: Floats) -> tuple[Floats, float, Floats, Floats]:
@@ -263,7 +258,7 @@ def _fit(features: Floats, good: Floats) -> tuple[Floats, float, Floats, Floats]
 
 def _chances(features: Floats, weights: Floats, bias: float, means: Floats, deviations: Floats) -> Floats:
     standardised = (features - means) / deviations
-    standardised[:, OF_CAPTION:] = standardised[:, OF_CAPTION:].clip(-FARTHEST, FARTHEST)
+    standardised[:, CAPTION_FEATURES:] = standardised[:, CAPTION_FEATURES:].clip(-MAX_DEVIATIONS, MAX_DEVIATIONS)
     return _sigmoid(standardised @ weights + bias)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -81,10 +80,9 @@ def correction_router(store: CorrectionStore) -> APIRouter:
     ) -> Response:
         """Keep a photo and the caption that is proposed for it; a photo that is stored already keeps its row."""
         photo = await read_photo(request)
-        add = partial(
+        row, is_new = await asyncio.to_thread(
             store.add, photo, name=name, captioner=captioner, caption=caption, confidence=confidence, doubt=doubt
         )
-        row, is_new = await asyncio.to_thread(add)
         return JSONResponse(row.model_dump(), 201 if is_new else 200)
 
     @router.get("/photos/{id}", summary="Get a photo", response_class=FileResponse)

@@ -208,9 +208,8 @@ class CorrectionStore:
             if not statuses or row.status in statuses:
                 is_free = row.name not in rows_by_name and _BELOW.fullmatch(row.name)
                 rows_by_name[row.name if is_free else row.file] = row
-        return list(
-            correction_lines((name, row.caption, row.confidence, splits[row.id]) for name, row in rows_by_name.items())
-        )
+        cells = ((name, row.caption, row.confidence, splits[row.id]) for name, row in rows_by_name.items())
+        return list(correction_lines(cells))
 
     def photo(self, id: str) -> Path:
         """The file of a photo; an UnknownCorrectionError without one, a StorageError if its content has not this id."""

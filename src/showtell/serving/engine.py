@@ -206,13 +206,13 @@ class Engine:
     def _answers(self, batch: Sequence[_Pending]) -> list[Answer | Exception]:
         """The answers of a batch. If it fails its questions are asked one by one, so that only the guilty one fails."""
         try:
-            return list(self._answer_together(batch))
+            return list(self._answer_batch(batch))
         except Exception as error:  # noqa: BLE001  (whatever a model raises is the answer of who asked)
             if len(batch) == 1:
                 return [error]
         return [answer for pending in batch for answer in self._answers([pending])]
 
-    def _answer_together(self, batch: Sequence[_Pending]) -> Sequence[Answer | Exception]:
+    def _answer_batch(self, batch: Sequence[_Pending]) -> Sequence[Answer | Exception]:
         question = batch[0].shared
         captioner = self.captioners[question.captioner]
         encoded = captioner.encode_prepared([pending.photo for pending in batch])
