@@ -57,8 +57,8 @@ def set_thread_defaults() -> None:
 def keep_freed_memory() -> None:
     """Let this process keep freed memory for its next step, unless the user has set MALLOC_* variables.
 
-    By default glibc returns the large tensors of each layer to the system, which clears every page anew for the next
-    layer: half of an encoder's time on a CPU (docs/lab_notes.md).
+    By default glibc returns the large tensors of each layer to the system, which clears every page anew for the next:
+    half of an encoder's time on a CPU (docs/lab_notes.md).
     """
     if platform.libc_ver()[0] == "glibc" and not any(name.startswith("MALLOC_") for name in os.environ):
         libc = ctypes.CDLL(None)

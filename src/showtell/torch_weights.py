@@ -143,7 +143,6 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _load(stream: BinaryIO, **_: object) -> Any:
-    """The next pickle of a stream."""
     return _Unpickler(stream, encoding="latin1").load()
 
 

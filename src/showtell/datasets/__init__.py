@@ -62,8 +62,7 @@ def read_dataset(path: Path | str | Sequence[Path | str], *, with_photos: bool =
     """Read a dataset of any known format, problems and warnings included.
 
     Args:
-        path: a file or folder; or several, as a list or as text, "[a,b]". The ids of their images then begin with the
-            name of the part, and each part has its own splits.
+        path: a file or folder; or several, as a list or as text, "[a,b]", with ids that begin with the part's name.
         with_photos: count missing image files as a problem; their features may be all that is needed.
 
     Raises:

@@ -1,7 +1,4 @@
-"""Checking a dataset for `showtell data check`: counts, statistics of captions, and every image opened.
-
-Words are those of the tokenizer that training and scoring use, punctuation left out.
-"""
+"""Checking a dataset for `showtell data check`: counts, statistics of captions in tokenizer's words, and all images."""
 
 from __future__ import annotations
 

@@ -103,10 +103,7 @@ class MatchedCorrections:
 
 
 def match_corrections(folder: Path, photos: Sequence[Path]) -> MatchedCorrections:
-    """Find the photos that people accepted or corrected captions of, by their content, wherever they lie.
-
-    A photo in which nothing but metadata has changed is the same. A server may be using the folder.
-    """
+    """Find photos whose captions people accepted or corrected by their content, wherever they lie, but for metadata."""
     journal = _journal(folder)
     if not journal.is_file():
         raise UsageError(f"{folder} holds no corrections; name the folder of showtell serve --corrections.")
@@ -144,7 +141,6 @@ def digest_of(photo: Path) -> str:
 
 
 def _show_the_same(photo: Path, other: Path) -> bool:
-    """Whether two photos have the same pixels."""
     try:
         first, second = open_photo(photo), open_photo(other)
     except ImageError:

@@ -1,9 +1,7 @@
 """Flickr8k and Flickr30k: `Flickr8k.token.txt`, `results_20130124.token`, Kaggle's `captions.txt` and `results.csv`.
 
-A line is one caption: `dog.jpg#0<TAB>A dog runs.`, or `dog.jpg,A dog runs.`, below the line `image,caption` or not, or
-`dog.jpg| 0| A dog runs.` below the line `image_name| comment_number| comment`, or `dog.jpg<TAB>A dog runs.`, as
-`showtell caption` writes text. The official lists `Flickr_8k.trainImages.txt`, `Flickr_8k.devImages.txt` and
-`Flickr_8k.testImages.txt` beside them choose the splits.
+A line is one caption, in one of `_FORMS`; `showtell caption` writes text with tabs. The official lists beside them,
+`Flickr_8k.trainImages.txt`, `Flickr_8k.devImages.txt` and `Flickr_8k.testImages.txt`, choose the splits.
 """
 
 from __future__ import annotations

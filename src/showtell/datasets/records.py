@@ -87,7 +87,6 @@ class CaptionDataset(Sequence[CaptionRecord]):
         return len(self.records)
 
     def __contains__(self, value: object) -> bool:
-        """Whether it has a split of this name, or this record."""
         return value in self.splits if isinstance(value, str) else value in self.records
 
     @overload
@@ -106,7 +105,6 @@ class CaptionDataset(Sequence[CaptionRecord]):
         return replace(self, records=records, whole=self.whole or self)
 
     def _refuse(self, name: str) -> NoReturn:
-        """Raise a DataError about a split that is not there."""
         if not self.records:
             raise DataError(f"{self.root} has no captions to use: {summarise(self.problems, 1)}")
         unchecked = self.splits.get(UNCHECKED, 0)

@@ -42,11 +42,7 @@ ENCODERS: Registry[tuple[type[EncoderConfig], Callable[[Any, bool], Encoder]]] =
 
 
 def encoder_config(content: dict[str, Any]) -> EncoderConfig:
-    """The settings of an encoder by its name: ours, or a backbone of timm.
-
-    Raises:
-        RecipeError: neither we nor timm know the name, or timm has no such weights of the backbone.
-    """
+    """The settings of an encoder of ours or timm's by name; a RecipeError if neither knows it or has such weights."""
     name = str(content.get("name", ""))
     if name in ENCODERS:
         return ENCODERS[name][0].model_validate(content)
@@ -66,9 +62,7 @@ def encoder_config(content: dict[str, Any]) -> EncoderConfig:
 def build_encoder(config: EncoderConfig, load_weights: bool = True) -> Encoder:
     """Make the encoder that the settings name; `load_weights` is false where a checkpoint brings them.
 
-    Raises:
-        RecipeError: settings that do not fit each other or the network.
-        WeightsError: its weights cannot be found, read or loaded.
+    A RecipeError tells of settings that do not fit each other, a WeightsError of weights that cannot be found or read.
     """
     name = config.name  # type: ignore[attr-defined]
     make: Callable[[Any, bool], Encoder] = ENCODERS[name][1] if name in ENCODERS else TimmGrid

@@ -44,8 +44,7 @@ class EncoderConfig(Config):
     seed: Seed | None = Field(None, description="Random seed of fresh weights (default: `training.seed`).")
 
     def store_of(self, dataset: str, folder: str = "stores/") -> str:
-        """A name for the store of a dataset's features, by the dataset, the encoder, where its weights are from, and
-        each setting that is not at its default."""
+        """A name for the store of a dataset's features, by dataset, encoder, weights and settings unlike defaults."""
         changed = self.model_dump(mode="json", exclude={"name", *_NO_PART_OF_FEATURES}, exclude_defaults=True)
         nested = {key: value for key, value in changed.items() if isinstance(value, list | dict)}
         weights = getattr(self, "weights", "pretrained")
@@ -85,14 +84,9 @@ class Encoder(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def rectangles(self, features: Features, windows: Tensor) -> Tensor | None:
-        """Where each vector looked: (B, R, 4) left, top, right, bottom in pixels of the upright photo.
+        """Where each vector looked: (B, R, 4) left, top, right, bottom in pixels of upright photos; None if unknown.
 
-        Args:
-            features: from `forward`.
-            windows: (B, 4) the part of each photo that was seen.
-
-        Returns:
-            None where that is not known, of features that another program computed.
+        `windows` (B, 4) are the parts of the photos that were seen.
         """
 
     def train(self, mode: bool = True) -> Encoder:

@@ -45,10 +45,7 @@ def extract(
     batch_size: int = BATCH_SIZE,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Extraction:
-    """Put the features of photos, each id once, into a store that it does not have, or that are damaged there.
-
-    Photos of a batch are kept together, or lost when the program is killed. A DataError keeps what was done.
-    """
+    """Put features of photos, each id once, into a store that lacks them or has them damaged, a batch at a time."""
     unreadable: list[ImageError] = []
     written = 0
     with StoreWriter(path, StoreInfo.of(encoder, dtype)) as writer, ThreadPoolExecutor(1) as keeper:

@@ -111,10 +111,7 @@ class ResNetCaffe(GridEncoder):
 
 
 def caffe_resnet(blocks: tuple[int, int, int, int]) -> ResNet:
-    """A ResNet of bottleneck blocks of the Caffe kind, with random weights and without a classifier.
-
-    Its residual branches begin at zero (Goyal et al., 2017), or features would be too large for half precision.
-    """
+    """A ResNet of Caffe's blocks whose random residual branches are 0, or features would be too large for fp16."""
     resnet = quick_import("torchvision.models.resnet")
     network: ResNet = resnet.ResNet(resnet.Bottleneck, list(blocks), zero_init_residual=True)
     network.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=0, ceil_mode=True)

@@ -77,8 +77,8 @@ class SmallCnn(GridEncoder):
             image_size=config.image_size,
             resize="squash",
             interpolation="bilinear",
-            mean=(0.5, 0.5, 0.5),
-            deviation=(0.25, 0.25, 0.25),
+            mean=(0.5,) * 3,
+            deviation=(0.25,) * 3,
         )
         layers: list[nn.Module] = []
         before = 3

@@ -79,11 +79,7 @@ class StoreInfo(Config):
         )
 
     def require(self, path: Path, settings: Mapping[str, Any], fingerprint: str | None = None) -> None:
-        """Make sure that the features in a store are of an encoder with these settings, and with this fingerprint.
-
-        Raises:
-            DataError: they are of another; what differs is named.
-        """
+        """Raise a DataError with what differs if a store is not of an encoder with these settings and fingerprint."""
         changed = differences(self.encoder, settings).items()
         why = ", ".join(f"{key} {old!r} instead of {new!r}" for key, (old, new) in changed)
         if not why and fingerprint not in (None, self.fingerprint):
@@ -221,11 +217,7 @@ def _read_info(value: bytes | memoryview | None, path: Path) -> StoreInfo:
 class FeatureStore:
     """Features on disk by image id. Safe in threads, after a fork, and sent to another process (which opens it anew).
 
-    Args:
-        path: the folder that `showtell features` wrote.
-
-    Raises:
-        DataError: it is missing, damaged, or of another format.
+    `path` is the folder that `showtell features` wrote; a DataError if it is missing, damaged, or of another format.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -300,15 +292,10 @@ def require_settings(path: Path | str, config: EncoderConfig) -> None:
 
 
 class StoreWriter(AbstractContextManager["StoreWriter"]):
-    """Adds images to a store. One program at a time; what was committed survives any kill.
-
-    Args:
-        path: the folder of the store; made if it is not there.
-        info: what the features are; an existing store must hold the same.
+    """Adds images to a store, a new one or one of the same `info`. What was committed survives any kill.
 
     Raises:
-        DataError: the store is damaged or has features of another encoder or precision, another program writes to it,
-            or it cannot be written.
+        DataError: the store is damaged or of another encoder or precision, another program writes to it, or nobody can.
     """
 
     def __init__(self, path: Path | str, info: StoreInfo) -> None:
@@ -353,12 +340,7 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
             return value is not None and _is_whole(value)
 
     def write(self, features: Mapping[str, ImageFeatures]) -> None:
-        """Add images, or replace them, in one transaction: all are kept, or none.
-
-        Raises:
-            DataError: a value does not fit the precision, an id cannot be a key, or the disk is full; what was
-                written before is kept.
-        """
+        """Add or replace images in one transaction; a DataError (a value, an id, a full disk) keeps what was there."""
         entries = []
         for image_id, image in features.items():
             key = _key(image_id)
@@ -384,7 +366,6 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
                 ) from error
 
     def __exit__(self, *error: object) -> None:
-        """Let others write."""
         self._opened.close()
 
 

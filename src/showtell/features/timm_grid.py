@@ -13,19 +13,10 @@ from torch.nn import functional as F
 
 from showtell.config import Pixels, Size
 from showtell.errors import RecipeError, WeightsError, nearest
+from showtell.features import weights as weight_files
 from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
 from showtell.features.quick_import import quick_import
-from showtell.features.weights import (
-    HUB_FILES,
-    from_hub,
-    package_file,
-    part_of_checkpoint,
-    read_weights,
-    rename_for_timm,
-    weights_path,
-)  # fmt: skip
-from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
@@ -93,7 +84,7 @@ class TimmGrid(GridEncoder):
             heads = self.backbone.pretrained_cfg.get("classifier") or ()
             heads = [*([heads] if isinstance(heads, str) else heads), "classifier", "fc", "head"]
             unused = [*whole, *(f"{head}." for head in heads)]
-            fit_weights(self.backbone, tensors, source=source, name=config.name, unused=unused)
+            weight_files.load_weights(self.backbone, tensors, source=source, name=config.name, unused=unused)
         self.backbone.to(memory_format=torch.channels_last)
         self.preprocessing = Preprocessing(
             image_size=config.image_size or settings["input_size"][1],
@@ -179,12 +170,12 @@ def _read(config: TimmConfig, backbone: Any) -> tuple[dict[str, Tensor], str]:
     """The weights that the settings name, by timm's names and with positions in the backbone's size; and their file."""
     settings = backbone.pretrained_cfg
     if config.weights == "package":
-        file = package_file(config.name)
+        file = weight_files.package_file(config.name)
     elif config.weights != "pretrained":
-        file = weights_path(config.weights)
+        file = weight_files.weights_path(config.weights)
     elif settings.get("hf_hub_id"):
         named = settings.get("hf_hub_filename")
-        file = from_hub(settings["hf_hub_id"], (named,) if named else HUB_FILES)
+        file = weight_files.from_hub(settings["hf_hub_id"], (named,) if named else weight_files.HUB_FILES)
     elif url := settings.get("url"):  # of 19 old ones
         raise WeightsError(
             f"The weights of {config.name} are not on the Hugging Face hub: fetch {url} and give that file as the "
@@ -195,10 +186,10 @@ def _read(config: TimmConfig, backbone: Any) -> tuple[dict[str, Tensor], str]:
             f"timm has no pretrained weights of {config.name}: set encoder.weights to random or to a file, or take "
             "another backbone (timm.list_pretrained())."
         )
-    tensors = read_weights(file)
-    tensors = part_of_checkpoint(tensors, "encoder.backbone") or tensors
+    tensors = weight_files.read_weights(file)
+    tensors = weight_files.part_of_checkpoint(tensors, "encoder.backbone") or tensors
     if "_conv_stem.weight" in tensors:
-        return rename_for_timm(tensors, [len(stage) for stage in backbone.blocks]), str(file)
+        return weight_files.rename_for_timm(tensors, [len(stage) for stage in backbone.blocks]), str(file)
     for kind in type(backbone).__mro__:
         # timm's name for what translates the names of other authors
         translate = getattr(sys.modules[kind.__module__], "checkpoint_filter_fn", None)

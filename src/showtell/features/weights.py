@@ -80,10 +80,7 @@ def weights_path(setting: str) -> Path:
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """The tensors in a file by their names, without running code of it; a WeightsError if it has none.
-
-    Weights nested under "state_dict" or "model" are found, and the prefixes of wrapped models ("module.") taken off.
-    """
+    """The tensors in a file, or nested there under "state_dict" or "model", by names without a wrapper's prefix."""
     if not file.is_file():
         what = "is a folder, not a file of weights" if file.is_dir() else "does not exist"
         raise WeightsError(f"The weights {file}: this {what}; give a .safetensors, .pth, .pt, .bin or .pkl file.")

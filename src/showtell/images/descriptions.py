@@ -97,7 +97,6 @@ def _iptc_and_exif(image: ImageFile.ImageFile) -> Iterator[str]:
 
 
 def _decoded(content: bytes) -> str:
-    """A text in UTF-8, or else in Latin-1."""
     try:
         return content.decode()
     except UnicodeDecodeError:

@@ -109,10 +109,7 @@ def prepare_batches(
     first_alone: bool = False,  # for who waits for a first result
     device: torch.device | None = None,
 ) -> Iterator[list[tuple[SourceT, PreparedT | ImageError]]]:
-    """Prepared photos, or the errors of those that are none, in batches and in order, the next read while one is used.
-
-    For a GPU, processes read what an encoder takes into pinned memory, after the first `FEW` photos.
-    """
+    """Prepared photos, or the errors of those that are none, in batches and in order, the next read meanwhile."""
 
     def read(source: SourceT) -> PreparedT | ImageError:
         try:
@@ -172,8 +169,6 @@ def _read_by_processes(
 
 
 class _Photos(Dataset[Any]):
-    """Results of reading, each by its source."""
-
     def __init__(self, read: Callable[[Any], Any]) -> None:
         self._read = read
 

@@ -20,7 +20,7 @@ import numpy as np
 from PIL import ExifTags, Image, ImageFile, ImageOps, TiffImagePlugin
 
 from showtell.errors import DataError, ImageError, install_command
-from showtell.files import open_file, unreadable
+from showtell.files import open_file, read_bytes, unreadable
 
 # Photos come from anywhere, so no other decoder of Pillow is let near them: EPS, for one, would start Ghostscript.
 # Each has the suffix that its files are kept with.
@@ -108,11 +108,10 @@ def open_photo(path: Path) -> Image.Image:
 
 def read_photo(path: Path) -> bytes:
     """The bytes of an image file, undecoded; an ImageError if it cannot be read or is larger than any photo."""
-    with _open(path) as stream:
-        try:
-            return stream.read()
-        except OSError as error:
-            raise ImageError(str(unreadable(path, error))) from error
+    try:
+        return read_bytes(path, max_bytes=MAX_FILE_BYTES)
+    except DataError as error:
+        raise ImageError(str(error)) from error
 
 
 def decode_photo(content: bytes, name: str) -> Image.Image:
@@ -291,7 +290,6 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
-    """An image of any mode in RGB."""
     if image.mode in ("I", "F"):  # stretched from its least value to its greatest
         levels = np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0)
         levels -= levels.min()

@@ -140,7 +140,6 @@ class Sidecar:
         self.update({KEYWORDS: "; ".join([*(word for word in old if word in keywords), *new])})
 
     def _part_with(self, name: str) -> Any:
-        """The part that has a property, else the first."""
         return next((one for one in self._parts if name in one.attrib or one.find(name) is not None), self._parts[0])
 
     def write(self) -> bool:

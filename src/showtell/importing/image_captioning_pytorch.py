@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from showtell.errors import CheckpointError, DataError, shorten
-from showtell.importing.source import Converted, Project, SourceOptions, SourceTensors, SourceWords
+from showtell.importing.source import Converted, NameTable, Project, SourceOptions, SourceTensors, SourceWords
 from showtell.models.region_input import BOX_NUMBERS
 from showtell.torch_weights import StandIn
 
@@ -70,7 +70,7 @@ _MODULES = {
 }
 
 
-def _maxout(theirs: str, ours: str) -> dict[str, str | None]:
+def _maxout(theirs: str, ours: str) -> NameTable:
     """The LSTM with maxout, whose rows are in our order."""
     return {
         f"{theirs}.{layer}.{kind}": f"{ours}.{kind}_{own}"
@@ -79,12 +79,12 @@ def _maxout(theirs: str, ours: str) -> dict[str, str | None]:
     }
 
 
-def _norm(theirs: str, ours: str) -> dict[str, str | None]:
+def _norm(theirs: str, ours: str) -> NameTable:
     return {f"{theirs}.a_2": f"{ours}.weight", f"{theirs}.b_2": f"{ours}.bias"}
 
 
-def _transformer_table() -> dict[str, str | None]:
-    table: dict[str, str | None] = {"model.tgt_embed.1.pe": None}  # computed by its formula
+def _transformer_table() -> NameTable:
+    table: NameTable = {"model.tgt_embed.1.pe": None}  # computed by its formula
     for side, sublayers in _SUBLAYERS.items():
         theirs, ours = f"model.{side}.layers.*", f"{side}_layers.*"
         table |= _norm(f"model.{side}.norm", f"{side}_norm")
@@ -94,7 +94,7 @@ def _transformer_table() -> dict[str, str | None]:
     return table
 
 
-_TABLES: dict[str, dict[str, str | None]] = {
+_TABLES: dict[str, NameTable] = {
     "newfc": {"fc_embed": "image_to_input", **_maxout("_core", "cells.0")},
     "fc": {"img_embed": "image_to_input", **_maxout("core", "cells.0")},
     "att2in": {**_ATTENTION, **_maxout("core", "lstm"), "core.a2c": "context_to_candidates"},
@@ -178,9 +178,7 @@ def _words(vocabulary: object, options: SourceOptions, weights: str, rows: int) 
 # --- settings, of which tensors show the sizes; parts whose names depend on them are added to the table ---
 
 
-def _region_input(
-    tensors: SourceTensors, options: SourceOptions, table: dict[str, str | None]
-) -> tuple[dict[str, Any], int]:
+def _region_input(tensors: SourceTensors, options: SourceOptions, table: NameTable) -> tuple[dict[str, Any], int]:
     """Settings that all models that attend share, and the size of a region without its box."""
     before, after = (tensors.has(f"att_embed.{index}.running_mean") for index in (0, 4))
     config: dict[str, Any] = {"input_dropout": 0.0}
@@ -205,10 +203,7 @@ def _region_input(
     return config, width
 
 
-def _recurrent(
-    tensors: SourceTensors, options: SourceOptions, architecture: str, table: dict[str, str | None]
-) -> dict[str, Any]:
-    """Settings of the models with an LSTM."""
+def _recurrent(tensors: SourceTensors, options: SourceOptions, architecture: str, table: NameTable) -> dict[str, Any]:
     embedding = "embed.0.weight" if "embed.0" in table else "embed.weight"
     core = {"newfc": "_core.h2h.weight", "updown": "core.att_lstm.weight_hh"}.get(architecture, "core.h2h.weight")
     config: dict[str, Any] = {"embedding_size": tensors.shape(embedding)[1], "hidden_size": tensors.shape(core)[1]}
@@ -239,7 +234,6 @@ def _fit_mean_projection(state: dict[str, Tensor], config: dict[str, Any], width
 
 
 def _transformer(tensors: SourceTensors, options: SourceOptions) -> dict[str, Any]:
-    """Settings of the Transformer."""
     size = tensors.shape("model.tgt_embed.0.lut.weight")[1]
     inner = tensors.shape("model.decoder.layers.0.feed_forward.w_1.weight")[0]
     layers = {side: tensors.count_layers(f"model.{side}.layers") for side in _SUBLAYERS}

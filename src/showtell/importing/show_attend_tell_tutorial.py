@@ -25,14 +25,14 @@ from showtell.errors import CheckpointError, DataError, WeightsError
 from showtell.features import Encoder, build_encoder
 from showtell.features.timm_grid import TimmConfig
 from showtell.features.weights import load_weights
-from showtell.importing.source import Converted, Project, SourceOptions, SourceTensors, SourceWords
+from showtell.importing.source import Converted, NameTable, Project, SourceOptions, SourceTensors, SourceWords
 from showtell.torch_weights import StandIn, module_tensors
 
 _NAME = "a-PyTorch-Tutorial-to-Image-Captioning"
 PROJECT = Project(_NAME, f"https://github.com/sgrvinod/{_NAME}", "MIT")
 _MARKS = {"begin": "<start>", "end": "<end>", "pad": "<pad>", "unknown": "<unk>"}
 _IMAGE_SIZE = 256
-_TABLE: dict[str, str | None] = {  # the beginnings of names there and here
+_TABLE: NameTable = {  # the beginnings of names there and here
     "decoder.embedding": "embedding",
     "decoder.attention.full_att.bias": None,  # it cancels in the softmax
     "decoder.attention.full_att": "attention.score",
@@ -104,7 +104,6 @@ def tensors_of(content: Mapping[Any, object]) -> dict[str, Tensor]:
 
 
 def _tensors_of(module: object) -> dict[str, Tensor]:
-    """The tensors of a pickled module or of a state dict."""
     if isinstance(module, StandIn):
         return module_tensors(module)
     return {name: x for name, x in module.items() if isinstance(x, Tensor)} if isinstance(module, dict) else {}

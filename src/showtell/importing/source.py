@@ -18,6 +18,7 @@ from showtell.text.vocabulary import SPECIAL, Vocabulary, word_fault
 from showtell.torch_weights import StandIn, is_plain
 
 NEVER = -1e4  # bias of words that have no row in the source: e to that is 0
+NameTable = dict[str, str | None]  # beginnings of names there and here; * is a number, None: the tensor is not used
 _WRAPPER = "module."  # what DataParallel puts before each name
 _COUNTER = "num_batches_tracked"  # of batch norm; files of before torch 0.4.1 lack it
 
@@ -101,11 +102,11 @@ class SourceTensors:
                 )
         return rows
 
-    def rename(self, table: Mapping[str, str | None], model: str) -> dict[str, Tensor]:
+    def rename(self, table: NameTable, model: str) -> dict[str, Tensor]:
         """All tensors by the names that they have here, float32; those that get one name are added.
 
-        The table has the beginnings of names there and here, of which the first that fits is taken; * stands for a
-        number, None for tensors that are not used. A tensor in no row is a CheckpointError: the model is another one.
+        The first row of the table that fits a name is taken. A tensor in no row is a CheckpointError, as its model
+        computes something else.
         """
         patterns = [re.compile(re.escape(theirs).replace(r"\*", r"(\d+)") + r"(?![^.])") for theirs in table]
         rules = list(zip(patterns, table.values(), strict=True))

@@ -72,7 +72,6 @@ _LOOKS_AHEAD = re.compile(r"(?<![a-z])(?:[a-z]|art|ca|figs?|nos?|op|pp|prop)\.\Z
 
 
 def _words(text: str, following: str = "") -> tuple[str, ...]:
-    """The words of a text, by the rules."""
     return tuple(word for token in _tokens(text, following) if (word := token.lower()) not in PUNCTUATION)
 
 
@@ -119,8 +118,6 @@ _WITH_DOT = frozenset(  # all of them, and those that stand in the rules alone
 
 
 class _Rule(NamedTuple):
-    """One kind of token."""
-
     starts: str  # what its first character may be: a letter, 1 digit, . anything else
     pattern: Callable[[], regex.Pattern[str]]  # group 1, where there is one, is the token; the rest must follow it
     write: Callable[[str], str]  # the token as the reference writes it; a space makes it two
@@ -139,19 +136,15 @@ def _constant(text: str) -> Callable[[str], str]:
 
 
 def _normalise_apostrophes(token: str) -> str:
-    """Apostrophes in one form."""
-    token = token.replace("&apos;", "'")
-    return token.translate({0x2019: "'", 0x92: "'", 0x2018: "`", 0x91: "`"})
-
-
-def _one_word(token: str) -> str:
-    """Spaces inside become no-break spaces, round brackets names."""
-    return token.replace(" ", "\N{NO-BREAK SPACE}").replace("(", "-LRB-").replace(")", "-RRB-")
+    return token.replace("&apos;", "'").translate({0x2019: "'", 0x92: "'", 0x2018: "`", 0x91: "`"})
 
 
 def _no_break(token: str) -> str:
-    """Spaces inside become no-break spaces."""
     return token.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _one_word(token: str) -> str:
+    return _no_break(token).replace("(", "-LRB-").replace(")", "-RRB-")
 
 
 def _ampersand(token: str) -> str:

@@ -48,10 +48,8 @@ class Vocabulary:
     def build(cls, captions: Iterable[Sequence[str]], min_count: int = 1, max_size: int | None = None) -> Vocabulary:
         """The words of training captions, the most frequent first, equal counts by alphabet.
 
-        Args:
-            captions: the words of each caption.
-            min_count: words that occur less often are unknown, as are those with control characters.
-            max_size: at most this many words, the special ones not counted.
+        Words with fewer than `min_count` occurrences or with control characters are unknown; `max_size` does not
+        count the special ones.
         """
         counts = Counter(word for caption in captions for word in caption)
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -59,8 +57,7 @@ class Vocabulary:
         return cls(kept[:max_size])
 
     def split(self, text: str) -> list[str]:
-        """The words of a text. What stands between spaces is a word if the vocabulary has all of it: those of other
-        projects have words that our tokenizer would part."""
+        """The words of a text: what stands between spaces if all of it is known, else those of the tokenizer."""
         words = text.split()
         return words if all(word in self for word in words) else tokenize(text)
 
@@ -95,11 +92,7 @@ class Vocabulary:
 
     @classmethod
     def from_json(cls, content: dict[str, Any], source: object) -> Vocabulary:
-        """The vocabulary of a checkpoint.
-
-        Raises:
-            CheckpointError: its words were changed since the checkpoint was written.
-        """
+        """The vocabulary of a checkpoint; a CheckpointError if its words were changed since that was written."""
         words = content["words"]
         if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
             raise CheckpointError(f"The vocabulary in {source} is damaged: its words should be a list of texts.")
