@@ -69,7 +69,6 @@ def write_table(folder: Path, text: str, photos: str = "", name: str = "captions
 def sentences(path: Path) -> tuple[list[str], list[str]]:
     """Problems and warnings of a dataset, with … for the folder in which the test works."""
     dataset = read_dataset(path)
-    problems, warnings = (
-        [text.replace(str(path), "…") for text in own] for own in (dataset.problems, dataset.warnings)
-    )
+    both = (dataset.problems, dataset.warnings)
+    problems, warnings = ([text.replace(str(path), "…") for text in own] for own in both)
     return problems, warnings

@@ -40,10 +40,10 @@ def test_images_are_opened_or_only_looked_for(tmp_path: Path) -> None:
     (tmp_path / "images/006.png").unlink()
     missing, unreadable = report_on(tmp_path).problems
     assert missing.startswith("1 image file is missing: images/006.png;")
-    expected = (
-        "2 images cannot be read: …/images/001.png is not an image: it holds a web page, …/images/004.png is damaged"
+    assert unreadable.startswith(
+        "2 images cannot be read: …/images/001.png is not an image: it holds a web page, …/imag"
     )
-    assert unreadable.startswith(expected)
+    assert "…/images/004.png is damaged" in unreadable
     unopened = report_on(tmp_path, open_images=False)
     assert unopened.problems == (missing,) and not unopened.images_opened
 
@@ -58,9 +58,8 @@ def test_the_same_content_in_two_splits_is_a_problem_and_in_one_a_warning(tmp_pa
         "1 image is the same, byte for byte, in train and test: images/001.png = images/005.png" + APART,
         "1 image is the same, byte for byte, in val and test: images/003.png = images/005.png" + APART,
     )
-    assert report.warnings == (
-        "1 image repeats another of the same split byte for byte: images/002.png = images/001.png.",
-    )
+    (warning,) = report.warnings
+    assert warning == "1 image repeats another of the same split byte for byte: images/002.png = images/001.png."
 
 
 def test_words_by_hand(tmp_path: Path) -> None:

@@ -146,8 +146,7 @@ def test_corrections_beside_the_captions_are_left_out_unless_they_are_named(tmp_
     (tmp_path / "corrections.csv").write_text("\ufeffimage,caption,confidence,split\na.jpg,A one.,0.5,train\n", "utf-8")
     dataset = read_dataset(tmp_path)
     assert [record.captions for record in dataset.records] == [("One.",)]
-    assert (
-        "1 table left out, for it holds corrections; name the file to train on it: corrections.csv." in dataset.warnings
-    )
+    told = "1 table left out, for it holds corrections; name the file to train on it: corrections.csv."
+    assert told in dataset.warnings
     alone = read_dataset(tmp_path / "corrections.csv")
     assert [(record.captions, record.split) for record in alone.records] == [(("A one.",), "train")]

@@ -5,10 +5,8 @@ from tests.datasets.makers import in_folders, sentences, write_files, write_phot
 
 
 def test_a_caption_a_line(tmp_path: Path) -> None:
-    texts = {
-        "a.txt": "A dog.\n A dog, running. \r\n\n", "b.TXT": "\ufeffEin Hund", "c.d.txt": "A cat.", "notes.txt": "!",
-    }  # fmt: skip
-    write_files(tmp_path, texts, "a.jpg b.png c.d.jpeg")
+    texts = {"a.txt": "A dog.\n A dog, running. \r\n\n", "b.TXT": "\ufeffEin Hund", "c.d.txt": "A cat."}
+    write_files(tmp_path, {**texts, "notes.txt": "!"}, "a.jpg b.png c.d.jpeg")
     dataset = read_dataset(tmp_path)
     assert (dataset.format, dataset.problems) == ("text_files", ())
     assert [(record.path.name, record.captions) for record in dataset.records] == [
@@ -17,9 +15,8 @@ def test_a_caption_a_line(tmp_path: Path) -> None:
         ("c.d.jpeg", ("A cat.",)),
     ]
     assert set(dataset.splits) == {"train", "val", "test"}
-    assert len(dataset.warnings) == 1 and dataset.warnings[0].endswith(
-        "train.txt, val.txt and test.txt, would choose them."
-    )
+    (warning,) = dataset.warnings
+    assert warning.endswith("train.txt, val.txt and test.txt, would choose them.")
 
 
 def test_folders_of_splits(tmp_path: Path) -> None:

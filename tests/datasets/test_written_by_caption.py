@@ -40,10 +40,8 @@ def captions_in(folder: Path, path: Path) -> dict[str, str]:
 
 
 def predictions_in(folder: Path, names: list[str], path: Path) -> dict[str, str]:
-    images = ScoredImages(
-        dict.fromkeys(names, ImageFacts(("a dog",))), files={name: str(folder / name) for name in names}
-    )
-    return read_prediction_file(path, images)
+    files = {name: str(folder / name) for name in names}
+    return read_prediction_file(path, ScoredImages(dict.fromkeys(names, ImageFacts(("a dog",))), files=files))
 
 
 @pytest.mark.parametrize("style", ["csv", "json", "jsonl", "corrections", "text"])

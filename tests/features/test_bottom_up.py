@@ -163,28 +163,23 @@ def by_hand(encoder: BottomUp, image: Tensor, window: tuple[float, ...]) -> list
     return regions
 
 
-def assert_regions(
-    features: Features, image: int, expected: list[Region], window: tuple[float, ...], width: int
-) -> None:
-    count = int(features.is_region[image].sum())
-    assert count == len(expected)
+def assert_regions(features: Features, expected: list[Region], window: tuple[float, ...], width: int) -> None:
+    assert bool(features.is_region.all())
     regions = features.regions
     scale = width / (window[2] - window[0])
-    boxes = [[value / scale for value in region.box] for region in expected]
-    torch.testing.assert_close(
-        regions.boxes[image, :count], torch.tensor(boxes, dtype=torch.float32), atol=1e-2, rtol=1e-4
-    )
+    boxes = torch.tensor([[value / scale for value in region.box] for region in expected])
+    torch.testing.assert_close(regions.boxes[0], boxes, atol=1e-2, rtol=1e-4, check_dtype=False)
     vectors = torch.from_numpy(np.stack([region.vector for region in expected]))
-    torch.testing.assert_close(features.vectors[image, :count], vectors, atol=1e-4, rtol=1e-3)
-    assert regions.scores[image, :count].tolist() == pytest.approx([region.score for region in expected], abs=1e-4)
-    assert regions.labels[image, :count].tolist() == [region.label for region in expected]
-    assert regions.attributes[image, :count].tolist() == [region.attribute for region in expected]
+    torch.testing.assert_close(features.vectors[0], vectors, atol=1e-4, rtol=1e-3)
+    assert regions.scores[0].tolist() == pytest.approx([region.score for region in expected], abs=1e-4)
+    assert regions.labels[0].tolist() == [region.label for region in expected]
+    assert regions.attributes[0].tolist() == [region.attribute for region in expected]
 
 
 def test_regions_are_those_of_the_steps_by_hand(encoder):
     image, window = noise(81, 117), (0.0, 0.0, 234.0, 162.0)
     expected = by_hand(encoder, image, window)
-    assert_regions(encoder(PreparedBatch.of([image], torch.tensor([window]))), 0, expected, window, 117)
+    assert_regions(encoder(PreparedBatch.of([image], torch.tensor([window]))), expected, window, 117)
     assert len({region.label for region in expected}) > 1  # they tell regions apart
 
 
@@ -205,7 +200,7 @@ def test_overlaps_are_measured_in_pixels_of_the_photo(encoder, monkeypatch):
     bias[77] += 80
     monkeypatch.setitem(encoder.detector.cls_score._parameters, "bias", nn.Parameter(bias, requires_grad=False))
     expected = by_hand(encoder, image, window)
-    assert_regions(encoder(PreparedBatch.of([image], torch.tensor([window]))), 0, expected, window, 117)
+    assert_regions(encoder(PreparedBatch.of([image], torch.tensor([window]))), expected, window, 117)
     assert {region.label for region in expected} == {77} and len(expected) < len(proposals)
 
 
@@ -239,12 +234,7 @@ def test_an_explanation_has_what_regions_are_called_by_photo_and_by_store(encode
     regions = encoder(stack_photos([encoder.prepare(photo)])).regions
     sizes = {"embedding_size": 8, "hidden_size": 8, "attention_size": 8}
     captioner = random_captioner(encoder, {"name": "sat", **sizes}, ["a", "red", "car"], max_length=3)
-    extract(
-        encoder,
-        [CaptionRecord(image_id="7", path=photo, split="train", captions=("a car",))],
-        tmp_path / "store",
-        dtype="fp32",
-    )
+    extract(encoder, [CaptionRecord("7", photo, "train", ("a car",))], tmp_path / "store", dtype="fp32")
     stored = StoredImage(FeatureStore(tmp_path / "store"), "7", photo)
     own, other = (captioner.explain(shown).models[0] for shown in (photo, stored))
     assert own.labels == other.labels and torch.equal(own.boxes, other.boxes)

@@ -76,9 +76,8 @@ def test_what_is_there_is_not_made_again_and_what_is_damaged_is(records, encoder
 def test_a_broken_photo_costs_the_others_nothing(records, encoder, tmp_path):
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"nonsense")
-    mixed = [
-        dataclasses.replace(record, path=broken) if index in (3, 11) else record for index, record in enumerate(records)
-    ]
+    mixed = list(records)
+    mixed[3], mixed[11] = (dataclasses.replace(records[index], path=broken) for index in (3, 11))
     for _ in range(2):  # resuming names them again, and does no other image twice
         result = extract(encoder, mixed, tmp_path / "store", batch_size=8)
         assert len(result.unreadable) == 2

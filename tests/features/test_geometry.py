@@ -35,9 +35,8 @@ class Patches(GridEncoder):
 
 
 def preprocessing(size: int, resize: str = "squash", share: float = 1.0, how: str = "nearest") -> Preprocessing:
-    return Preprocessing(
-        image_size=size, resize=resize, crop_share=share, interpolation=how, mean=(0.5,) * 3, deviation=(0.5,) * 3
-    )
+    colours = {"mean": (0.5,) * 3, "deviation": (0.5,) * 3}
+    return Preprocessing(image_size=size, resize=resize, crop_share=share, interpolation=how, **colours)
 
 
 def rectangles(encoder: GridEncoder, window: tuple[float, ...], cells: int) -> Tensor:

@@ -61,9 +61,8 @@ ARRAYS = {"boxes": (2, "f4"), "scores": (1, "f4"), "labels": (1, "i4"), "attribu
 )
 def test_what_was_written_is_read(tmp_path_factory, regions, dtype, names, photo, name):
     chance = np.random.default_rng(regions)
-    arrays = {
-        array: chance.integers(-1, 90, (regions, 4)[: ARRAYS[array][0]]).astype(ARRAYS[array][1]) for array in names
-    }
+    chosen = {array: ARRAYS[array] for array in names}
+    arrays = {key: chance.integers(-1, 90, (regions, 4)[:axes]).astype(kind) for key, (axes, kind) in chosen.items()}
     written = ImageFeatures(chance.standard_normal((regions, 3)).astype("f2"), photo, **arrays)
     info = INFO.model_copy(update={"dtype": dtype})
     store = FeatureStore(write(tmp_path_factory.mktemp("any") / "store", {name: written}, info))

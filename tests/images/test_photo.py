@@ -264,18 +264,14 @@ def test_as_many_parts_as_photos_have_are_read() -> None:
 @pytest.mark.parametrize("size", [(1, 100_000_000), (100_000_000, 1), (3, 100_001)])
 def test_a_side_that_is_too_long_is_refused_by_the_header(size: tuple[int, int]) -> None:
     """Nothing of such a photo is read but its header: here there is no more."""
-    assert refusal(png_of(*size, 1, 8, b"")) == (
-        f"photo is {size[0]} x {size[1]} pixels; a side may have 100,000: save it smaller."
-    )
+    shown = f"{size[0]} x {size[1]} pixels"
+    assert refusal(png_of(*size, 1, 8, b"")) == f"photo is {shown}; a side may have 100,000: save it smaller."
 
 
 @pytest.mark.parametrize("longest", [{"resize": "squash"}, {"resize": "crop"}, {"resize": "fit", "longest": 500}])
 @pytest.mark.parametrize("size", [(1, 100_000), (100_000, 1)])
 def test_a_side_that_is_just_short_enough_is_prepared(longest: dict[str, object], size: tuple[int, int]) -> None:
-    preprocessing = Preprocessing(
-        image_size=300, interpolation="lanczos", mean=(0.5, 0.5, 0.5), deviation=(1, 1, 1), **longest
-    )
-    prepared = prepare_photo(encoded(Image.new("L", size, 77), "PNG"), preprocessing)
+    prepared = prepare_photo(encoded(Image.new("L", size, 77), "PNG"), squares(300, interpolation="lanczos", **longest))
     assert prepared.pixels.unique().tolist() == [77]
 
 

@@ -37,9 +37,7 @@ def luo_infos(case: str, **changes: Any) -> dict[str, Any]:
     return {"epoch": 2, "vocab": vocabulary_of(LUO[case]), "opt": Namespace(**options)}
 
 
-def write_luo(
-    folder: Path, case: str, tensors: Mapping[str, Tensor] | None = None, infos: Any = None, **save: Any
-) -> Path:
+def write_luo(folder: Path, case: str, tensors: Any = None, infos: Any = None, **save: Any) -> Path:
     """The two files of a run; gives the file of weights."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "model-best.pth"

@@ -66,9 +66,7 @@ def test_features_of_a_store_are_captioned_and_scored(capsys, source, tmp_path, 
     assert status == 0 and "scores" in json.loads(printed)
 
 
-def test_photos_are_captioned_and_trained_on_through_a_given_encoder(
-    capsys, source, tmp_path, tiny_scenes, tiny_recipe
-):
+def test_photos_are_captioned_and_trained_on_by_a_given_encoder(capsys, source, tmp_path, tiny_scenes, tiny_recipe):
     photo = next((tiny_scenes / "images").iterdir())
     blind, out = tmp_path / "blind", tmp_path / "out"
     assert run(capsys, "import", source, "--out", blind)[0] == 0
@@ -76,9 +74,7 @@ def test_photos_are_captioned_and_trained_on_through_a_given_encoder(
         Captioner.from_pretrained(blind).caption(photo)
     encoder = ("--features-from", "small_cnn", "image_size=48", f"encoder.widths=[8,{FEATURE_SIZE}]")
     status, printed, _ = run(capsys, "import", source, *encoder, "--out", out)
-    note = (
-        "notes: small_cnn makes the features; the model was trained on bottom_up weights=FILE, and of others captions"
-    )
+    note = "notes: small_cnn makes the features; the model was trained on bottom_up weights=FILE, and of others"
     assert status == 0 and note in printed
     assert run(capsys, "caption", out, photo, "--no-repeat-ngram-size", 2)[0] == 0
     for arguments, sentence in (
