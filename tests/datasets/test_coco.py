@@ -9,7 +9,7 @@ import pytest
 from showtell.datasets import Box, Grounding, coco, read_dataset
 from tests.datasets.makers import captioned, in_folders, listed, sentences, write_coco, write_photo
 
-LAYOUTS_0 = [
+LAYOUTS = [
     ("annotations/captions_train2014.json", "train2014", "COCO_train2014_{:012}.jpg", "train"),
     ("annotations/captions_val2017.json", "val2017", "{:012}.jpg", "val"),
     ("annotations/captions_val2017.json", "images/val2017", "{:012}.jpg", "val"),
@@ -25,9 +25,8 @@ LAYOUTS_0 = [
 
 
 def test_layouts(tmp_path: Path) -> None:
-    for folder, (named, (captions, photos, name, split)) in in_folders(
-        tmp_path, itertools.product(["the folder", "the file"], LAYOUTS_0)
-    ):
+    cases = itertools.product(["the folder", "the file"], LAYOUTS)
+    for folder, (named, (captions, photos, name, split)) in in_folders(tmp_path, cases):
         write_coco(folder / captions, listed(7, 8, name=name), captioned(7, 8, 7), photos=None)
         for number in (7, 8):
             write_photo(folder / photos / name.format(number))
@@ -89,15 +88,15 @@ def test_mistakes(tmp_path: Path) -> None:
 
 
 LISTS = "is not a COCO file: it should be an object with the lists images and annotations, and has no"
-A_CAPTIONS_FILE_THAT_IS_NONE = [
+NO_CAPTIONS = [
     ("[]", f"…/{FILE} {LISTS} images and no annotations."),
     ('{"images": [], "annotations": {}}', f"…/{FILE} {LISTS} annotations."),
     ('{"images": [], "annotations": []}', "… holds no image with captions."),
-]  # fmt: skip
+]
 
 
 def test_a_captions_file_that_is_none(tmp_path: Path) -> None:
-    for folder, (content, expected) in in_folders(tmp_path, A_CAPTIONS_FILE_THAT_IS_NONE):
+    for folder, (content, expected) in in_folders(tmp_path, NO_CAPTIONS):
         (folder / "annotations").mkdir()
         (folder / FILE).write_text(content)
         assert sentences(folder) == ([expected], [])

@@ -56,10 +56,8 @@ def test_a_text_file_for_each_image_and_a_list(tmp_path: Path) -> None:
     (tmp_path / "test.txt").write_text(example("dog.jpg\ncat\n"))
     dataset = read_dataset(tmp_path)
     assert (dataset.format, dataset.problems, dataset.warnings) == ("text_files", (), ())
-    assert [(r.image_id, r.split, r.captions) for r in dataset.records] == [
-        ("cat.jpg", "test", ("One.", "Two.")),
-        ("dog.jpg", "test", ("One.", "Two.")),
-    ]
+    records = [(record.image_id, record.split, record.captions) for record in dataset.records]
+    assert records == [(name, "test", ("One.", "Two.")) for name in ("cat.jpg", "dog.jpg")]
 
 
 def test_the_table_of_formats_names_every_reader_in_order() -> None:

@@ -112,16 +112,14 @@ def test_a_later_call_continues_what_an_earlier_one_left(server: Server, tmp_pat
     server.files["/a.zip"] = server.files["/whole.zip"] = ZIP
     server.without_range.add("/whole.zip")
     known = archive(server, "/a.zip")
-    for folder, (wanted, part, asked) in in_folders(
-        tmp_path,
-        [
-            (known, ZIP[:70_000], ["bytes=70000-"]),
-            (archive(server, "/whole.zip"), ZIP[:70_000], ["bytes=70000-"]),  # the server sends all of it again
-            (known, ZIP, [f"bytes={len(ZIP)}-"]),
-            (known, b"another file" * 1000, ["bytes=12000-", None]),
-            (known, ZIP + b"and more", [f"bytes={len(ZIP) + 8}-", None]),
-        ],
-    ):
+    cases = [
+        (known, ZIP[:70_000], ["bytes=70000-"]),
+        (archive(server, "/whole.zip"), ZIP[:70_000], ["bytes=70000-"]),  # the server sends all of it again
+        (known, ZIP, [f"bytes={len(ZIP)}-"]),
+        (known, b"another file" * 1000, ["bytes=12000-", None]),
+        (known, ZIP + b"and more", [f"bytes={len(ZIP) + 8}-", None]),
+    ]
+    for folder, (wanted, part, asked) in in_folders(tmp_path, cases):
         (folder / "photos.zip.part").write_bytes(part)
         server.asked.clear()
         download_dataset(source(wanted), folder)

@@ -11,9 +11,8 @@ TOKEN = "a.jpg#0\tA dog , running .\na.jpg#1\tA dog .\nb.jpg#0\tA cat .\n"
 COMMA = "image,caption\na.jpg,A dog , running .\na.jpg,A dog .\nb.jpg,A cat .\n"
 BAR = "image_name| comment_number| comment\na.jpg| 0| A dog , running .\na.jpg| 1   A dog .\nb.jpg| 0| A cat .\n"
 LISTS = {"Flickr_8k.trainImages.txt": "a.jpg\n", "Flickr_8k.devImages.txt": "b.jpg\n"}
-
-
-FORMS_AND_LAYOUTS_0 = [
+RECORDS = [("a.jpg", "train", ("A dog , running .", "A dog .")), ("b.jpg", "val", ("A cat .",))]
+FORMS = [
     *(("Flickr8k.token.txt", TOKEN), ("Flickr8k_text/Flickr8k.token.txt", TOKEN), ("Flickr8k.lemma.token.txt", TOKEN)),
     *(("results_20130124.token", TOKEN.replace("\n", "\r\n")), ("results.csv", BAR), ("captions.txt", COMMA)),
     ("captions.txt", "\n" + COMMA.partition("\n")[2]),
@@ -22,19 +21,14 @@ FORMS_AND_LAYOUTS_0 = [
 
 
 def test_forms_and_layouts(tmp_path: Path) -> None:
-    for folder, (photos, (name, text)) in in_folders(
-        tmp_path,
-        itertools.product(["Flicker8k_Dataset", "Images", "flickr30k-images", "images", "."], FORMS_AND_LAYOUTS_0),
-    ):
+    cases = itertools.product(["Flicker8k_Dataset", "Images", "flickr30k-images", "images", "."], FORMS)
+    for folder, (photos, (name, text)) in in_folders(tmp_path, cases):
         lists = {str(Path(name).parent / file): content for file, content in LISTS.items()}
         write_files(folder, {name: text, **lists}, f"{photos}/a.jpg {photos}/b.jpg")
         for path in (folder, folder / name):
             dataset = read_dataset(path)
             assert (dataset.format, dataset.problems, dataset.warnings) == ("flickr", (), ())
-            assert [(r.image_id, r.split, r.captions) for r in dataset.records] == [
-                ("a.jpg", "train", ("A dog , running .", "A dog .")),
-                ("b.jpg", "val", ("A cat .",)),
-            ]
+            assert [(record.image_id, record.split, record.captions) for record in dataset.records] == RECORDS
             assert dataset.records[0].path == folder / photos / "a.jpg"
 
 

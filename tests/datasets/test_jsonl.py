@@ -16,25 +16,22 @@ def write(folder: Path, *entries: object, name: str = "captions.jsonl", photos: 
     return write_table(folder, text, photos, name)
 
 
+NAMES = ["captions.jsonl", "Captions.NDJSON", "captions.json"]
+RECORDS = [("a.jpg", "train", ("A dog.", "A dog, running.", "Again.")), ("b.jpg", "val", ("A cat.",))]
+
+
 def test_lines_and_lists(tmp_path: Path) -> None:
-    for folder, (photos, name) in in_folders(
-        tmp_path,
-        itertools.product(
-            ["a.jpg b.jpg", "images/a.jpg images/b.jpg"], ["captions.jsonl", "Captions.NDJSON", "captions.json"]
-        ),
-    ):
+    cases = itertools.product(["a.jpg b.jpg", "images/a.jpg images/b.jpg"], NAMES)
+    for folder, (photos, name) in in_folders(tmp_path, cases):
         file = write(folder, A, {"image": "a.jpg", "caption": "Again.", "split": "train"}, B, name=name, photos=photos)
         for path in (folder, file):
             dataset = read_dataset(path)
             assert (dataset.format, dataset.problems, dataset.warnings) == ("jsonl", (), ())
-            assert [(r.image_id, r.split, r.captions) for r in dataset.records] == [
-                ("a.jpg", "train", ("A dog.", "A dog, running.", "Again.")),
-                ("b.jpg", "val", ("A cat.",)),
-            ]
+            assert [(record.image_id, record.split, record.captions) for record in dataset.records] == RECORDS
             assert dataset.records[1].path == folder / photos.split()[1]
 
 
-KEYS_ARE_CALLED_AS_COLUMNS_ARE = [
+KEYS = [
     {"file_name": "a.jpg", "text": "A dog.", "id": 7, "split": "val"},
     {"Image Path": "a.jpg", "Caption 1": "A dog.", "caption_2": None, "image-id": "7", "subset": "val"},
     {"filename": "a.jpg", "sentences": ["A dog."], "img_id": 7, "split": "val", "extra": {"deep": []}},
@@ -42,7 +39,7 @@ KEYS_ARE_CALLED_AS_COLUMNS_ARE = [
 
 
 def test_keys_are_called_as_columns_are(tmp_path: Path) -> None:
-    for folder, entry in in_folders(tmp_path, KEYS_ARE_CALLED_AS_COLUMNS_ARE):
+    for folder, entry in in_folders(tmp_path, KEYS):
         write(folder, entry, photos="a.jpg")
         (record,) = read_dataset(folder).records
         assert (record.image_id, record.split, record.captions) == ("7", "val", ("A dog.",))
@@ -65,8 +62,6 @@ UNUSABLE = (
     '1 line of captions.jsonl cannot be used: 2; each is like {"image": "dog.jpg", "captions": ["A dog runs."], '
     '"split": "train"}.'
 )
-
-
 MISTAKES = [
     ("7", UNUSABLE),
     ("null", UNUSABLE),

@@ -20,13 +20,9 @@ def write(folder: Path, *images: object, name: str = "dataset_mine.json", photos
 
 
 def test_layouts(tmp_path: Path) -> None:
-    for folder, (file, photo) in in_folders(
-        tmp_path,
-        itertools.product(
-            ["dataset_coco.json", "annotations/mine.json"],
-            ["val2014/a.jpg", "images/val2014/a.jpg", "a.jpg", "images/a.jpg", "Flicker8k_Dataset/a.jpg"],
-        ),
-    ):
+    photos = ["val2014/a.jpg", "images/val2014/a.jpg", "a.jpg", "images/a.jpg", "Flicker8k_Dataset/a.jpg"]
+    cases = itertools.product(["dataset_coco.json", "annotations/mine.json"], photos)
+    for folder, (file, photo) in in_folders(tmp_path, cases):
         write(folder, image("a.jpg", filepath="val2014"), name=file, photos=photo)
         for path in (folder, folder / file):
             (record,) = read_dataset(path).records
@@ -44,11 +40,9 @@ def test_captions_are_raw_texts_else_words(tmp_path: Path) -> None:
 
 def test_beside_coco_captions_they_count_once_its_splits_hold_and_boxes_stay(tmp_path: Path) -> None:
     write_coco(tmp_path / "annotations/captions_train.json", listed(1, 2), captioned(1, 1, 2))
-    boxes = {
-        "categories": [{"id": 3, "name": "dog"}],
-        "annotations": [{"id": 7, "image_id": 2, "category_id": 3, "bbox": [1, 2, 3, 4]}],
-    }
-    (tmp_path / "annotations/instances_train.json").write_text(json.dumps(boxes))
+    boxes = [{"id": 7, "image_id": 2, "category_id": 3, "bbox": [1, 2, 3, 4]}]
+    file = tmp_path / "annotations/instances_train.json"
+    write_coco(file, [], boxes, categories=[{"id": 3, "name": "dog"}])
     images = [image("001.png", "restval", "One.", "Two.", cocoid=1), image("002.png", "test", cocoid=2)]
     write(tmp_path, *images, name="annotations/dataset_karpathy.json")
     dataset = read_dataset(tmp_path)
@@ -79,7 +73,6 @@ MISTAKES = [
 
 
 def test_mistakes(tmp_path: Path) -> None:
-    for number, (entry, problem) in enumerate(MISTAKES):
-        folder = tmp_path / str(number)
+    for folder, (entry, problem) in in_folders(tmp_path, MISTAKES):
         write(folder, image("a.jpg"), entry, photos="a.jpg b.jpg")
         assert sentences(folder)[0][0].startswith(problem)

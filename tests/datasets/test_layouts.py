@@ -132,15 +132,12 @@ def test_a_name_that_is_no_utf_8_is_read_and_a_caption_refused(tmp_path: Path) -
 
 TOLD = [
     ({"a.txt": "A.\nA.\nA.\nA.\nB.\n"}, "1 image has the same caption again and again: train/a.jpg;"),
-    (
-        {"a.txt": "A first paragraph.\n\nA second one.\n"},
-        "1 text has paragraphs or lines parted by empty ones: train/a.txt;",
-    ),
-    ({"a.txt": "A.\n" + "word " * 70}, "1 text has paragraphs or lines parted by empty ones: train/a.txt;"),
+    *(({"a.txt": text}, "1 text has paragraphs or lines parted by empty ones: train/a.txt;")
+      for text in ("A first paragraph.\n\nA second one.\n", "A.\n" + "word " * 70)),
     ({"a.txt": "A.", "a.caption": "B."}, "1 photo has more than one text, whose captions are joined: "),
-    ({"a.txt": "一个男人在骑自行车"}, "Captions are written without spaces between words, as in Chinese"),
-    ({"a.txt": "ผู้ชายกำลังขี่จักรยาน"}, "Captions are written without spaces between words, as in Chinese"),
-]
+    *(({"a.txt": text}, "Captions are written without spaces between words, as in Chinese")
+      for text in ("一个男人在骑自行车", "ผู้ชายกำลังขี่จักรยาน")),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("texts", "warning"), TOLD)

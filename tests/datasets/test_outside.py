@@ -21,12 +21,8 @@ FILES = {
 
 
 def test_names_that_lead_outside(tmp_path: Path) -> None:
-    for folder, (reader, name) in in_folders(
-        tmp_path,
-        itertools.product(
-            FILES, ["../secret.jpg", "a/../../secret.jpg", "{absolute}", "..\\secret.jpg", "C:\\secret.jpg"]
-        ),
-    ):
+    names = ["../secret.jpg", "a/../../secret.jpg", "{absolute}", "..\\secret.jpg", "C:\\secret.jpg"]
+    for folder, (reader, name) in in_folders(tmp_path, itertools.product(FILES, names)):
         write_photo(folder / "secret.jpg")
         name = name.replace("{absolute}", str(folder / "secret.jpg"))
         folder = folder / "data"

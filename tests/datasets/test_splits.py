@@ -110,10 +110,9 @@ def test_a_dataset_that_says_its_splits_needs_no_list(tmp_path: Path) -> None:
 
 def test_a_part_of_a_dataset_is_the_same_each_time_and_grows() -> None:
     grounding = ((Grounding(0, 1, (1,)),), (), ())
-    splits = ["val" if number % 3 else "train" for number in range(30)]
+    splits, captions = ["val" if number % 3 else "train" for number in range(30)], ("a", "b", "c")
     records = [
-        CaptionRecord(str(number), Path(f"{number}.jpg"), split, ("a", "b", "c"), (), grounding)
-        for number, split in enumerate(splits)
+        CaptionRecord(str(n), Path(f"{n}.jpg"), split, captions, (), grounding) for n, split in enumerate(splits)
     ]
     dataset = CaptionDataset(Path("x"), "table", tuple(records))
     assert dataset.limited() == dataset == dataset.limited(images=100, captions=9)

@@ -25,21 +25,19 @@ def test_captions_in_columns(tmp_path: Path) -> None:
     assert sentences(tmp_path) == ([], [])
 
 
-COLUMN_NAMES_DELIMITERS_AND_LINE_ENDS_0 = [
-    ("image", "caption"),
-    ("File", "Text"),
-    ("file_name", "text"),  # what the Hugging Face image folder calls them
-    ("FileName", "Description"),
-    ("image path", "sentence"),
-    ("path", "captions"),
-    ("image_id", "caption"),
+COLUMNS = [
+    *(("image", "caption"), ("File", "Text"), ("FileName", "Description"), ("image path", "sentence")),
+    *(
+        ("path", "captions"),
+        ("image_id", "caption"),
+        ("file_name", "text"),
+    ),  # the last as in Hugging Face's image folder
 ]
 
 
 def test_column_names_delimiters_and_line_ends(tmp_path: Path) -> None:
-    for folder, ((delimiter, end), (image, caption)) in in_folders(
-        tmp_path, itertools.product([(",", "\n"), (";", "\r\n"), ("\t", "\r")], COLUMN_NAMES_DELIMITERS_AND_LINE_ENDS_0)
-    ):
+    cases = itertools.product([(",", "\n"), (";", "\r\n"), ("\t", "\r")], COLUMNS)
+    for folder, ((delimiter, end), (image, caption)) in in_folders(tmp_path, cases):
         rows = [[image, caption, "split"], ["a.jpg", "One, two; three", "test"]]
         text = end.join(delimiter.join(f'"{cell}"' for cell in row) for row in rows) + end
         file = write_table(folder, text, "a.jpg", name="Captions.TSV")

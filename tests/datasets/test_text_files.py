@@ -9,11 +9,8 @@ def test_a_caption_a_line(tmp_path: Path) -> None:
     write_files(tmp_path, {**texts, "notes.txt": "!"}, "a.jpg b.png c.d.jpeg")
     dataset = read_dataset(tmp_path)
     assert (dataset.format, dataset.problems) == ("text_files", ())
-    assert [(record.path.name, record.captions) for record in dataset.records] == [
-        ("a.jpg", ("A dog.", "A dog, running.")),
-        ("b.png", ("Ein Hund",)),
-        ("c.d.jpeg", ("A cat.",)),
-    ]
+    captions = [(record.path.name, record.captions) for record in dataset.records]
+    assert captions == [("a.jpg", ("A dog.", "A dog, running.")), ("b.png", ("Ein Hund",)), ("c.d.jpeg", ("A cat.",))]
     assert set(dataset.splits) == {"train", "val", "test"}
     (warning,) = dataset.warnings
     assert warning.endswith("train.txt, val.txt and test.txt, would choose them.")
@@ -22,10 +19,8 @@ def test_a_caption_a_line(tmp_path: Path) -> None:
 def test_folders_of_splits(tmp_path: Path) -> None:
     write_files(tmp_path, {"train/a.txt": "A.", "validation/a.txt": "B."}, "train/a.jpg validation/a.jpg")
     dataset = read_dataset(tmp_path)
-    assert [(record.image_id, record.split, record.captions) for record in dataset.records] == [
-        ("train/a.jpg", "train", ("A.",)),
-        ("validation/a.jpg", "val", ("B.",)),
-    ]
+    records = [(record.image_id, record.split, record.captions) for record in dataset.records]
+    assert records == [("train/a.jpg", "train", ("A.",)), ("validation/a.jpg", "val", ("B.",))]
     assert dataset.problems == dataset.warnings == ()
 
 

@@ -51,14 +51,13 @@ def stored(path: Path, key: bytes) -> bytes:
 ARRAYS = {"boxes": (2, "f4"), "scores": (1, "f4"), "labels": (1, "i4"), "attributes": (1, "i4")}
 
 
+IDS = st.text(min_size=1, max_size=100).filter(lambda text: "\0" not in text and text.isprintable())
+
+
 @given(
-    regions=st.integers(1, 9),
-    dtype=st.sampled_from(["fp16", "fp32"]),
-    names=st.sets(st.sampled_from(sorted(ARRAYS))),
-    photo=st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)),
-    name=st.text(min_size=1, max_size=100).filter(lambda text: "\0" not in text and text.isprintable())
-    | st.just(os.fsdecode(b"caf\xe9.jpg")),
-)
+    regions=st.integers(1, 9), dtype=st.sampled_from(["fp16", "fp32"]), names=st.sets(st.sampled_from(sorted(ARRAYS))),
+    photo=st.tuples(*[st.integers(0, 2**32 - 1)] * 2), name=IDS | st.just(os.fsdecode(b"caf\xe9.jpg")),
+)  # fmt: skip
 def test_what_was_written_is_read(tmp_path_factory, regions, dtype, names, photo, name):
     chance = np.random.default_rng(regions)
     chosen = {array: ARRAYS[array] for array in names}

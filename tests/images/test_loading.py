@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,9 @@ from showtell.errors import ImageError
 from showtell.images.loading import FEW, READERS, prefetch, prefetch_map, prepare_batches, prepare_photo
 from showtell.images.preprocessing import Preprocessing
 
-SETTINGS = Preprocessing(
-    image_size=8, resize="fit", longest=12, interpolation="bilinear", mean=(0, 0, 0), deviation=(1, 1, 1)
-)
+COLOURS = {"mean": (0, 0, 0), "deviation": (1, 1, 1)}
+SETTINGS = Preprocessing(image_size=8, resize="fit", longest=12, interpolation="bilinear", **COLOURS)
+prepare = partial(prepare_photo, preprocessing=SETTINGS)
 
 
 def test_for_a_gpu_processes_read_the_same(tmp_path: Path) -> None:
@@ -30,12 +31,7 @@ def test_for_a_gpu_processes_read_the_same(tmp_path: Path) -> None:
     paths = [tmp_path / f"{number % 6}.png" for number in range(FEW + 23)]
 
     def read(count: int, device: str) -> list[tuple[Path, object]]:
-        batches = list(
-            prepare_batches(
-                iter(paths[:count]), lambda path: prepare_photo(path, SETTINGS), 7, first_alone=True,
-                device=torch.device(device),
-            )
-        )  # fmt: skip
+        batches = [*prepare_batches(iter(paths[:count]), prepare, 7, first_alone=True, device=torch.device(device))]
         assert [len(batch) for batch in batches[:2]] == [1, 7]
         return [
             (path, str(photo) if isinstance(photo, ImageError) else (photo.pixels.tolist(), photo.size, photo.window))
@@ -53,7 +49,7 @@ def test_for_a_gpu_processes_read_the_same(tmp_path: Path) -> None:
 def test_who_stops_early_leaves_no_process_behind(tmp_path: Path) -> None:
     Image.new("RGB", (9, 9)).save(tmp_path / "photo.png")
     paths, gpu = [tmp_path / "photo.png"] * (2 * FEW), torch.device("cuda")
-    batches = prepare_batches(paths, lambda path: prepare_photo(path, SETTINGS), FEW + 1, device=gpu)
+    batches = prepare_batches(paths, prepare, FEW + 1, device=gpu)
     next(batches)
     readers = multiprocessing.active_children()
     assert len(readers) == READERS
