@@ -61,6 +61,5 @@ def keep_freed_memory() -> None:
     half of an encoder's time on a CPU (docs/lab_notes.md).
     """
     if platform.libc_ver()[0] == "glibc" and not any(name.startswith("MALLOC_") for name in os.environ):
-        libc = ctypes.CDLL(None)
         for setting, value in _KEEP_MEMORY.items():
-            libc.mallopt(setting, value)
+            ctypes.CDLL(None).mallopt(setting, value)  # of libc

@@ -142,8 +142,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     *complete, _ = read_text(path, "JSON lines").split("\n")
     records = []
     for number, line in enumerate(complete, start=1):
-        record = parse_json(line, f"Line {number} of {path}")
-        if not isinstance(record, dict):
+        if not isinstance(record := parse_json(line, f"Line {number} of {path}"), dict):
             raise DataError(f"Line {number} of {path} is not a JSON object; the log is damaged.")
         records.append(record)
     return records

@@ -20,10 +20,7 @@ def is_first_process() -> bool:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, activity: str, alternative: str) -> Iterator[None]:
-    """Create a folder and keep others from writing to it in the block; if new and empty at the end, it is removed.
-
-    The message has what another process is doing ("training in") and what to choose instead ("another --out").
-    """
+    """Create a folder and keep others from writing to it in the block; if new and empty at the end, it is removed."""
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     lock = locked(folder / LOCK_NAME)
     try:

@@ -1,8 +1,5 @@
 """Files of torch.save and pickle, read without running anything that they name.
 
-    content = read_torch_file(Path("BEST_checkpoint_coco.pth.tar"))
-    tensors = module_tensors(content["encoder"])        # the state dict of a module that was saved whole
-
 The unpickler knows tensors, numbers of NumPy and plain data; any other class or function (modules pickled whole,
 options in an argparse.Namespace) is a `StandIn`, which keeps what it was given and does nothing.
 """
@@ -110,10 +107,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "numpy._core.numeric._frombuffer": lambda raw, kind, shape, order: (
         np.frombuffer(raw, kind).reshape(shape, order=order).copy(order=order)
     ),
-    **{
-        f"torch._utils.{name}": getattr(torch._utils, name)
-        for name in ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3")
-    },
+    "torch._utils._rebuild_tensor": torch._utils._rebuild_tensor,
+    "torch._utils._rebuild_tensor_v2": torch._utils._rebuild_tensor_v2,
+    "torch._utils._rebuild_tensor_v3": torch._utils._rebuild_tensor_v3,
     "torch._utils._rebuild_parameter": lambda tensor, *_: tensor,
     "torch._utils._rebuild_parameter_with_state": lambda tensor, *_: tensor,
     "torch._tensor._rebuild_from_type_v2": lambda rebuild, kind, args, state: rebuild(*args),

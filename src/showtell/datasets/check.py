@@ -71,18 +71,14 @@ def check_dataset(
     learned = words["train"] if "train" in words else sum(words.values(), Counter())
     others = [split for split in splits if split != "train"] if "train" in words else []
     return DatasetReport(
-        format=dataset.format,
-        images={split: dataset.splits[split] for split in splits},
+        format=dataset.format, images={split: dataset.splits[split] for split in splits},
         captions={split: len(lengths[split]) for split in splits},
         captions_per_image=distribution(len(record.captions) for record in dataset.records),
         words_per_caption=distribution(count for own in lengths.values() for count in own),
-        vocabulary=len(learned),
-        frequent_words=sum(count >= FREQUENT_COUNT for count in learned.values()),
-        unseen={split: _share_unknown(words[split], learned) for split in others},
-        images_opened=open_images,
-        problems=tuple(issues.problems),
-        warnings=tuple(issues.warnings),
-    )
+        vocabulary=len(learned), frequent_words=sum(count >= FREQUENT_COUNT for count in learned.values()),
+        unseen={split: _share_unknown(words[split], learned) for split in others}, images_opened=open_images,
+        problems=tuple(issues.problems), warnings=tuple(issues.warnings),
+    )  # fmt: skip
 
 
 def distribution(numbers: Iterable[int]) -> dict[str, float]:

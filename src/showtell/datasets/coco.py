@@ -131,8 +131,7 @@ def _read_captions(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
 def _sections(file: Path, content: Any, names: Iterable[str]) -> dict[str, list[Any]]:
     """The named lists of a COCO file; a DataError if it is no JSON object, or one of the lists is not there."""
     sections = content if isinstance(content, dict) else {}
-    missing = [name for name in names if not isinstance(sections.get(name), list)]
-    if missing:
+    if missing := [name for name in names if not isinstance(sections.get(name), list)]:
         raise DataError(
             f"{file} is not a COCO file: it should be an object with the lists {' and '.join(names)}, "
             f"and has no {' and no '.join(missing)}."

@@ -155,12 +155,5 @@ def _journal(path: Path) -> Path:
 def _records(journal: Path) -> list[CaptionRecord]:
     rows = [row for row in parse_rows(read_bytes(journal), journal)[0].values() if row.caption]
     splits, names = draw_correction_splits(rows), Counter(row.name for row in rows)
-    return [
-        CaptionRecord(
-            row.name if names[row.name] == 1 else Path(row.file).stem,
-            journal.parent / row.image,
-            splits[row.id],
-            (row.caption,),
-        )
-        for row in rows
-    ]
+    ids = {row.id: row.name if names[row.name] == 1 else Path(row.file).stem for row in rows}
+    return [CaptionRecord(ids[row.id], journal.parent / row.image, splits[row.id], (row.caption,)) for row in rows]

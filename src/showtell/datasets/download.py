@@ -110,8 +110,7 @@ SOURCES: dict[str, Source] = {
 
 def download_dataset(source: Source, folder: Path, only: Part | None = None) -> None:
     """Download a dataset, or one part of it; existing files are skipped, and an error keeps what is there so far."""
-    wanted = [archive for archive in source.archives if only in (None, archive.holds)]
-    if not wanted:
+    if not (wanted := [archive for archive in source.archives if only in (None, archive.holds)]):
         raise DataError(f"{source.by_hand}.")
     with lock_folder(folder, "downloading into", "another --to"):
         try:

@@ -38,8 +38,7 @@ def make_records(
     splits, files, empty, records = _splits(file, entries, issues, remedy), ImageFiles(folders), [], []
     prefix = f"{file.parent.name}/" if split_of_folder(file, issues.root) else ""
     for index, entry in enumerate(entries):
-        path = files.find(entry.names)
-        if path is None:
+        if (path := files.find(entry.names)) is None:
             continue
         issues.used.setdefault(str(path.parent), set()).add(path.name)
         if index not in splits:
@@ -127,10 +126,7 @@ class CaptionRows:
 
 
 def list_below(path: Path, suffixes: tuple[str, ...], form: Callable[[Path], FormT | None]) -> dict[Path, FormT]:
-    """The files of captions at a path with their forms, by splits: in a folder itself, else in its folders, `data/*`.
-
-    A folder with more than `MAX_FILES` of them, but tables, has one for each image and is passed over.
-    """
+    """The files of captions at a path with their forms, by splits: in a folder itself, else in its folders, data/*."""
     deeper = [path, *subfolders(path), *subfolders(path / "data")] if path.is_dir() else [path]
     for folders in (deeper[:1], deeper[1:]):
         listed = [list_files(folder, suffixes) for folder in folders]
@@ -152,14 +148,12 @@ def read_files(
             "list, [A,B]; a table may have a column split."
         )
         files = {}
-    records = _without_row_numbers(issues.collect(files, read_file), files, issues)
+    records = _by_file_names(issues.collect(files, read_file), files, issues)
     issues.unused()
     return issues.dataset(form, records)
 
 
-def _without_row_numbers(
-    records: list[CaptionRecord], files: Iterable[Path], issues: DatasetIssues
-) -> list[CaptionRecord]:
+def _by_file_names(records: list[CaptionRecord], files: Iterable[Path], issues: DatasetIssues) -> list[CaptionRecord]:
     """The records by the names of their files, if their ids number the rows of each of several files anew."""
     by_split: dict[str, list[CaptionRecord]] = {}
     for record in records:

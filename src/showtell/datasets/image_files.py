@@ -88,7 +88,8 @@ class ImageFiles:
         """
         names = [self._relative(name) for name in names]
         outside = next(filter(_is_outside, names), None)
-        shorter = [name[start:] for name in names for start in _inner(name)] if outside is None else []
+        # without its first folders, but for the one before its last part
+        shorter = [name[slash.end() :] for name in names for slash in [*re.finditer("/", name)][:-1] if outside is None]
         for is_shorter, name in [*((False, name) for name in names), *((True, name) for name in shorter)]:
             if _is_outside(name):
                 continue
@@ -131,11 +132,6 @@ def _is_outside(name: str) -> bool:
     """Whether a name is absolute, on POSIX or Windows, or climbs out of the folder that it starts from."""
     is_absolute = name.startswith("/") or name[1:2] == ":"
     return is_absolute or (".." in name and f"{posixpath.normpath(name)}/".startswith("../"))
-
-
-def _inner(name: str) -> list[int]:
-    """Where the folders of a name begin but the first, so that a folder remains before its last part."""
-    return [match.end() for match in re.finditer("/", name)][:-1]
 
 
 def _bare(name: str) -> str:

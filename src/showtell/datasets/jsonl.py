@@ -43,10 +43,7 @@ def _files(path: Path) -> dict[Path, Columns]:
 
 
 def _keys(file: Path, *, is_named: bool) -> Columns | None:
-    """The keys of the first object of a file, if it has one for an image's file and one for captions.
-
-    A number is no file name, unless the file is named outright: `[{"image_id": 1, "caption": ...}]` may be results.
-    """
+    """The keys of the first object of a file, if it has one for an image's file and one for captions."""
     start = read_start(file).lstrip()
     if file.suffix.lower() == ".json":
         if not start.startswith("["):
@@ -60,6 +57,7 @@ def _keys(file: Path, *, is_named: bool) -> Columns | None:
     if isinstance(first, dict) and first.keys() == {"image", "error"}:  # of `showtell caption`
         return Columns.of(("image", "caption"))
     columns = Columns.of(tuple(first)) if isinstance(first, dict) else None
+    # a number is no file name, unless the file is named outright: [{"image_id": 1, "caption": ...}] may be results
     is_file = columns is not None and (is_named or isinstance(list(first.values())[columns.image], str))
     return columns if is_file else None
 

@@ -107,8 +107,7 @@ class CaptionDataset(Sequence[CaptionRecord]):
     def _refuse(self, name: str) -> NoReturn:
         if not self.records:
             raise DataError(f"{self.root} has no captions to use: {summarise(self.problems, 1)}")
-        unchecked = self.splits.get(UNCHECKED, 0)
-        if not unchecked:
+        if not (unchecked := self.splits.get(UNCHECKED, 0)):
             why = f" What was left out says: showtell data check {self.root}" if self.warnings else ""
             raise DataError(f'{self.root} has no split "{name}": {nearest(name, self.splits)}.{why}')
         remedies = {
@@ -121,9 +120,8 @@ class CaptionDataset(Sequence[CaptionRecord]):
     def limited(self, images: int | None = None, captions: int | None = None) -> Self:
         """A part of the dataset, the same each time; a larger one holds the smaller.
 
-        Args:
-            images: at most this many of each split, drawn by a hash of their ids, in the dataset's order; None: all.
-            captions: at most this many of each image, the first ones, as Xu et al. 2015 keep 5; None: all.
+        It has at most so many `images` of each split, drawn by a hash of their ids, in the dataset's order, and so many
+        `captions` of each image, the first ones, as Xu et al. 2015 keep 5.
         """
         records = self.records
         if images is not None:

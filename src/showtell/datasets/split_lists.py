@@ -48,8 +48,7 @@ def find_lists(folders: Iterable[Path]) -> list[tuple[str, Path]]:
         names = sorted(names_in(str(folder)))
         matches = [match for name in names if (match := _LIST.fullmatch(name))]
         photos = {Path(name).stem for name in names if is_image_file(name)} if matches else set()
-        lists = [match for match in matches if Path(match.string).stem not in photos]
-        if lists:
+        if lists := [match for match in matches if Path(match.string).stem not in photos]:
             return [(split_name(match["own"] or match["official"]), folder / match.string) for match in lists]
     return []
 

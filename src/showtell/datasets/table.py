@@ -130,8 +130,7 @@ class Table:
         skipped = _EXCEL.match(text)
         first = 1 + len(_LINE_END.findall(skipped[0])) if skipped else 1
         text = text[skipped.end() :] if skipped else text
-        header = _header(first_line(file, _EXCEL), predicted=predicted)
-        if header is None:
+        if (header := _header(first_line(file, _EXCEL), predicted=predicted)) is None:
             raise DataError(f"{file} is {describe_columns(columns_of(file) or ())}")
         delimiter, columns = header
         rows, surplus, short = [], [], []

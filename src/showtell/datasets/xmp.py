@@ -17,7 +17,6 @@ from showtell.images.photo_files import files_below, has_sidecars, is_image_file
 
 EXAMPLE = "dog.jpg beside dog.jpg.xmp with the description A dog runs."
 
-
 _LOOKED_AT = 500  # photos of a folder, to tell whether any has a description
 
 

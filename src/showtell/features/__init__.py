@@ -60,10 +60,7 @@ def encoder_config(content: dict[str, Any]) -> EncoderConfig:
 
 
 def build_encoder(config: EncoderConfig, load_weights: bool = True) -> Encoder:
-    """Make the encoder that the settings name; `load_weights` is false where a checkpoint brings them.
-
-    A RecipeError tells of settings that do not fit each other, a WeightsError of weights that cannot be found or read.
-    """
+    """Make an encoder, without weights where a checkpoint brings them; else a RecipeError or WeightsError."""
     name = config.name  # type: ignore[attr-defined]
     make: Callable[[Any, bool], Encoder] = ENCODERS[name][1] if name in ENCODERS else TimmGrid
     with torch.random.fork_rng(devices=(), enabled=config.seed is not None):

@@ -152,13 +152,9 @@ class BottomUp(Encoder):
         objects, self.attributes = visual_genome_names()
         self.categories = ("__background__", *objects)
         self.preprocessing = Preprocessing(
-            image_size=config.image_size,
-            resize="fit",
-            longest=config.longest,
-            interpolation="bilinear",
-            mean=tuple(mean / 255 for mean in _PIXEL_MEANS),
-            deviation=(1 / 255,) * 3,
-        )
+            image_size=config.image_size, resize="fit", longest=config.longest, interpolation="bilinear",
+            mean=tuple(mean / 255 for mean in _PIXEL_MEANS), deviation=(1 / 255,) * 3,
+        )  # fmt: skip
 
     @torch.no_grad()
     def forward(self, batch: PreparedBatch) -> Features:

@@ -104,8 +104,7 @@ def fill_store(
             f"{path} has no features of {len(missing)} of {len(records)} images: {summarise(missing)}; only the "
             "program that made the others can make them."
         )
-    unreadable = extract(encoder, records, path, dtype=dtype, progress=progress).unreadable
-    if unreadable:
+    if unreadable := extract(encoder, records, path, dtype=dtype, progress=progress).unreadable:
         count = "A photo" if len(unreadable) == 1 else f"{len(unreadable)} photos"
         raise ImageError(f"{count} cannot be read: {summarise(unreadable)}")
 

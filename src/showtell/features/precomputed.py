@@ -82,8 +82,7 @@ def convert(
 ) -> int:
     """Put features of another tool, called `source`, into a store, those that it does not have, and count them."""
     images = read_foreign(Path(path))
-    first = next(images, None)
-    if first is None:
+    if (first := next(images, None)) is None:
         raise DataError(f"{path} holds no features.")
     encoder = Precomputed(PrecomputedConfig(feature_size=first[1].vectors.shape[1], source=source))
     added = 0

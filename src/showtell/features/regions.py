@@ -5,9 +5,6 @@ The release of bottom-up attention chooses regions in tools/generate_tsv.py:
 1. Non-maximum suppression within each class (overlap 0.3) leaves a box to a class or takes it away.
 2. The score of a box is its greatest probability of a class that it was left to.
 3. Boxes whose score reaches 0.2 are regions, but at least a minimum number and at most a maximum, the best ones.
-
-The release lists regions in the order of their proposals unless the minimum or the maximum decides; here they always
-come best first.
 """
 
 from __future__ import annotations

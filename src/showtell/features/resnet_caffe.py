@@ -83,13 +83,9 @@ class ResNetCaffe(GridEncoder):
             fit_weights(self.backbone, read_weights(file), source=str(file), name=name, unused=["fc."])
         self.backbone.to(memory_format=torch.channels_last)
         self.preprocessing = Preprocessing(
-            image_size=_STRIDE,
-            resize="none",
-            longest=config.longest,
-            interpolation="bilinear",
-            mean=(0.485, 0.456, 0.406),
-            deviation=(0.229, 0.224, 0.225),
-        )
+            image_size=_STRIDE, resize="none", longest=config.longest, interpolation="bilinear",
+            mean=(0.485, 0.456, 0.406), deviation=(0.229, 0.224, 0.225),
+        )  # fmt: skip
 
     def maps(self, images: Tensor) -> Tensor:
         """(B, 3, height, width) to (B, 2048, grid, grid)."""

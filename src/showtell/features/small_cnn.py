@@ -74,12 +74,9 @@ class SmallCnn(GridEncoder):
         widths = config.widths[: stage + 1]
         self.feature_size = widths[-1]
         self.preprocessing = Preprocessing(
-            image_size=config.image_size,
-            resize="squash",
-            interpolation="bilinear",
-            mean=(0.5,) * 3,
-            deviation=(0.25,) * 3,
-        )
+            image_size=config.image_size, resize="squash", interpolation="bilinear", mean=(0.5, 0.5, 0.5),
+            deviation=(0.25, 0.25, 0.25),
+        )  # fmt: skip
         layers: list[nn.Module] = []
         before = 3
         last = [(widths[-1], 1)] if widths == config.widths else []

@@ -69,14 +69,10 @@ class StoreInfo(Config):
     def of(cls, encoder: Encoder, dtype: str | torch.dtype) -> StoreInfo:
         """The description of features that an encoder computes."""
         return cls(
-            encoder=encoder.config.feature_settings(),
-            fingerprint=encoder.fingerprint(),
-            preprocessing=encoder.preprocessing,
-            dtype=cast(Precision, precision_name(dtype)),
-            feature_size=encoder.feature_size,
-            categories=encoder.categories,
-            attributes=encoder.attributes,
-        )
+            encoder=encoder.config.feature_settings(), fingerprint=encoder.fingerprint(),
+            preprocessing=encoder.preprocessing, dtype=cast(Precision, precision_name(dtype)),
+            feature_size=encoder.feature_size, categories=encoder.categories, attributes=encoder.attributes,
+        )  # fmt: skip
 
     def require(self, path: Path, settings: Mapping[str, Any], fingerprint: str | None = None) -> None:
         """Raise a DataError with what differs if a store is not of an encoder with these settings and fingerprint."""
@@ -237,20 +233,15 @@ class FeatureStore:
     def __reduce__(self) -> tuple[type[FeatureStore], tuple[Path]]:
         return FeatureStore, (self.path,)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[lmdb.Transaction]:
-        with _damage(self.path), self._environment.begin(buffers=True) as transaction:
-            yield transaction
-
     def _get(self, key: bytes | None) -> memoryview | None:
         """The bytes of an entry, in place: without locks and writers they stay when the transaction ends."""
         if key is None:
             return None
-        with self._transaction() as transaction:
-            return cast("memoryview | None", transaction.get(key))
+        with _damage(self.path), self._environment.begin(buffers=True) as transaction:
+            return transaction.get(key)
 
     def __len__(self) -> int:
-        with self._transaction() as transaction:
+        with _damage(self.path), self._environment.begin() as transaction:
             return int(transaction.stat()["entries"]) - 1
 
     def __contains__(self, image_id: str) -> bool:
@@ -258,8 +249,8 @@ class FeatureStore:
 
     def ids(self) -> list[str]:
         """The images that it has, in the order of their bytes."""
-        with self._transaction() as transaction:
-            keys = [bytes(key) for key in transaction.cursor().iternext(values=False)]
+        with _damage(self.path), self._environment.begin() as transaction:
+            keys = list(transaction.cursor().iternext(values=False))
         return [key.decode("utf-8", "surrogateescape") for key in keys if key != METADATA]
 
     def missing(self, image_ids: Sequence[str]) -> list[str]:
@@ -268,8 +259,7 @@ class FeatureStore:
 
     def __getitem__(self, image_id: str) -> ImageFeatures:
         """The features of an image, compared with their checksum when first read; a DataError if missing or damaged."""
-        value = self._get(_key(image_id))
-        if value is None:
+        if (value := self._get(_key(image_id))) is None:
             raise DataError(f"{self.path} has no features of image {image_id}; add them with showtell features.")
         if image_id not in self._checked:
             if not _is_whole(value):
@@ -294,8 +284,7 @@ def require_settings(path: Path | str, config: EncoderConfig) -> None:
 class StoreWriter(AbstractContextManager["StoreWriter"]):
     """Adds images to a store, a new one or one of the same `info`. What was committed survives any kill.
 
-    Raises:
-        DataError: the store is damaged or of another encoder or precision, another program writes to it, or nobody can.
+    A DataError if the store is damaged or of another encoder or precision, or another program writes to it.
     """
 
     def __init__(self, path: Path | str, info: StoreInfo) -> None:
@@ -343,8 +332,7 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         """Add or replace images in one transaction; a DataError (a value, an id, a full disk) keeps what was there."""
         entries = []
         for image_id, image in features.items():
-            key = _key(image_id)
-            if key is None:
+            if (key := _key(image_id)) is None:
                 name = f"The image id {image_id[:60]!r}"
                 raise DataError(f"{name} cannot be stored: an id has 1 to {LONGEST_KEY} bytes and no null byte.")
             entries.append((key, _pack(image_id, image, self.info)))
@@ -370,11 +358,7 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
 
 
 def collate_features(images: Sequence[ImageFeatures], multiple: int = 1) -> Features:
-    """Several images as one record, padded to the most regions, in the precision of the store.
-
-    Where images differ in their number of regions, it is padded to a multiple. Boxes, scores, labels and attributes are
-    there if all of the images have them.
-    """
+    """Images as one record, padded to the most regions or, where their numbers differ, to a `multiple`."""
     numbers = {len(image.vectors) for image in images}
     most = max(numbers) + (-max(numbers) % multiple if len(numbers) > 1 else 0)
 

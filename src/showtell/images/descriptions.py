@@ -45,13 +45,10 @@ class Description:
 
 
 def description_of(photo: Path) -> Description | None:
-    """The description of a photo, in sidecars of any name and in itself, one of a person first; None if it has none.
-
-    What a camera wrote by itself is none. What a library copied from a sidecar of ours into the photo is a captioner's.
-    """
+    """The description of a photo, a person's first, in sidecars of any name and in itself; None if it has none."""
     sidecars = list(map(Sidecar, sidecars_of(photo)[:-1]))
     descriptions = [description for sidecar in sidecars for description in _in_xmp(sidecar)]
-    captions = {sidecar[CAPTION] for sidecar in sidecars}
+    captions = {sidecar[CAPTION] for sidecar in sidecars}  # which a library may have copied into the photo
     if not any(description.is_of_person for description in descriptions):
         with suppress(DataError):
             own = _in_photo(photo)

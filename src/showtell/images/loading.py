@@ -41,8 +41,7 @@ def prefetch(items: Iterable[ItemT], *, ahead: int) -> Iterator[ItemT]:
     """The same items, drawn by a thread ahead of their use; `ahead` is that of `prefetch_map`."""
     remaining = iter(items)
     drawn = prefetch_map(lambda _: list(islice(remaining, 1)), repeat(None), ahead=ahead)
-    for (item,) in takewhile(len, drawn):
-        yield item
+    yield from chain.from_iterable(takewhile(bool, drawn))
 
 
 def prefetch_map(

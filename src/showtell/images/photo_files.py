@@ -65,8 +65,7 @@ def _photos_at(name: str, *, is_pattern: bool = False) -> list[Path]:
         photos, subject = filter(lambda photo: is_image_file(photo.name), photos), f"The pattern {name} matches"
     else:
         return [Path(name)]
-    listed = sorted(photos, key=natural_order)
-    if not listed:
+    if not (listed := sorted(photos, key=natural_order)):
         raise ImageError(f"{subject} no image ({', '.join(sorted(IMAGE_SUFFIXES))}).")
     return listed
 

@@ -41,8 +41,7 @@ _EMPTY = (
 
 def sidecar_of(photo: Path, style: SidecarName = "dog.jpg.xmp") -> Path:
     """The sidecar of a photo that is there, of either name, else where one of this style will be."""
-    *existing, new = sidecars_of(photo, style)
-    return next(iter(existing), new)
+    return sidecars_of(photo, style)[0]
 
 
 def sidecars_of(photo: Path, style: SidecarName = "dog.jpg.xmp") -> list[Path]:

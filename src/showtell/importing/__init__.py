@@ -76,11 +76,8 @@ def import_checkpoint(
         encoder: makes the features that the model was trained on, with its weights; None where there is none at hand.
         store: metadata of a store with such features, in place of an encoder.
 
-    Raises:
-        WeightsError: a file is damaged.
-        CheckpointError: the weights are of a model that is not imported.
-        DataError: the files do not belong together, or lack something.
-        UsageError: a file is not found.
+    A UsageError if a file is not found, a WeightsError if one is damaged, a DataError if they do not belong together,
+    a CheckpointError if the weights are of a model that is not imported.
     """
     weights = Path(source)
     if not weights.exists():
@@ -99,8 +96,7 @@ def import_checkpoint(
     else:
         named = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
         tensors = SourceTensors(named, weights)
-        architecture = luo.architecture_of(tensors)
-        if architecture is None:
+        if (architecture := luo.architecture_of(tensors)) is None:
             raise CheckpointError(_unknown(weights, content))
         if wordmap is not None:
             raise UsageError(f"The weights are of {luo.PROJECT.name}, which has no --wordmap; it has --infos.")
@@ -114,22 +110,15 @@ def import_checkpoint(
     used, notes = _choose_encoder(converted, tensors.file, encoder, store)
     decoding = DecodingConfig.checked(converted.decoding)
     report = {
-        "model": converted.model,
-        "project": project.name,
-        "address": project.address,
-        "licence": project.licence,
+        "model": converted.model, "project": project.name, "address": project.address, "licence": project.licence,
         "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (weights, words)},
-        "tensors": len(tensors.named),
-        "weights": sum(tensor.numel() for tensor in tensors.named.values()),
-        "options": converted.options.read,
-        "words": converted.words.describe(),
-        "features": converted.features_described,
-        "decoding": converted.decoding,
+        "tensors": len(tensors.named), "weights": sum(tensor.numel() for tensor in tensors.named.values()),
+        "options": converted.options.read, "words": converted.words.describe(),
+        "features": converted.features_described, "decoding": converted.decoding,
         "notes": [*converted.notes, *notes],
-    }
+    }  # fmt: skip
     about = {"licence": project.licence, "imported": report}
-    made = Checkpoint(used, decoder, converted.words.vocabulary, decoding, about)
-    return Imported(made, report)
+    return Imported(Checkpoint(used, decoder, converted.words.vocabulary, decoding, about), report)
 
 
 def _unknown(weights: Path, content: dict[Any, object]) -> str:

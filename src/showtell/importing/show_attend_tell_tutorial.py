@@ -112,8 +112,7 @@ def _tensors_of(module: object) -> dict[str, Tensor]:
 def _resnet_name(tensors: SourceTensors) -> str:
     blocks = [tensors.count_layers(f"encoder.resnet.{stage}") for stage in range(4, 8)]
     convolutions = 3 if tensors.has("encoder.resnet.4.0.conv3.") else 2
-    name = _RESNETS.get((*blocks, convolutions))
-    if name is None:
+    if (name := _RESNETS.get((*blocks, convolutions))) is None:
         raise CheckpointError(
             f"The encoder in {tensors.file} is no ResNet of torchvision ({', '.join(_RESNETS.values())}): its stages "
             f"have {', '.join(map(str, blocks))} blocks; only those are imported."

@@ -79,8 +79,7 @@ class SourceTensors:
 
     def shape(self, name: str, dimensions: int = 2) -> tuple[int, ...]:
         """The shape of a tensor; a `CheckpointError` if it is missing, empty or has another number of dimensions."""
-        tensor = self.named.get(name)
-        if tensor is None:
+        if (tensor := self.named.get(name)) is None:
             raise CheckpointError(
                 f"There is no tensor {name} in {self.file}: the file is damaged, or of a model that is not supported."
             )

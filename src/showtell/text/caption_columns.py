@@ -62,11 +62,7 @@ def _first(names: Sequence[str], wanted: Sequence[str]) -> int | None:
 
 
 def captions_in(value: Any) -> list[str] | None:
-    """The captions that a cell or a value of JSON holds; None if it is of no such kind. Nothing (null) holds none.
-
-    It is a text, or a list of texts, which may be printed into a cell, "['A dog.', 'It runs.']", or of objects with a
-    text, such as what `showtell caption` writes and coco-caption takes.
-    """
+    """The captions in a cell or a value of JSON: a text, or a list of texts, even printed, or of objects; or None."""
     if isinstance(value, str):
         text = value.strip()
         if not text.startswith(("[", "(")):

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-BAD_ENDINGS = frozenset(
-    (
-        *("a", "an", "the", "and", "or", "but", "of", "with", "in", "on", "at", "to", "for", "from", "by", "into"),
-        *("his", "her", "its", "their", "this", "that", "is", "are", "while", "as", "next"),
-    )
-)
+BAD_ENDINGS = frozenset([
+    "a", "an", "the", "and", "or", "but", "of", "with", "in", "on", "at", "to", "for", "from", "by", "into", "his",
+    "her", "its", "their", "this", "that", "is", "are", "while", "as", "next",
+])  # fmt: skip
 
 ORDERS = 4  # words that `repeats_itself` looks for
 _LOOP = re.compile(r"([^\x00-\x7f]{2,20}?)\1\1|([^\s\d]{1,20}?)\2{5}")  # without spaces, as in Chinese; or "!!!!!!"

@@ -31,7 +31,6 @@ TOKENIZER_VERSION = "ptb-1"
 # them in capitals, and it compares after lower-casing.
 PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
 
-
 # Scripts that part words by no spaces: Thai, Lao, Burmese, Khmer, Japanese and Chinese.
 _UNSPACED = regex.compile(r"[\p{Thai}\p{Lao}\p{Myanmar}\p{Khmer}\p{Hiragana}\p{Katakana}\p{Han}ー]+")
 UNSPACED = (
@@ -48,13 +47,7 @@ def is_unspaced(captions: Iterable[str]) -> bool:
 
 
 def tokenize(caption: str, following: str = "") -> list[str]:
-    """The words of a caption: lower case, punctuation dropped. Mixed fractions and phone numbers hold a no-break space.
-
-    Of the text on the `following` line it depends whether a full stop at the end is part of a word ("Plan B.").
-
-    >>> tokenize("The boy's dog can't swim (yet).")
-    ['the', 'boy', "'s", 'dog', 'ca', "n't", 'swim', '-lrb-', 'yet', '-rrb-']
-    """
+    """The words of a caption, lower case, no punctuation; of the `following` line depends a full stop at the end."""
     end = f" {caption.rstrip()}"[-7:]  # a search of whole captions would take as long as all else
     if following and end[-1:] == "." and not end[:-1].isalpha() and _LOOKS_AHEAD.search(end):
         return list(_words(caption, following))
@@ -143,7 +136,7 @@ def _no_break(token: str) -> str:
     return token.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def _one_word(token: str) -> str:
+def _one_word(token: str) -> str:  # as mixed fractions and phone numbers are
     return _no_break(token).replace("(", "-LRB-").replace(")", "-RRB-")
 
 

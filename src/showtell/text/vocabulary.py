@@ -98,8 +98,7 @@ class Vocabulary:
             raise CheckpointError(f"The vocabulary in {source} is damaged: its words should be a list of texts.")
         ids: dict[str, int] = {word: index for index, word in enumerate(SPECIAL)}
         for index, word in enumerate(words, start=len(SPECIAL)):
-            fault = word_fault(word) or (f"is that of id {ids[word]} too" if word in ids else None)
-            if fault:
+            if fault := word_fault(word) or (f"is that of id {ids[word]} too" if word in ids else None):
                 shown = printable(shorten(word, 40))
                 raise CheckpointError(
                     f'The vocabulary in {source} is damaged: the word of id {index}, "{shown}", {fault}.'
