@@ -36,41 +36,26 @@ _PUBLIC = {name: f"showtell.{module}" for module, names in _NAMES.items() for na
 __all__ = [*_PUBLIC, "__version__"]
 
 if TYPE_CHECKING:  # what editors and mypy see; a test holds it equal to the table
+    # isort: off
     from showtell.captioners import Captioner as Captioner
-    from showtell.captions import Attention as Attention
-    from showtell.captions import Caption as Caption
-    from showtell.captions import Word as Word
-    from showtell.datasets import CaptionDataset as CaptionDataset
-    from showtell.datasets import CaptionRecord as CaptionRecord
+    from showtell.captions import Attention as Attention, Caption as Caption, Word as Word
+    from showtell.datasets import CaptionDataset as CaptionDataset, CaptionRecord as CaptionRecord
     from showtell.datasets import open_dataset as open_dataset
     from showtell.decoding_config import DecodingConfig as DecodingConfig
-    from showtell.errors import CheckpointError as CheckpointError
-    from showtell.errors import DataError as DataError
-    from showtell.errors import ExtensionError as ExtensionError
-    from showtell.errors import ImageError as ImageError
-    from showtell.errors import MissingDependencyError as MissingDependencyError
-    from showtell.errors import RecipeError as RecipeError
-    from showtell.errors import ShowtellError as ShowtellError
-    from showtell.errors import TrainingError as TrainingError
-    from showtell.errors import UsageError as UsageError
+    from showtell.errors import CheckpointError as CheckpointError, DataError as DataError
+    from showtell.errors import ExtensionError as ExtensionError, ImageError as ImageError
+    from showtell.errors import MissingDependencyError as MissingDependencyError, RecipeError as RecipeError
+    from showtell.errors import ShowtellError as ShowtellError, TrainingError as TrainingError, UsageError as UsageError
     from showtell.errors import WeightsError as WeightsError
-    from showtell.evaluation import Evaluation as Evaluation
-    from showtell.evaluation import evaluate as evaluate
+    from showtell.evaluation import Evaluation as Evaluation, evaluate as evaluate
     from showtell.explanations import Explanation as Explanation
     from showtell.hub import PHOTOS as PHOTOS
-    from showtell.models import Decoder as Decoder
-    from showtell.models import create_model as create_model
-    from showtell.models import list_models as list_models
+    from showtell.models import Decoder as Decoder, create_model as create_model, list_models as list_models
     from showtell.recipes import list_recipes as list_recipes
-    from showtell.scores import ComparisonTable as ComparisonTable
-    from showtell.scores import ScoreReport as ScoreReport
-    from showtell.scores import compare as compare
-    from showtell.scores import list_metrics as list_metrics
-    from showtell.scores import score as score
+    from showtell.scores import ComparisonTable as ComparisonTable, ScoreReport as ScoreReport, compare as compare
+    from showtell.scores import list_metrics as list_metrics, score as score
     from showtell.text.vocabulary import Vocabulary as Vocabulary
-    from showtell.training import Recipe as Recipe
-    from showtell.training import TrainingResult as TrainingResult
-    from showtell.training import load_recipe as load_recipe
+    from showtell.training import Recipe as Recipe, TrainingResult as TrainingResult, load_recipe as load_recipe
     from showtell.training import train as train
     from showtell.types import Features as Features
 

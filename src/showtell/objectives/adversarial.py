@@ -130,7 +130,8 @@ class AdversarialPretraining(CrossEntropy):
         forced = teacher_forced(decoder, features, batch.inputs)
         total, parts = self._terms(batch, features, forced, decoder)
         lengths = (batch.targets != Vocabulary.pad).sum(-1)  # (B, N)
-        leaked = self._leaked_features(decoder, features, batch.words).detach()
+        image = _image_of_discriminator(decoder, features)
+        leaked = decoder.discriminator.leaked_features(batch.words, image).detach()
         cosines = horizon_cosines(leaked, _goals(forced), lengths, decoder.horizon)
         manager = -cosines.sum() / counts_of(batch).words
         sampled = self._sample(features, decoder)
@@ -138,11 +139,6 @@ class AdversarialPretraining(CrossEntropy):
         total = total + self.config.manager_weight * manager + self.config.discriminator_weight * discriminator
         parts |= {"manager": manager, "discriminator": discriminator, **accuracy}
         return Terms(total, {name: value.detach() for name, value in parts.items()})
-
-    @staticmethod
-    def _leaked_features(decoder: GoalDecoder, features: Features, words: Tensor) -> Tensor:
-        """F of captions, begin first: (B, N, T + 1) to (B, N, T + 1, G)."""
-        return decoder.discriminator.leaked_features(words, _image_of_discriminator(decoder, features))
 
     @torch.no_grad()
     def _sample(self, features: Features, decoder: GoalDecoder) -> Tensor:
@@ -235,7 +231,8 @@ class Adversarial(AdversarialPretraining):
             without_end = log_likelihood(mask_words(logits, [Vocabulary.end]), words).masked_fill(~is_not_end, 0.0)
             rewards = self._rewards(features, decoder, words)
         goals = _goals(forced)
-        leaked = self._leaked_features(decoder, features, sampled).detach()
+        image = _image_of_discriminator(decoder, features)
+        leaked = decoder.discriminator.leaked_features(sampled, image).detach()  # F, (B, N, T + 1, G)
         is_ranked = is_word & (not batch.is_dummy)
         quality = over_whole_batch(partial(rank_rewards, delta=config.delta), rewards, is_ranked)
         cosines = horizon_cosines(leaked, goals, is_word.sum(-1), decoder.horizon)

@@ -9,7 +9,6 @@ captioning, AAAI 2017) add a cross-entropy to the likelihood; with beta_t the ce
 It asks for attention that is spread over the object as its area is. beta_ti is the share of cell i that the boxes of
 the object cover, for detected regions 1 where the region overlaps a box by half (`training/mentions.py`). l_t is in
 nats, as - log p(y_t) is, and words that name nothing have none,
-
 so nu = 1 weighs looking at the object as much as naming it. A decoder with several stages has that sum for the
 attention of each of them, as it has their likelihoods.
 """
@@ -21,7 +20,6 @@ from pydantic import Field
 from torch import Tensor
 
 from showtell.config import Config
-from showtell.models import Output
 from showtell.types import Mentions, NamingWords
 
 
@@ -48,8 +46,3 @@ def attention_loss(attention: Tensor, mentions: Mentions) -> Tensor:
     chosen = indices.clamp(min=0).unsqueeze(-1)
     is_named = (indices >= 0) & is_shown.gather(-1, chosen).squeeze(-1)
     return losses.gather(-1, chosen).squeeze(-1).masked_fill(~is_named, 0.0).sum()
-
-
-def stage_attention(outputs: Output) -> list[Tensor]:
-    """The attention of every stage that has one, (B, N, T, R) each."""
-    return [output.attention for output in outputs.stages or (outputs,) if output.attention is not None]

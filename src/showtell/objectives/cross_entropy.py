@@ -42,7 +42,7 @@ from showtell.config import Config
 from showtell.decoding import TeacherForcedOutput, scheduled, teacher_forced
 from showtell.models import Capability, Decoder
 from showtell.models.kernels import log_likelihood
-from showtell.objectives.attention_supervision import AttentionSupervisionConfig, attention_loss, stage_attention
+from showtell.objectives.attention_supervision import AttentionSupervisionConfig, attention_loss
 from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch, Features, NamingWords, Terms
@@ -177,8 +177,9 @@ class CrossEntropy(Objective):
         supervision = self.config.attention_supervision
         if supervision.weight and batch.mentions is not None:  # validation has none
             *earlier, last = [
-                attention_loss(attention, batch.mentions) / counts.words
-                for attention in stage_attention(forced.outputs)
+                attention_loss(stage.attention, batch.mentions) / counts.words
+                for stage in forced.outputs.stages or (forced.outputs,)
+                if stage.attention is not None
             ]
             looking = torch.stack([*(self.config.earlier_stage_weight * value for value in earlier), last]).sum()
             total = total + supervision.weight * looking  # as the likelihoods

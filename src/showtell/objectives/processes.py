@@ -18,8 +18,7 @@ from torch import Tensor
 
 def sum_over_processes(x: Tensor) -> Tensor:
     """The sum of a tensor over processes (all-reduce)."""
-    total: Tensor = reduce(x, "sum")
-    return total
+    return reduce(x, "sum")  # type: ignore[no-any-return]
 
 
 def over_whole_batch(function: Callable[[Tensor, Tensor], Tensor], values: Tensor, is_word: Tensor) -> Tensor:

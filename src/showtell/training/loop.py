@@ -96,8 +96,7 @@ class TrainingResult:
     def scores(self) -> dict[str, float]:
         """The scores of `captioner` on the validation split, its loss among them; empty without one."""
         rows = (line for line in self.history if "validation" in line and line["epoch"] == self.best_epoch)
-        scores: dict[str, float] = next(rows, {}).get("validation", {})
-        return scores
+        return next(rows, {}).get("validation", {})  # type: ignore[no-any-return]
 
 
 def train(
@@ -472,9 +471,8 @@ class Trainer:
                     raise _InterruptedError
 
             return validate(
-                self.captioner, self.objective, data, self.facts, self.recipe.training, self.accelerator,
-                advance,
-            )  # fmt: skip
+                self.captioner, self.objective, data, self.facts, self.recipe.training, self.accelerator, advance
+            )
 
     def _validate_start(self) -> Validation | None:
         """The validation of a checkpoint that the run starts from: the first of which the best may be."""

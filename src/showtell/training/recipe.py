@@ -89,9 +89,8 @@ class OptimizerConfig(Config):
     )
 
 
-def _yaml_no(value: object) -> object:
-    """YAML 1.1 reads a bare `no` as false."""
-    return "no" if value is False else value
+# YAML 1.1 reads a bare `no` as false.
+Precision = Annotated[Literal["no", "fp16", "bf16"], BeforeValidator(lambda value: "no" if value is False else value)]
 
 
 def _selection_metric(name: str) -> str:
@@ -140,7 +139,7 @@ class TrainingConfig(Config):
         5.0, gt=0, description="Clip the norm of the gradient of all weights together; null does not clip."
     )
     gradient_accumulation: int = Field(1, ge=1, description="Batches per optimiser step.")
-    mixed_precision: Annotated[Literal["no", "fp16", "bf16"], BeforeValidator(_yaml_no)] = Field(
+    mixed_precision: Precision = Field(
         "no",
         description="Mixed precision, by autocast; on a processor that multiplies bf16, `bf16` rounds the factors of "
         "the products of a model with recurrent steps and nothing else.",
