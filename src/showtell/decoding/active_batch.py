@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from showtell.cuda_graphs import is_static
+from showtell.cuda_graphs import Steps, Until, is_static
 from showtell.types import RecordT, map_tensors
 
 MAX_ACTIVE = 0.75  # finished images are dropped once no more than this share is active; 0.5 to 0.99 cost the same
@@ -19,7 +19,6 @@ class ActiveBatch:
     """The images of a batch that are not finished."""
 
     def __init__(self, images: int, device: torch.device) -> None:
-        """All images of a batch."""
         self.images = torch.arange(images, device=device)  # (b,) indices into the whole batch
         self.sync_is_free = device.type == "cpu" and not is_static()
 
@@ -34,13 +33,17 @@ class ActiveBatch:
             return None
         return (~is_done).nonzero().squeeze(-1)
 
-    def may_end(self, step: int) -> bool:
-        """Whether a loop of static shapes may end behind a step, from 0."""
-        return is_static() and (step + 1) % SYNC_EVERY == 0
-
-    def store(self, whole: RecordT, part: RecordT) -> None:
-        """Copy the tensors (b, ...) of the active images into a record of the whole batch, (B, ...)."""
-        map_tensors(whole, lambda all_, some: all_.index_copy_(0, self.images, some), part)
+    def advance(self, whole: RecordT, part: RecordT, is_done: Tensor, step: int, *, last: bool) -> Steps[Tensor | None]:
+        """Copy results (b, ...) into those of the whole batch, (B, ...), where images leave; returns `remaining`."""
+        keep = self.remaining(is_done, step, last=last)
+        may_end = is_static() and (step + 1) % SYNC_EVERY == 0
+        if keep is not None or may_end:
+            map_tensors(whole, lambda all_, some: all_.index_copy_(0, self.images, some), part)
+        if may_end:
+            yield Until(is_done.all())
+        if keep is not None:
+            self.images = self.images.index_select(0, keep)
+        return keep
 
 
 def take_images(record: RecordT, indices: Tensor) -> RecordT:

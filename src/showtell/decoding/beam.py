@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from showtell.cuda_graphs import Finish, Steps, Until
+from showtell.cuda_graphs import Finish, Steps
 from showtell.decoding.active_batch import ActiveBatch, take_images
 from showtell.decoding.ranking import order_key, sort_keys, stable_topk
 from showtell.decoding.rollout import Captions, collect, gather_by_backpointers, run_search
@@ -96,14 +96,9 @@ def beam(
 
 
 def _search(
-    decoder: Decoder,
-    features: Features,
-    num_beams: int,
-    num_return: int,
-    length_penalty: float,
-    processor: LogitsProcessor,
-    keep_outputs: bool,
-) -> Steps[Captions]:
+    decoder: Decoder, features: Features, num_beams: int, num_return: int, length_penalty: float,
+    processor: LogitsProcessor, keep_outputs: bool,
+) -> Steps[Captions]:  # fmt: skip
     """The search of `beam`, step by step."""
     images, device = len(features.vectors), features.vectors.device
     max_length = processor.max_length
@@ -150,16 +145,11 @@ def _search(
             pool = _merge(pool, Pool(hypotheses, score, rank), num_return)
         bound = live.total.amax(-1) / max((step + 1) ** length_penalty, (max_length + 1) ** length_penalty)
         is_done = bound.isneginf() | (pool.rank[..., -1] >= TIER + order_key(bound))
-        remaining = active_batch.remaining(is_done, step, last=step == max_length)
-        if remaining is not None or active_batch.may_end(step):
-            active_batch.store(whole, pool)
-        if active_batch.may_end(step):
-            yield Until(is_done.all())
-        if remaining is not None:
-            if not len(remaining):
+        keep = yield from active_batch.advance(whole, pool, is_done, step, last=step == max_length)
+        if keep is not None:
+            if not len(keep):
                 break
-            active_batch.images, live, pool, last = take_images((active_batch.images, live, pool, last), remaining)
-            state, parents = take_images((state, parents), remaining)
+            live, pool, last, state, parents = take_images((live, pool, last, state, parents), keep)
         state = take_rows(state, parents)
     yield Finish()
     best = whole.hypotheses

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from showtell.counter_rng import CounterRNG
-from showtell.cuda_graphs import Finish, Steps, Until, is_static
+from showtell.cuda_graphs import Finish, Steps, is_static
 from showtell.decoding.active_batch import ActiveBatch, take_images
 from showtell.decoding.ranking import stable_topk
 from showtell.decoding.rollout import Captions, collect, outputs_in_place, run_search
@@ -17,7 +17,7 @@ from showtell.decoding.rules import NO_RULES, LogitsProcessor
 from showtell.decoding_config import Rules
 from showtell.models.contract import Decoder, Output, spread
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import Features
+from showtell.types import Features, map_tensors
 
 # log-probabilities (b, N, V), indices of the active images (b,) and the step, to the next words (b, N)
 Chooser = Callable[[Tensor, Tensor, int], Tensor]
@@ -130,13 +130,9 @@ def inverse_cdf(weights: Tensor, numbers: Tensor) -> Tensor:
 
 
 def walk(
-    decoder: Decoder,
-    features: Features,
-    rows: int,
-    choose: Chooser,
-    processor: LogitsProcessor,
+    decoder: Decoder, features: Features, rows: int, choose: Chooser, processor: LogitsProcessor,
     keep_outputs: bool = False,
-) -> Steps[tuple[Sequences, list[tuple[Tensor, Output]]]]:
+) -> Steps[tuple[Sequences, list[tuple[Tensor, Output]]]]:  # fmt: skip
     """Generate N rows per image from the words that `choose` takes, without gradient, under the rules of the processor.
 
     A row of the maximum length, or whose next words are all forbidden, is cut off unless `end` is chosen. Where outputs
@@ -150,7 +146,7 @@ def walk(
         torch.zeros(images, rows, max_length + 1, device=device),
         torch.zeros(images, rows, dtype=torch.bool, device=device),
     )
-    sequences = Sequences(active.words.clone(), active.logprobs.clone(), active.is_done.clone())
+    sequences = map_tensors(active, torch.clone)
     active_batch = ActiveBatch(images, device)
     outputs: list[tuple[Tensor, Output]] = []
     for step in range(max_length + 1):  # one more for end
@@ -170,15 +166,11 @@ def walk(
         if keep_outputs:
             outputs.append((active_batch.images, output))
         is_done = active.is_done.all(-1)
-        keep = active_batch.remaining(is_done, step, last=step == max_length)
-        if keep is not None or active_batch.may_end(step):
-            active_batch.store(sequences, active)
-        if active_batch.may_end(step):
-            yield Until(is_done.all())
+        keep = yield from active_batch.advance(sequences, active, is_done, step, last=step == max_length)
         if keep is not None:
             if not len(keep):
                 break
-            active_batch.images, state, last, active = take_images((active_batch.images, state, last, active), keep)
+            state, last, active = take_images((state, last, active), keep)
     yield Finish()
     return sequences, outputs
 

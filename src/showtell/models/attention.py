@@ -31,14 +31,9 @@ class AdditiveAttention(nn.Module):
         def __call__(self, query: Tensor, projected: Tensor, is_region: Tensor) -> Tensor: ...  # noqa: D102
 
     def __init__(
-        self,
-        *,
-        feature_size: int,
-        query_size: int,
-        attention_size: int,
-        bias: bool = True,
+        self, *, feature_size: int, query_size: int, attention_size: int, bias: bool = True,
         activation: Activation = "tanh",
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.activation = activation
         self.of_features = Linear(feature_size, attention_size, bias=bias)

@@ -50,16 +50,9 @@ class Discriminator(nn.Module):
     """An SRU over words that scores after each one how likely the prefix is a human caption; G is `leak_size`."""
 
     def __init__(
-        self,
-        *,
-        vocabulary_size: int,
-        feature_size: int,
-        embedding_size: int,
-        hidden_size: int,
-        layers: int,
-        leak_size: int,
-        image: Literal["none", "mean", "attended"] = "none",
-    ) -> None:
+        self, *, vocabulary_size: int, feature_size: int, embedding_size: int, hidden_size: int, layers: int,
+        leak_size: int, image: Literal["none", "mean", "attended"] = "none",
+    ) -> None:  # fmt: skip
         super().__init__()
         self.embedding = nn.Embedding(vocabulary_size, embedding_size)  # E_d
         self.value = Linear(feature_size, embedding_size) if image != "none" else None  # W_v

@@ -31,7 +31,7 @@ Where this differs from the paper, or the paper is silent:
     deviation 0.1.
  8. Dropout acts on h_t in front of U; the paper has none.
  9. Features may first go through a linear layer with ReLU (`project_features`), as Gu et al. 2018 do; off by default.
-    The     discriminator reads them unprojected.
+    The discriminator reads them unprojected.
 10. `highway: false` removes the highway of the worker's SRU, which §5.4 holds responsible for segments.
 11. `manager: false` leaves the manager out: the leaked feature, normalised as a subgoal is, takes its place. Horizon,
     W_psi, O_t and the discriminator stay, so the difference is what the manager adds. A constant instead of a subgoal

@@ -70,14 +70,9 @@ def open_store(
 
 
 def training_set(
-    recipe: Recipe,
-    records: Sequence[CaptionRecord],
-    captioner: EncoderDecoderCaptioner,
-    store: FeatureStore | None,
-    text: str,
-    quiet: bool,
-    naming: NamingWords | None = None,
-) -> TrainingSet:
+    recipe: Recipe, records: Sequence[CaptionRecord], captioner: EncoderDecoderCaptioner, store: FeatureStore | None,
+    text: str, quiet: bool, naming: NamingWords | None = None,
+) -> TrainingSet:  # fmt: skip
     """Records with their photos or, where there is a store, their features; `text` labels the progress bar."""
     images: PreparedPhotos | FeatureStore | None = store
     if images is None:

@@ -41,14 +41,9 @@ def check_selection_metric(selection_metric: str, facts: Mapping[str, ImageFacts
 
 @torch.no_grad()
 def validate(
-    captioner: EncoderDecoderCaptioner,
-    objective: Objective,
-    data: TrainingSet,
-    facts: Mapping[str, ImageFacts],
-    training: TrainingConfig,
-    accelerator: Accelerator,
-    progress: Callable[[int], None],
-) -> Validation:
+    captioner: EncoderDecoderCaptioner, objective: Objective, data: TrainingSet, facts: Mapping[str, ImageFacts],
+    training: TrainingConfig, accelerator: Accelerator, progress: Callable[[int], None],
+) -> Validation:  # fmt: skip
     """Caption and score a split; processes share it, and `progress` gets the images done by all since the last call."""
     if accelerator.num_processes > 1:  # what batch norm keeps, of the first process
         broadcast([*captioner.encoder.buffers(), *captioner.decoder.buffers()])

@@ -28,10 +28,8 @@ SOURCE = Path(__file__).with_name("kernels.cpp")
 # Sums may be reordered only where the source says so, and NaN and infinity keep their meaning.
 FLAGS = ["-O3", "-std=c++17", "-shared", "-fPIC", "-fopenmp"]
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
-if platform.machine() in ("x86_64", "AMD64"):
-    FLAGS += ["-march=native", "-mprefer-vector-width=512"]
-else:
-    FLAGS += ["-mcpu=native"]
+IS_X86 = platform.machine() in ("x86_64", "AMD64")
+FLAGS += ["-march=native", "-mprefer-vector-width=512"] if IS_X86 else ["-mcpu=native"]
 SECONDS = 120  # that a compiler may take
 
 
