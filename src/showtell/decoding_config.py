@@ -165,11 +165,7 @@ class DecodingConfig(Config):
         return self.search or ("beam" if self.num_beams > 1 else "greedy")
 
     def rules(self, vocabulary: Vocabulary) -> Rules:
-        """The rules for captions, in the ids of a vocabulary.
-
-        Raises:
-            UsageError: a word of the prefix is not in the vocabulary, or it is too long.
-        """
+        """The rules in ids of a vocabulary; a UsageError if the prefix is too long, or has other words."""
         begin = () if self.prefix is None else tuple(vocabulary.split(self.prefix))
         for word in begin:
             if word not in vocabulary or word in SPECIAL[: Vocabulary.unknown]:
@@ -202,12 +198,10 @@ class DecodingConfig(Config):
         return self if given.keys() == type(self).model_fields.keys() else defaults.changed(**given)
 
     def changed(self, **changes: Any) -> Self:
-        """A copy with some settings changed. A change of the search resets settings that the new one does not use.
+        """A copy with some settings changed; a UsageError for an unknown name, or a value out of range.
 
-        A beam width given to settings that sample or decode greedily selects beam search; a width of 1 alone is greedy.
-
-        Raises:
-            UsageError: an unknown name, or a value out of range.
+        A change of the search resets settings that the new one does not use. A beam width given to settings that sample
+        or decode greedily selects beam search; a width of 1 alone is greedy.
         """
         fields = type(self).model_fields
         for name in changes:

@@ -1,12 +1,6 @@
 """Registries: choices by name, from a visible dict and from the entry points of installed packages.
 
-Another package adds a decoder by an entry point in its pyproject.toml; nothing here needs an edit:
-
-    [project.entry-points."showtell.models"]
-    gru = "my_package.gru:ENTRY"
-
-`ENTRY` is what the dict of the registry holds: for `showtell.models` a pair of settings and decoder.
-`docs/extending.md` lists the groups and what an entry of each is.
+`docs/extending.md` lists the groups of entry points, and what an entry of each is: what the dict of its registry holds.
 """
 
 from __future__ import annotations

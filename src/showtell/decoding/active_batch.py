@@ -1,7 +1,4 @@
-"""The images of a batch that are not finished: when it pays to drop the finished ones, and their indices.
-
-Where shapes are static (`cuda_graphs.py`) none is dropped; every few steps the loop may end.
-"""
+"""The images of a batch that are not finished; the others are dropped where that pays, and shapes are not static."""
 
 from __future__ import annotations
 
@@ -28,8 +25,7 @@ class ActiveBatch:
             return self.images[:0]
         if is_static() or (not self.sync_is_free and (step + 1) % SYNC_EVERY):
             return None
-        active = len(is_done) - int(is_done.sum())
-        if active > MAX_ACTIVE * len(is_done):
+        if int((~is_done).sum()) > MAX_ACTIVE * len(is_done):
             return None
         return (~is_done).nonzero().squeeze(-1)
 

@@ -1,8 +1,7 @@
 """Rollouts: every prefix of given captions, completed by the decoder several times.
 
-This is the Monte-Carlo search of SeqGAN and LeakGAN, which HACap builds on. All prefixes of all captions of an
-image are rows of one walk; each starts from the state in which the decoder had read it, so that no prefix is read twice
-and features are not copied. Rows that are finished in all images are dropped.
+This is the Monte-Carlo search of SeqGAN and LeakGAN, which HACap builds on. All prefixes of an image's captions are
+rows of one walk from the states in which they were read. Rows that are finished in all images are dropped.
 """
 
 from __future__ import annotations

@@ -129,5 +129,4 @@ def _decision_logprobs(decoder: Decoder, outputs: Output, words: Tensor) -> Tens
     for word in NEVER_GENERATED:
         scores.detach()[..., word].fill_(float("-inf"))
     logprob = log_likelihood(scores, words.masked_fill(is_cut, Vocabulary.end))
-    below_one = -torch.finfo(logprob.dtype).eps
-    return torch.where(is_cut, (-torch.expm1(logprob.clamp(max=below_one))).log(), logprob)
+    return torch.where(is_cut, (-torch.expm1(logprob.clamp(max=-torch.finfo(logprob.dtype).eps))).log(), logprob)

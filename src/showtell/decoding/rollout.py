@@ -62,8 +62,7 @@ def pad_captions(images: Sequence[Sequence[Sequence[int]]]) -> Tensor:
     """Ids of captions as (B, N, T + 1): short captions are padded, missing ones are padding alone."""
     most = max(1, *map(len, images))
     rows = [torch.tensor(ids) for image in images for ids in [*image, *[[Vocabulary.begin]] * (most - len(image))]]
-    padded = pad_sequence(rows, batch_first=True, padding_value=Vocabulary.pad)
-    return torch.unflatten(padded, 0, (len(images), most))
+    return torch.unflatten(pad_sequence(rows, batch_first=True, padding_value=Vocabulary.pad), 0, (len(images), most))
 
 
 def collect(words: Tensor, logprobs: Tensor, score: Tensor | None = None, outputs: Output | None = None) -> Captions:

@@ -56,8 +56,7 @@ class LogitsProcessor:
             is_repeated = (windows[..., :-1] == words[..., None, length - n + 1 :]).all(-1)
             logprobs.scatter_(-1, windows[..., -1].masked_fill(~is_repeated, Vocabulary.pad), minus_inf)
         if self._repeatable is not None and length:
-            may_recur = _is_one_of(words, self._repeatable)
-            logprobs.scatter_(-1, words.masked_fill(may_recur, Vocabulary.pad), minus_inf)
+            logprobs.scatter_(-1, words.masked_fill(_is_one_of(words, self._repeatable), Vocabulary.pad), minus_inf)
         for before, word in self._phrases:
             if len(before) <= length:
                 is_next = (words[..., length - len(before) :] == before).all(-1)

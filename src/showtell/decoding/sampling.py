@@ -118,8 +118,7 @@ def _nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     """Probabilities in falling order with those set to 0 before which `top_p` is reached."""
     if top_p >= 1:
         return probabilities
-    before = probabilities.cumsum(-1) - probabilities
-    return probabilities.masked_fill(before >= top_p, 0.0)
+    return probabilities.masked_fill(probabilities.cumsum(-1) - probabilities >= top_p, 0.0)
 
 
 def inverse_cdf(weights: Tensor, numbers: Tensor) -> Tensor:
@@ -165,8 +164,7 @@ def walk(
         active = Sequences(active.words, active.logprobs, stops | (last == Vocabulary.end))
         if keep_outputs:
             outputs.append((active_batch.images, output))
-        is_done = active.is_done.all(-1)
-        keep = yield from active_batch.advance(sequences, active, is_done, step, last=step == max_length)
+        keep = yield from active_batch.advance(sequences, active, active.is_done.all(-1), step, last=step == max_length)
         if keep is not None:
             if not len(keep):
                 break

@@ -53,7 +53,5 @@ def search(
     if config.stage is not None:
         decoder = StageView(decoder, config.stage)
     run = SEARCHES[config.kind].run or _RUN[config.kind]
-    captions: Captions = run(
-        decoder, features, config, rules=config.rules(vocabulary), image_ids=image_ids, keep_outputs=keep_outputs
-    )
-    return captions
+    rules = config.rules(vocabulary)
+    return run(decoder, features, config, rules=rules, image_ids=image_ids, keep_outputs=keep_outputs)

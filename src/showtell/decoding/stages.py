@@ -1,7 +1,7 @@
 """One stage of a multi-stage decoder as a decoder: every search and every walk works on it unchanged.
 
-All stages are stepped, because the first one reads the last one's hidden vector of the step before. What differs is the
-stage whose words are generated, and so fed back, and whose attention is reported.
+All stages are stepped, as the first reads the last one's hidden vector of the step before. What differs is whose words
+are generated, and so fed back, and whose attention is reported.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ class StageView(Decoder):
     """One stage of a decoder as a decoder. It shares the weights and adds none."""
 
     def __init__(self, decoder: Decoder, stage: int) -> None:
-        """View a decoder at a stage, counted from 0; -1 is the last.
-
-        Raises:
-            UsageError: the decoder has no such stage.
-        """
+        """View a decoder at a stage, counted from 0, -1 the last; a UsageError if the decoder has no such stage."""
         super().__init__()
         if not -decoder.stages <= stage < decoder.stages:
             has = "one stage, 0" if decoder.stages == 1 else f"stages 0 to {decoder.stages - 1}"

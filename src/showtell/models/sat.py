@@ -233,13 +233,9 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         # Xu et al. 2015, §3.1.2: c_t, h_t
         hidden, cell = self.lstm(gates, rows.hidden, rows.cell)
         output = SatOutput(
-            word=inputs.word,
-            hidden=hidden,
-            context=context,
-            gate=None if gate is None else gate.mean(-1),
-            attention=alpha,
-            sampled_regions=regions,
-        )
+            word=inputs.word, hidden=hidden, context=context, gate=None if gate is None else gate.mean(-1),
+            attention=alpha, sampled_regions=regions,
+        )  # fmt: skip
         return output, State(image, SatRows(hidden, cell, rows.is_expected))
 
     def _attend(self, alpha: Tensor, vectors: Tensor, is_expected: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -83,8 +83,7 @@ def intrinsic_rewards(leaked: Tensor, goals: Tensor, horizon: int) -> Tensor:
     for back in range(1, min(horizon, steps) + 1):
         moved = leaked[:, :, back:] - leaked[:, :, :-back]  # to t + 1 from t + 1 - back
         total[:, :, back - 1 :] += F.cosine_similarity(moved, goals[:, :, : steps + 1 - back], dim=-1)
-    terms = torch.arange(1, steps + 1, device=goals.device).clamp(max=horizon)
-    return total / terms  # HACap LeakGAN: r_t
+    return total / torch.arange(1, steps + 1, device=goals.device).clamp(max=horizon)  # HACap LeakGAN: r_t
 
 
 def rank_rewards(rewards: Tensor, is_word: Tensor, delta: float) -> Tensor:

@@ -42,11 +42,9 @@ class Objective(nn.Module, abc.ABC):
     optimises_reward: ClassVar[bool] = False
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
-        """Use the training captions before the first step; by default only `max_length` is kept.
+        """Use the training captions before the first step; by default only `max_length`, without `end`, is kept.
 
-        Args:
-            captions: image id to its captions as word ids, `begin` and `end` included; training images only.
-            max_length: maximum number of words of a generated caption, `end` not counted.
+        `captions` are those of each training image, by its id, as word ids with `begin` and `end`.
         """
         self.max_length = max_length
 

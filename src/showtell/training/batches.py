@@ -1,6 +1,5 @@
 """Training batches: each image once with all its chosen captions, so that it is read and encoded once for all of them.
 
-An image is a photo for the encoder, or its features, read from a store while the previous batch is trained on.
 Which images share a batch and which captions are chosen is a function of (seed, epoch, image id) alone.
 """
 

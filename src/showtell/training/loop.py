@@ -247,9 +247,8 @@ class Trainer:
         self.steps = self.steps_per_epoch * training.epochs
 
     def _prepare_validation(self) -> None:
-        records = self.validation_records
         self.validation_data: TrainingSet | None = None
-        if records:
+        if records := self.validation_records:
             self.validation_data = training_set(
                 self.recipe, records, self.captioner, self.store, "reading validation photos", self.quiet
             )
@@ -507,8 +506,7 @@ class Trainer:
     def _report_validation(self, epoch: int, validation: Validation, *, is_best: bool) -> None:
         training, progress, numbers = self.recipe.training, self.progress, validation.scores
         warnings = [*validation.warnings, *harms(validation.captions, progress.start_rates)]
-        at = {"step": progress.step, "epoch": epoch}
-        self.folder.log({**at, "validation": numbers, "warnings": warnings})
+        self.folder.log({"step": progress.step, "epoch": epoch, "validation": numbers, "warnings": warnings})
         self._track("validation", numbers)
         scores = "  ".join(f"{name} {value:.3f}" for name, value in numbers.items())
         self.console.say(f"epoch {epoch}/{training.epochs}  {scores}{'  (best so far)' if is_best else ''}")

@@ -1,7 +1,6 @@
 """Which words of the training captions name which objects, and which regions those are: for attention supervision.
 
-`find_mentions` looks once at each record, `collate_mentions` puts those of a batch together, and `locate` adds, when
-the features are known, how much of each region is the object:
+How much of each region is the object is known with the features:
 
     grids               the share of the cell that the boxes cover (`images/boxes.py`)
     detected regions    1 if the region overlaps a box by an intersection over union of 1/2 or more, 0 if not

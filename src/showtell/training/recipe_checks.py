@@ -32,11 +32,9 @@ _SHORT.maxstring = _SHORT.maxother = 200
 
 
 def make_recipe(content: dict[str, Any], source: str = "the recipe") -> Recipe:
-    """Check the content of a recipe.
+    """Check the content of a recipe; a RecipeError lists all problems, with the nearest valid key of each.
 
-    Raises:
-        RecipeError: any key or value is wrong; all problems are listed, with the nearest valid key.
-        CheckpointError: encoder or model are left to a checkpoint that is missing or damaged.
+    A CheckpointError is for encoder or model that are left to a checkpoint that is missing or damaged.
     """
     content = _completed(content)
     problems = [f"{key}: no such section; {nearest(str(key), SECTIONS)}" for key in content if key not in SECTIONS]

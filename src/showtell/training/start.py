@@ -1,8 +1,7 @@
 """The start of a run: new weights and the words of its captions, or the weights and words of a checkpoint.
 
-With `training.start_from` the encoder, the decoder and the vocabulary come from a checkpoint, to be trained on with
-other captions, such as those that a person corrected. The recipe's encoder and model have to be the checkpoint's, as
-they are where its sections have no `name`; whether and how fast they learn, and dropout, may differ.
+With `training.start_from` the recipe's encoder and model have to be the checkpoint's, as they are where its sections
+have no `name`; whether and how fast they learn, and dropout, may differ.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Forward and backward pass of a batch, on a GPU as a graph, and the sum of gradients over processes.
 
-A captured step (`cuda_graphs.py`) adds its gradients to tensors that stay where they are. Clipping and the optimiser
-come behind the graph, so that they see the gradients of all batches and of all processes. Captured is every step whose
-objective and decoder have fixed shapes; a shape that comes once, such as an epoch's last batch, runs without a graph.
+A captured step (`cuda_graphs.py`), one whose objective and decoder have fixed shapes, adds its gradients to tensors
+that stay where they are. Clipping and the optimiser come behind the graph, with the gradients of all processes.
 """
 
 from __future__ import annotations

@@ -61,8 +61,7 @@ def validate(
             loss = float(terms.parts.get("words", terms.total)) * len(indices)
             results = captioner.caption_features(features, settings)
             captions = {image: best for image, (best, *_) in zip(batch.image_ids, results, strict=True)}
-            sentences = [] if first else verdict_on_features(captioner, features, batch.words)
-            own.append((first, loss, captions, sentences))
+            own.append((first, loss, captions, [] if first else verdict_on_features(captioner, features, batch.words)))
             progress(min(stride, len(data) - first))
     _, losses, batches, verdicts = zip(*sorted(gather_object(own), key=lambda result: result[0]), strict=True)
     captions = {image: caption for of_batch in batches for image, caption in of_batch.items()}
@@ -70,5 +69,4 @@ def validate(
     texts = {image: caption.text for image, caption in captions.items()}
     report = score(texts, facts, metrics=set(map(metric_of, names)))
     scores = {"loss": sum(losses) / len(data)} | {name: report.scores[name] or 0.0 for name in names}
-    warnings = [*verdicts[0], *caption_warnings(captions, objective.optimises_reward)]
-    return Validation(scores, captions, tuple(warnings))
+    return Validation(scores, captions, (*verdicts[0], *caption_warnings(captions, objective.optimises_reward)))

@@ -5,9 +5,8 @@
 | `linear`          | x W' + b with some columns    | packed weights, without gradients (`onednn.py`)                  |
 | `additive_scores` | w . f(p + q)                  | C++ (`fused.py`, `compiled/`), on a GPU compiled by torch        |
 
-The fast forms call private operators of torch (`onednn.py`): nothing outside of this package does.
-Inside `plain_kernels()`, or with SHOWTELL_KERNELS=plain in the environment, the plain forms run: a torch without those
-operators still works. Tests hold both forms equal.
+Private operators of torch (`onednn.py`) are called here alone; a torch without them still works. Inside
+`plain_kernels()`, or with SHOWTELL_KERNELS=plain in the environment, the plain forms run. Tests hold both equal.
 """
 
 from __future__ import annotations

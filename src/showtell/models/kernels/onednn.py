@@ -1,12 +1,9 @@
 """Matrix products by oneDNN on a CPU: weights packed in its layout, and factors rounded to bfloat16.
 
 A step of a decoder multiplies matrices of megabytes with a handful of rows. The library that torch calls for float32
-on a CPU repacks the matrix into its own layout in every call, which takes longer than the product; oneDNN, which
-is part of torch too, can keep a packed copy. `linear` keeps one beside a large weight.
-
-The copy is renewed when the weight has changed, by torch's version counter (the one that autograd relies on), and
-after every step of an optimiser, because fused optimisers do not increase the counter. Like autograd, it does not
-notice writes into `weight.data`.
+on a CPU repacks the matrix in every call, which takes longer than the product. `linear` keeps a packed copy beside a
+large weight, and renews it when torch's version counter of the weight has changed, and after every step of an
+optimiser, as fused ones do not increase the counter. Like autograd, it does not notice writes into `weight.data`.
 
 The operators are private to torch. If a version of torch lacks them, `supports` returns False.
 """
