@@ -1,8 +1,7 @@
 """CUDA graphs on a processor: what a capture would record is recorded, and done again on the same tensors.
 
 It raises where a capture would: at what waits for data, has a size that depends on it, or makes a tensor of Python's
-values, which a GPU would have to fetch. Whatever Python does beside operations of torch happens once, as in a capture.
-Kernels that are no operations of torch are not seen: float64 has none.
+values. Whatever else Python does happens once, and kernels of our own are not seen: float64 has none.
 """
 
 import contextlib
@@ -37,8 +36,7 @@ class _Recording(TorchDispatchMode):
     @torch.no_grad()
     def replay(self) -> None:
         for func, args, kwargs, made in self.operations:
-            again = func(*args, **kwargs)
-            results = [x for x in tree_leaves(again) if isinstance(x, torch.Tensor)]
+            results = [x for x in tree_leaves(func(*args, **kwargs)) if isinstance(x, torch.Tensor)]
             for old, new in zip(made, results, strict=True) if made else ():
                 if old.data_ptr() != new.data_ptr():
                     old.copy_(new)

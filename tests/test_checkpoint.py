@@ -122,8 +122,7 @@ def fingerprint(content: bytes) -> str:
 def rewrite(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
     """Exchange the tensors of a checkpoint, with their fingerprint."""
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
-    content = (folder / "model.safetensors").read_bytes()
-    edit(folder, lambda s: s["fingerprints"].update(weights=fingerprint(content)))
+    edit(folder, lambda s: s["fingerprints"].update(weights=fingerprint((folder / "model.safetensors").read_bytes())))
 
 
 HH, TABLE = "decoder.lstm.weight_hh", "decoder.embedding.weight"

@@ -1,5 +1,4 @@
-"""Captured functions by `recorded_graphs.py`, which does on a processor what CUDA graphs do: each model's searches, and
-its step of each objective, with other inputs than those of the capture, against the form that runs without graphs."""
+"""Each model's searches and steps, captured by `recorded_graphs.py` on other inputs, against those without graphs."""
 
 import copy
 import warnings
@@ -186,8 +185,7 @@ MAX_LENGTH = 4  # of samples
 
 def batch_of(seed: int) -> Batch:
     """Three images, the first of which has one caption, the others two; words name objects."""
-    generator = torch.Generator().manual_seed(seed)
-    words = torch.randint(4, VOCABULARY, (3, 2, 7), generator=generator)
+    words = torch.randint(4, VOCABULARY, (3, 2, 7), generator=torch.Generator().manual_seed(seed))
     words[..., 0], words[..., -1] = 1, 2
     words[0, 1] = 0
     words[1, 0, 4], words[1, 0, 5:] = 2, 0
@@ -217,8 +215,7 @@ def step_of(objective: str, settings: dict[str, Any], model: dict[str, Any]) -> 
     config = objective_config(objective, config_of(model))
     config = type(config).model_validate(config.model_dump() | settings)
     loss = build_objective(config, feature_size=FEATURES, vocabulary_size=VOCABULARY)
-    references = captions(rows=3).tolist()
-    loss.prepare(dict(zip("abc", references, strict=True)), MAX_LENGTH)
+    loss.prepare(dict(zip("abc", captions(rows=3).tolist(), strict=True)), MAX_LENGTH)
     encoder = build_encoder(encoder_config({"name": "precomputed", "feature_size": FEATURES, "source": "a test"}))
     training = TrainingModel(encoder, build(config_of(model)), loss).double().train()
     return TrainingStep(training, Accelerator(cpu=True), rounds_products=False)

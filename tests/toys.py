@@ -2,7 +2,7 @@
 
 import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -58,16 +58,30 @@ class TableDecoder(Decoder):
 
 def table_decoder(images: int, steps: int, size: int, seed: int) -> tuple[TableDecoder, Features]:
     """A random decoder over `size` ids and one feature vector per image."""
-    generator = torch.Generator().manual_seed(seed)
-    table = torch.randn(images, steps, size, size, generator=generator) * 2
+    table = torch.randn(images, steps, size, size, generator=torch.Generator().manual_seed(seed)) * 2
     vectors = torch.arange(images).float().view(-1, 1, 1)
     return TableDecoder(table), Features(vectors, torch.ones(images, 1, dtype=torch.bool))
+
+
+SMALL = {"embedding_size": 3, "hidden_size": 4, "attention_size": 3, "dropout": 0.0}
+
+
+def random_features(
+    images: int = 2, regions: int = 3, size: int = 6, *, seed: int = 1, dtype: torch.dtype = torch.float64,
+    present: Sequence[int] | None = None,
+) -> Features:  # fmt: skip
+    """Random vectors; of each image the first so many regions are present, the others padding."""
+    vectors = torch.randn(images, regions, size, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+    count = torch.tensor(present or [regions] * images)
+    return Features(vectors, torch.arange(regions) < count.unsqueeze(-1))
 
 
 def random_decoder(
     config: Any, *, seed: int, std: float, feature_size: int, vocabulary_size: int, dtype: torch.dtype = torch.float64
 ) -> Any:
     """A model far from where gradients are small, of which every weight matters: no bias is 0, no forget gate is 1."""
+    if isinstance(config, dict):
+        config = MODELS[config["name"]][0].model_validate(config)
     torch.manual_seed(seed)
     decoder = build_decoder(config, feature_size=feature_size, vocabulary_size=vocabulary_size).to(dtype)
     for weight in decoder.parameters():
@@ -83,8 +97,7 @@ def random_captioner(
     torch.manual_seed(seed)
     built = build_encoder(encoder_config(encoder)).eval() if isinstance(encoder, dict) else encoder
     sizes = {"feature_size": built.feature_size, "vocabulary_size": len(vocabulary)}
-    config = MODELS[model["name"]][0].model_validate(model)
-    decoder = random_decoder(config, seed=seed, std=std, dtype=torch.float32, **sizes)
+    decoder = random_decoder(model, seed=seed, std=std, dtype=torch.float32, **sizes)
     settings = DecodingConfig(**decoding)
     return EncoderDecoderCaptioner(encoder=built, decoder=decoder, vocabulary=vocabulary, decoding=settings)
 

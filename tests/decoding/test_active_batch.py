@@ -38,8 +38,7 @@ def test_images_that_are_done_leave_the_batch():
         lambda *given: rollouts(*given, 8, 2).captions,
     ):
         decoder, features = ends_after(lengths, 9)
-        captions = walk(decoder, features)
-        assert captions.is_word.sum(-1)[:, 0].tolist() == [length + 1 for length in lengths]
+        assert walk(decoder, features).is_word.sum(-1)[:, 0].tolist() == [length + 1 for length in lengths]
         # They go when a quarter is done: two of eight after step 2, two of six after step 4, two of four after step 6.
         assert decoder.widths == [8, 8, 6, 6, 4, 4, 2, 2]
 

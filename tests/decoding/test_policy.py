@@ -12,9 +12,9 @@ from showtell.decoding.policy import beam_rollouts, policy_logprobs, rollouts
 from showtell.decoding.rollout import collect, trimmed
 from showtell.errors import UsageError
 from showtell.models.contract import Decoder, Output
-from showtell.models.sat import SatConfig, SatDecoder
+from showtell.models.sat import SatDecoder
 from showtell.types import Features
-from tests.toys import random_decoder, table_decoder
+from tests.toys import SMALL, random_decoder, table_decoder
 
 BEGIN, END, PAD, SAYABLE = 1, 2, 0, (3, 4, 5)
 REGIONS = 2
@@ -22,10 +22,7 @@ REGIONS = 2
 
 def sat(**settings: object) -> SatDecoder:
     """Six ids, in double precision."""
-    config = SatConfig.model_validate(
-        {"embedding_size": 3, "hidden_size": 4, "attention_size": 3, "dropout": 0.0, **settings}
-    )
-    return random_decoder(config, seed=1, std=0.8, feature_size=2, vocabulary_size=6)
+    return random_decoder({"name": "sat", **SMALL, **settings}, seed=1, std=0.8, feature_size=2, vocabulary_size=6)
 
 
 def sight(images: int = 1) -> Features:

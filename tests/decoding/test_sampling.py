@@ -34,8 +34,7 @@ def chi_square(counts: torch.Tensor, expected: torch.Tensor) -> float:
 @pytest.mark.parametrize(("temperature", "seed"), [(1.0, 0), (0.5, 1), (2.0, 0)])
 def test_first_words_come_as_often_as_they_should(temperature, seed):
     decoder, features = table_decoder(images=1, steps=2, size=9, seed=seed)
-    logprobs = decoder.table[0, 0, Vocabulary.begin].double().log_softmax(-1)
-    weights = (logprobs / temperature).exp()
+    weights = (decoder.table[0, 0, Vocabulary.begin].double().log_softmax(-1) / temperature).exp()
     weights[[Vocabulary.pad, Vocabulary.begin]] = 0
     expected = weights / weights.sum() * DRAWS
     counts = frequencies(decoder, features, temperature=temperature, seed=seed)
@@ -107,8 +106,7 @@ def test_a_nucleus_of_many_words_is_found_too():
 def test_numbers_fall_on_the_right_words():
     weights = torch.tensor([[0.0, 0.2, 0.0, 0.6, 0.2, 0.0]])
     numbers = torch.tensor([0.0, 0.1999, 0.2001, 0.7999, 0.8001, 1 - 2.0**-24])
-    indices = inverse_cdf(weights.expand(6, -1), numbers)
-    assert indices.tolist() == [1, 1, 3, 3, 4, 4]
+    assert inverse_cdf(weights.expand(6, -1), numbers).tolist() == [1, 1, 3, 3, 4, 4]
     assert _nucleus(torch.tensor([0.5, 0.3, 0.2]), 0.6).tolist() == pytest.approx([0.5, 0.3, 0.0])
 
 
@@ -154,8 +152,7 @@ def plain(scores: torch.Tensor, k: int) -> list[list[int]]:
     seed=st.integers(0, 10**6),
 )  # fmt: skip
 def test_the_best_are_those_of_sorting_with_ties_to_the_lower_index(size, k, levels, seed):
-    generator = torch.Generator().manual_seed(seed)
-    scores = (torch.randint(-levels, levels, (3, size), generator=generator) / 7).float()
+    scores = (torch.randint(-levels, levels, (3, size), generator=torch.Generator().manual_seed(seed)) / 7).float()
     scores[:, ::5] = float("-inf")
     k = min(k, size)
     values, indices = stable_topk(scores, k)

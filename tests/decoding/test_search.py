@@ -16,8 +16,7 @@ WORDS = Vocabulary(["red", "car", "a", "park"])  # ids 4 to 7
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 4, "num_return_sequences": 4}, {"prefix": "park a"}], ids=str)
 def test_log_probabilities_are_those_of_teacher_forcing(settings):
     decoder, features = table_decoder(images=4, steps=7, size=8, seed=2)
-    config = DecodingConfig(max_length=6, **settings)
-    captions = search(decoder, features, config, WORDS)
+    captions = search(decoder, features, DecodingConfig(max_length=6, **settings), WORDS)
     begin = torch.full_like(captions.words[..., :1], Vocabulary.begin)
     forced = teacher_forced(decoder, features, torch.cat([begin, captions.words[..., :-1]], -1))
     logprobs = forced.logits.log_softmax(-1).gather(-1, captions.words.unsqueeze(-1)).squeeze(-1)
@@ -27,8 +26,7 @@ def test_log_probabilities_are_those_of_teacher_forcing(settings):
 
 def test_samples_come_back_once_and_ranked():
     decoder, features = table_decoder(images=2, steps=3, size=6, seed=1)
-    config = DecodingConfig(search="sample", num_return_sequences=40, max_length=2)
-    captions = search(decoder, features, config, WORDS)
+    captions = search(decoder, features, DecodingConfig(search="sample", num_return_sequences=40, max_length=2), WORDS)
     for image in range(2):
         number = int(captions.logprob[image].isfinite().sum())
         texts = [[word for word in words_of(captions, image, row) if word != Vocabulary.end] for row in range(number)]

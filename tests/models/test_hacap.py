@@ -6,10 +6,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from showtell.decoding import teacher_forced
-from showtell.models.hacap import HacapConfig, HacapDecoder, HacapOutput
+from showtell.models.hacap import HacapDecoder, HacapOutput
 from showtell.types import Features
 from tests.models.plain import attention, rows
-from tests.toys import random_decoder
+from tests.toys import random_decoder, random_features
 
 VOCABULARY, FEATURES, REGIONS = 9, 6, 5
 SIZES = {
@@ -28,15 +28,12 @@ everyone = pytest.mark.parametrize("kind", KINDS)
 
 
 def make(kind: str = "as it comes") -> HacapDecoder:
-    config = HacapConfig.model_validate({**SIZES, **KINDS[kind]})
+    config = {"name": "hacap", **SIZES, **KINDS[kind]}
     return random_decoder(config, seed=0, std=0.7, feature_size=FEATURES, vocabulary_size=VOCABULARY).train()
 
 
 def features(images: int = 2) -> Features:
-    torch.manual_seed(1)
-    is_region = torch.ones(images, REGIONS, dtype=torch.bool)
-    is_region[-1, -1] = False
-    return Features(torch.randn(images, REGIONS, FEATURES, dtype=torch.float64), is_region)
+    return random_features(images, REGIONS, FEATURES, present=[REGIONS] * (images - 1) + [REGIONS - 1])
 
 
 WORDS = torch.tensor([[[1, 5, 6, 7, 8, 2], [1, 8, 4, 4, 2, 0]], [[1, 4, 2, 0, 0, 0], [1, 7, 7, 5, 4, 6]]])

@@ -11,6 +11,7 @@ from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.recurrent import GruCell
 from showtell.models.sru import Sru, SruLayer
 from showtell.types import Features
+from tests.toys import random_features
 
 
 def sigmoid(x: float) -> float:
@@ -52,8 +53,7 @@ def test_all_steps_at_once_are_the_steps_one_by_one(steps, layers, highway, seed
 
 
 def test_matrices_begin_orthogonal():
-    layer = SruLayer(6, 4)
-    for matrix in layer.weight.split(4):
+    for matrix in SruLayer(6, 4).weight.split(4):
         torch.testing.assert_close(matrix @ matrix.T, torch.eye(4), atol=1e-6, rtol=0)
 
 
@@ -61,8 +61,7 @@ WORDS = torch.tensor([[[1, 5, 6, 7], [1, 7, 7, 4]], [[1, 4, 8, 5], [1, 6, 5, 4]]
 
 
 def features() -> Features:
-    vectors = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(1))
-    return Features(vectors, torch.tensor([[True, True, True], [True, True, False]]))
+    return random_features(dtype=torch.float32, present=(3, 2))
 
 
 def make(**settings: object) -> NicDecoder:
@@ -76,13 +75,17 @@ def pooled() -> torch.Tensor:
     return torch.stack([vectors[0].mean(0), vectors[1, :2].mean(0)])  # the last of the second image is padding
 
 
+def copy_weights(decoder: NicDecoder, reference: nn.RNNBase) -> None:
+    for layer, cell in enumerate(decoder.cells):
+        for name, value in cell.state_dict().items():
+            getattr(reference, f"{name}_l{layer}").data.copy_(value)
+
+
 @pytest.mark.parametrize("layers", [1, 3])
 def test_with_the_image_as_first_input_it_is_an_lstm_over_image_and_words(layers):
     decoder = make(cell="lstm", layers=layers, image="input")
     reference = nn.LSTM(5, 4, num_layers=layers, batch_first=True)
-    for layer, cell in enumerate(decoder.cells):
-        for name, value in cell.state_dict().items():
-            getattr(reference, f"{name}_l{layer}").data.copy_(value)
+    copy_weights(decoder, reference)
     image = decoder.image_to_input(pooled())[:, None, None].expand(-1, 2, 1, -1)  # (B, N, 1, E)
     inputs = torch.cat([image, decoder.embedding(WORDS)], 2).flatten(0, 1)
     expected = decoder.output(reference(inputs)[0][:, 1:]).view(2, 2, 4, 9)
@@ -93,9 +96,7 @@ def test_with_the_image_as_first_input_it_is_an_lstm_over_image_and_words(layers
 def test_with_the_image_as_first_state_the_recurrence_begins_there(cell, whole):
     decoder = make(cell=cell, layers=2)
     reference = whole(5, 4, num_layers=2, batch_first=True)
-    for layer, cell in enumerate(decoder.cells):
-        for name, value in cell.state_dict().items():
-            getattr(reference, f"{name}_l{layer}").data.copy_(value)
+    copy_weights(decoder, reference)
     first = decoder.image_to_state(pooled()).unflatten(-1, (2, 4))  # (B, layers, H)
     first = first.transpose(0, 1).repeat_interleave(2, 1).contiguous()  # (layers, B x N, H)
     expected = decoder.output(reference(decoder.embedding(WORDS).flatten(0, 1), first)[0]).view(2, 2, 4, 9)
@@ -105,6 +106,4 @@ def test_with_the_image_as_first_state_the_recurrence_begins_there(cell, whole):
 def test_an_lstm_has_its_cell_from_the_image_too():
     decoder = make(cell="lstm", layers=2)
     rows = decoder.start(features()).rows
-    expected = decoder.image_to_state(pooled()).unsqueeze(1).chunk(4, -1)
-    for state, wanted in zip((*rows.hidden, *rows.cell), expected, strict=True):
-        torch.testing.assert_close(state, wanted)
+    torch.testing.assert_close((*rows.hidden, *rows.cell), decoder.image_to_state(pooled()).unsqueeze(1).chunk(4, -1))

@@ -27,8 +27,7 @@ def region_input(**settings: object) -> RegionInput:
 def test_vectors_are_divided_by_their_length_and_padding_stays_a_number():
     vectors = region_input(normalise_features=True).vectors(PHOTO)
     torch.testing.assert_close(vectors, torch.tensor([[[0.6, 0.8], [0.0, 1.0]]]))
-    again = region_input(normalise_features=True).vectors(replace(PHOTO, vectors=vectors))
-    torch.testing.assert_close(again, vectors)
+    torch.testing.assert_close(region_input(normalise_features=True).vectors(replace(PHOTO, vectors=vectors)), vectors)
     assert region_input(normalise_features=True).vectors(replace(PHOTO, vectors=torch.zeros(1, 2, 2))).tolist() == [
         [[0.0, 0.0], [0.0, 0.0]]
     ]

@@ -6,22 +6,13 @@ from torch import Tensor
 
 from showtell.decoding import teacher_forced
 from showtell.models.sat import SatConfig, SatDecoder
-from showtell.types import Features
 from tests.models import plain
-from tests.toys import random_decoder
-
-SIZES = {"embedding_size": 5, "hidden_size": 6, "attention_size": 4, "dropout": 0.0}
+from tests.toys import SMALL, random_decoder, random_features
 
 
-def make(seed: int = 0, **settings: object) -> SatDecoder:
-    config = SatConfig.model_validate({**SIZES, **settings})
-    return random_decoder(config, seed=seed, std=0.5, feature_size=7, vocabulary_size=9).train()
-
-
-def features(images: int = 2, regions: int = 3) -> Features:
-    generator = torch.Generator().manual_seed(1)
-    vectors = torch.randn(images, regions, 7, generator=generator, dtype=torch.float64)
-    return Features(vectors, torch.ones(images, regions, dtype=torch.bool))
+def make(**settings: object) -> SatDecoder:
+    config = {"name": "sat", **SMALL, **settings}
+    return random_decoder(config, seed=0, std=0.5, feature_size=7, vocabulary_size=9).train()
 
 
 def paper(
@@ -53,7 +44,7 @@ def paper(
     ("tanh", "gated", "init_state"), [(True, True, "mean"), (False, True, "zeros"), (True, False, "mean")]
 )
 def test_it_computes_the_equations_of_the_paper(tanh, gated, init_state):
-    decoder, image_features = make(readout_tanh=tanh, gate=gated, init_state=init_state), features()
+    decoder, image_features = make(readout_tanh=tanh, gate=gated, init_state=init_state), random_features(size=7)
     words = torch.tensor([[[1, 4, 5, 2], [1, 7, 7, 3]], [[1, 8, 2, 0], [1, 5, 4, 6]]])
     forced = teacher_forced(decoder, image_features, words)
     for image, row, regions, caption in plain.rows(image_features, words):
@@ -67,12 +58,10 @@ def test_initial_weights_are_those_of_the_table():
     decoder = SatDecoder(
         SatConfig(embedding_size=64, hidden_size=96, attention_size=48), feature_size=80, vocabulary_size=500
     )
-    recurrent = decoder.lstm.weight_hh.chunk(4)
-    for gate in recurrent:
+    for gate in decoder.lstm.weight_hh.chunk(4):
         torch.testing.assert_close(gate @ gate.T, torch.eye(96), atol=1e-5, rtol=0)
     i, f, g, o = decoder.lstm.bias_ih.detach().chunk(4)
     assert [float(bias.unique()) for bias in (i, f, g, o)] == [0, 1, 0, 0]
     assert float(decoder.lstm.bias_hh.detach().abs().max()) == 0
     assert float(decoder.embedding.weight.detach().std()) == pytest.approx(0.1, rel=0.02)
-    bound = (6 / (64 + 500)) ** 0.5
-    assert float(decoder.output.weight.detach().abs().max()) == pytest.approx(bound, rel=0.01)
+    assert float(decoder.output.weight.detach().abs().max()) == pytest.approx((6 / (64 + 500)) ** 0.5, rel=0.01)

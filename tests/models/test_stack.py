@@ -3,35 +3,30 @@ import torch
 from torch import Tensor
 
 from showtell.decoding import StageView, greedy, teacher_forced
-from showtell.models.stack import StackConfig, StackDecoder
+from showtell.models.stack import StackDecoder
 from showtell.types import Features
 from tests.models import plain
-from tests.toys import random_decoder
+from tests.toys import SMALL, random_decoder, random_features
 
 DOUBLE = torch.float64
-VOCABULARY, SIZE, HIDDEN = 9, 6, 4
-PRESENT = (3, 2)  # regions of each image; the rest is padding
+VOCABULARY = 9
 WORDS = torch.tensor([[[1, 5, 6], [1, 7, 4]], [[1, 4, 8], [1, 8, 8]]])  # (B, N, T)
 
 
 def make(**settings: object) -> StackDecoder:
-    config = StackConfig.model_validate(
-        {"embedding_size": 5, "hidden_size": HIDDEN, "attention_size": 3, "dropout": 0.0, **settings}
-    )
-    return random_decoder(config, seed=0, std=0.5, feature_size=SIZE, vocabulary_size=VOCABULARY)
+    config = {"name": "stack", **SMALL, **settings}
+    return random_decoder(config, seed=0, std=0.5, feature_size=6, vocabulary_size=VOCABULARY)
 
 
 def features() -> Features:
-    generator = torch.Generator().manual_seed(1)
-    vectors = torch.randn(2, 3, SIZE, generator=generator, dtype=DOUBLE)
-    return Features(vectors, torch.tensor([[region < count for region in range(3)] for count in PRESENT]))
+    return random_features(present=(3, 2))
 
 
 def plainly(decoder: StackDecoder, regions: Tensor, words: list[int], is_stacked: bool) -> tuple[Tensor, Tensor]:
     """Equations 1 to 8 as they are written, for one caption of one image: logits (T, S, V) and attention (T, N, R)."""
     n_f = len(decoder.fine)
     cells = [decoder.coarse_lstm, *(stage.lstm for stage in decoder.fine)]
-    h = [torch.zeros(HIDDEN, dtype=DOUBLE)] * (n_f + 1)
+    h = [torch.zeros(decoder.config.hidden_size, dtype=DOUBLE)] * (n_f + 1)
     c = list(h)
     logits, attention_weights = [], []
     for word in words:

@@ -12,10 +12,10 @@ from showtell.decoding import teacher_forced
 from showtell.decoding.continuation import continuations
 from showtell.decoding.sampling import inverse_cdf
 from showtell.models import transformer as parts
-from showtell.models.transformer import TransformerConfig, TransformerDecoder, sinusoids
+from showtell.models.transformer import TransformerDecoder, sinusoids
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
-from tests.toys import random_decoder
+from tests.toys import random_decoder, random_features
 
 BEGIN, END, PAD = Vocabulary.begin, Vocabulary.end, Vocabulary.pad
 WORDS, SIZE = 13, 6  # of the vocabulary, of a feature vector
@@ -23,7 +23,7 @@ WORDS, SIZE = 13, 6  # of the vocabulary, of a feature vector
 
 def transformer(seed: int = 0, dtype: torch.dtype = torch.float64, **settings: object) -> TransformerDecoder:
     small = {"hidden_size": 12, "heads": 3, "feed_forward_size": 20, "encoder_layers": 2, "decoder_layers": 2}
-    config = TransformerConfig.model_validate({**small, "dropout": 0.0, **settings})
+    config = {"name": "transformer", **small, "dropout": 0.0, **settings}
     decoder = random_decoder(config, seed=seed, std=0.6, feature_size=SIZE, vocabulary_size=WORDS, dtype=dtype)
     for module in decoder.modules():
         if isinstance(module, nn.LayerNorm):  # without its 1 all images have the same caption
@@ -31,11 +31,9 @@ def transformer(seed: int = 0, dtype: torch.dtype = torch.float64, **settings: o
     return decoder
 
 
-def sight(images: int = 3, regions: int = 5, dtype: torch.dtype = torch.float64) -> Features:
+def sight(images: int = 3, regions: int = 5) -> Features:
     """Images of which each has one region less than the one before."""
-    vectors = torch.randn(images, regions, SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    count = (regions - torch.arange(images)).clamp(min=1)
-    return Features(vectors.to(dtype), torch.arange(regions) < count.unsqueeze(-1))
+    return random_features(images, regions, SIZE, present=[max(1, regions - image) for image in range(images)])
 
 
 def captions(images: int = 3, rows: int = 2, steps: int = 7) -> Tensor:

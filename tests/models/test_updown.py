@@ -2,11 +2,10 @@ import pytest
 import torch
 
 from showtell.decoding import teacher_forced
-from showtell.models.att2in import Att2InConfig, Att2InDecoder
+from showtell.models.att2in import Att2InDecoder
 from showtell.models.updown import UpDownConfig, UpDownDecoder
-from showtell.types import Features
 from tests.models import plain
-from tests.toys import random_decoder
+from tests.toys import SMALL, random_decoder, random_features
 
 
 def make(**settings: object) -> UpDownDecoder:
@@ -16,7 +15,6 @@ def make(**settings: object) -> UpDownDecoder:
 
 
 PARTS = ("of_features", "of_query", "score")
-IS_REGION = torch.tensor([[True, True, True], [True, True, False]])  # the last of the second image is padding
 
 
 def rows_of(layer: torch.nn.Module) -> torch.Tensor:
@@ -39,9 +37,8 @@ def test_two_steps_are_the_equations_written_out(activation, squash, weight_norm
         for name, parameter in decoder.named_parameters():
             if name.endswith("original0"):  # g
                 torch.nn.init.uniform_(parameter, -2, 2)
-    vectors = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(1))
     words = torch.tensor([[[1, 5], [1, 7]], [[1, 4], [1, 8]]])
-    features = Features(vectors, IS_REGION)
+    features = random_features(dtype=torch.float32, present=(3, 2))
     forced = teacher_forced(decoder, features, words)
     labels = decoder.score_labels(forced.outputs) if weight_norm else None
     of_features, of_query, score, weight = (
@@ -63,17 +60,12 @@ def test_two_steps_are_the_equations_written_out(activation, squash, weight_norm
                 torch.testing.assert_close(labels[image, row, time], expected, atol=1e-6, rtol=1e-5)
 
 
-SIZES = {"embedding_size": 5, "hidden_size": 4, "attention_size": 3}
-
-
 @pytest.mark.parametrize("settings", [{}, {"project_features": 7, "embedding_relu": True}], ids=["att2in", "att2in2"])
 def test_three_steps_are_the_equations_written_out(settings):
-    config = Att2InConfig.model_validate({**SIZES, **settings})
+    config = {"name": "att2in", **SMALL, **settings}
     decoder: Att2InDecoder = random_decoder(config, seed=1, std=0.5, feature_size=6, vocabulary_size=9)
-    generator = torch.Generator().manual_seed(2)
-    vectors = torch.randn(2, 3, 6, generator=generator, dtype=torch.float64)
     words = torch.tensor([[[1, 5, 4], [1, 7, 7]], [[1, 4, 6], [1, 8, 5]]])
-    features = Features(vectors, IS_REGION)
+    features = random_features(present=(3, 2))
     forced = teacher_forced(decoder, features, words)
     w = {name: value.detach() for name, value in decoder.state_dict().items()}
     for image, row, regions, caption in plain.rows(features, words):

@@ -1,8 +1,4 @@
-"""The contract that every decoder keeps, by `showtell.testing`.
-
-A model in MODELS is tested as it comes and in combinations of settings with other equations. A new one needs no edit
-here.
-"""
+"""The contract of every decoder, by `showtell.testing`, with its other equations too. A new one needs no edit here."""
 
 from collections.abc import Iterator
 from types import NoneType

@@ -10,12 +10,12 @@ from torch.nn import functional as F
 
 from showtell import counter_rng
 from showtell.decoding import teacher_forced
-from showtell.models.hacap import HacapConfig, HacapDecoder
+from showtell.models.hacap import HacapDecoder
 from showtell.objectives import adversarial as ours
 from showtell.objectives.adversarial import horizon_cosines, intrinsic_rewards, mean_of_other_rows, rank_rewards
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features
-from tests.toys import random_decoder
+from tests.toys import random_decoder, random_features
 
 END, BEGIN, PAD = Vocabulary.end, Vocabulary.begin, Vocabulary.pad
 VOCABULARY = 7
@@ -29,14 +29,13 @@ def model(**settings: Any) -> HacapDecoder:
         "goal_embedding_size": 3, "manager_size": 3, "discriminator_embedding_size": 3, "discriminator_size": 4,
         "discriminator_layers": 2, "horizon": 2, "dropout": 0.5,
     }  # fmt: skip
-    config = HacapConfig.model_validate({**sizes, **settings})
+    config = {"name": "hacap", **sizes, **settings}
     made = random_decoder(config, seed=0, std=0.8, feature_size=2, vocabulary_size=VOCABULARY, dtype=torch.float32)
     return made.train()
 
 
 def features() -> Features:
-    vectors = torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(2))
-    return Features(vectors, torch.ones(2, 3, dtype=torch.bool))
+    return random_features(size=2, seed=2, dtype=torch.float32)
 
 
 def batch() -> Batch:
@@ -165,8 +164,7 @@ def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_t
         if prefix[-1] == END:
             return judge(image, prefix)
         one = Features(features().vectors[[image]], features().is_region[[image]])
-        forced = teacher_forced(decoder, one, torch.tensor([[[BEGIN, *prefix]]]))
-        logits = forced.logits[0, 0, -1]
+        logits = teacher_forced(decoder, one, torch.tensor([[[BEGIN, *prefix]]])).logits[0, 0, -1]
         logits[[PAD, BEGIN]] = -torch.inf
         chances = logits.softmax(-1).tolist()
         if len(prefix) == 2:
@@ -244,8 +242,7 @@ def test_in_eval_mode_the_terms_are_those_of_cross_entropy():
 
 def test_goals_that_are_all_alike_have_no_spread():
     is_word = torch.ones(1, 1, 3, dtype=torch.bool)
-    same = torch.tensor([3.0, 4.0]).expand(1, 1, 3, 2)
-    health = ours.goal_health(same, is_word)
+    health = ours.goal_health(torch.tensor([3.0, 4.0]).expand(1, 1, 3, 2), is_word)
     assert (float(health["goal_norm"]), float(health["goal_spread"])) == pytest.approx((5.0, 0.0), abs=1e-6)
     opposite = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]]).view(1, 1, 3, 2)
     health = ours.goal_health(opposite, torch.tensor([[[True, True, False]]]))

@@ -51,8 +51,7 @@ def example(name: str = "sat") -> tuple[Batch, Features, Decoder]:
 def test_the_total_is_the_likelihood_and_the_weighted_loss_of_the_named_words_over_all_words(name):
     """With the attention of every stage."""
     batch, features, decoder = example(name)
-    objective = CrossEntropy(SUPERVISED, feature_size=6, vocabulary_size=8)
-    terms = objective(batch, features, decoder)
+    terms = CrossEntropy(SUPERVISED, feature_size=6, vocabulary_size=8)(batch, features, decoder)
     outputs, expected = teacher_forced(decoder, features, batch.inputs).outputs, 0.0
     stages = [stage.attention for stage in outputs.stages or (outputs,) if stage.attention is not None]
     assert len(stages) == max(1, decoder.stages - 1)

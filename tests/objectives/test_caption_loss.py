@@ -1,7 +1,6 @@
-"""The whole loss of a caption by Xu et al. 2015, §4.2.1, added up word by word and cell by cell, against the total.
+"""L_d = - sum_t log p(y_t) + lambda sum_i (1 - sum_t alpha_ti)^2 (Xu et al. 2015, §4.2.1) by words and cells.
 
-L_d = - sum_t log p(y_t) + lambda sum_i (1 - sum_t alpha_ti)^2, both sums over one caption; a batch has the sum of its
-captions' L_d over the number of their words.
+A batch has the sum of its captions' L_d over the number of their words.
 """
 
 import itertools
@@ -18,12 +17,11 @@ from showtell.models.sat import SatConfig
 from showtell.objectives import OBJECTIVES, build_objective
 from showtell.objectives.contract import Objective
 from showtell.types import Batch, Features
-from tests.toys import random_decoder
+from tests.toys import SMALL, random_decoder
 
 WEIGHT = 0.7
 CAPTIONS = [[[1, 4, 5, 2], [1, 6, 2]], [[1, 5, 6, 4, 4, 2]], [[1, 2], [1, 4, 6, 5, 2], [1, 5, 2]]]  # of three images
 REGIONS = (3, 4, 2)  # of each image; the rest of four is padding
-SMALL = {"embedding_size": 3, "hidden_size": 4, "attention_size": 3, "dropout": 0.0}
 HARD = SatConfig(attention="hard", **SMALL)
 GOALS = HacapConfig(
     **SMALL, output_size=3, goal_size=2, goal_embedding_size=3, manager_size=3, discriminator_embedding_size=3,

@@ -9,7 +9,7 @@ from torch import Tensor
 from showtell import counter_rng
 from showtell.decoding import StageView
 from showtell.decoding.policy import rollouts
-from showtell.models.stack import StackConfig, StackDecoder
+from showtell.models.stack import StackDecoder
 from showtell.objectives.coarse_to_fine import CoarseToFine, CoarseToFineConfig
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
@@ -17,7 +17,7 @@ from tests.decoding.test_policy import sight
 from tests.decoding.test_stages import Several
 from tests.objectives import test_self_critical as self_critical
 from tests.objectives.test_self_critical import LENGTH, REFERENCES, batch, gradient, names
-from tests.toys import random_decoder, table_decoder
+from tests.toys import SMALL, random_decoder, table_decoder
 
 
 def objective(kind: type[SelfCritical] = CoarseToFine, images: int = 1, **settings: object) -> Any:
@@ -30,10 +30,7 @@ def objective(kind: type[SelfCritical] = CoarseToFine, images: int = 1, **settin
 
 def stack(**settings: object) -> StackDecoder:
     """Three stages over six ids, in double precision."""
-    config = StackConfig.model_validate(
-        {"embedding_size": 3, "hidden_size": 4, "attention_size": 3, "dropout": 0.0, **settings}
-    )
-    return random_decoder(config, seed=1, std=0.6, feature_size=2, vocabulary_size=6)
+    return random_decoder({"name": "stack", **SMALL, **settings}, seed=1, std=0.6, feature_size=2, vocabulary_size=6)
 
 
 @pytest.mark.parametrize(
@@ -41,10 +38,7 @@ def stack(**settings: object) -> StackDecoder:
     [("multinomial", "greedy", 1, 1), ("multinomial", "greedy", 0.5, 2), ("beam", "mean", 1, 1)],
 )
 def test_the_gradient_of_the_scores_by_hand(sampling, baseline, first, second):
-    """D_i (p_i - onehot(ws_i)) / 3 for three captions of each of three stages, and nothing for stage 0 (eq. 14, 15).
-
-    Those of a beam are compared by rank.
-    """
+    """D_i (p_i - onehot(ws_i)) / 3 for three captions of each of three stages, none for stage 0 (eq. 14, 15)."""
     made = [table_decoder(images=1, steps=3, size=6, seed=seed) for seed in (8, 9, 10)]
     decoder, features = Several([table for table, _ in made]), made[0][1]
     samples = [self_critical.captions_of_plain_beam(table, 1, 3) for table, _ in made]

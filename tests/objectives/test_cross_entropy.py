@@ -57,8 +57,7 @@ def test_the_label_loss_is_a_mean_over_captions_beside_that_over_words():
         highest = scores[image, row, : len(words) + 1].amax(0).tolist()  # the step that predicts the end included
         total += sum(max(0, 1 - highest[y] + highest[w]) for y in words for w in range(8) if w not in words) / 8
     assert float(terms.parts["multi_label"]) == pytest.approx(total / 3, rel=1e-5)
-    expected = float(terms.parts["words"]) + 10 * total / 3
-    assert float(terms.total.detach()) == pytest.approx(expected, rel=1e-5)
+    assert float(terms.total.detach()) == pytest.approx(float(terms.parts["words"]) + 10 * total / 3, rel=1e-5)
     terms.total.backward()
     assert float(decoder.attention_lstm.weight_hh.grad.abs().sum()) > 0  # the loss reaches h1
 

@@ -5,29 +5,23 @@ import torch
 
 from showtell import counter_rng
 from showtell.decoding import teacher_forced
-from showtell.models.sat import SatConfig, SatDecoder
+from showtell.models.sat import SatDecoder
 from showtell.objectives.hard_attention import HardAttention, HardAttentionConfig
 from showtell.types import Batch, Features
 from tests.objectives.test_self_critical import gradient
-from tests.toys import random_decoder
+from tests.toys import SMALL, random_decoder, random_features
 
 REGIONS, STEPS = 3, 3
 WORDS = torch.tensor([[[1, 4, 5, 2]]])  # (B, N, T + 1)
 
 
 def model(**settings: object) -> SatDecoder:
-    config = SatConfig.model_validate(
-        {
-            "attention": "hard", "expectation_probability": 0.0, "embedding_size": 3, "hidden_size": 4,
-            "attention_size": 3, "dropout": 0.0, **settings,
-        }
-    )  # fmt: skip
+    config = {"name": "sat", "attention": "hard", "expectation_probability": 0.0, **SMALL, **settings}
     return random_decoder(config, seed=1, std=0.8, feature_size=2, vocabulary_size=6).train()
 
 
 def features(images: int = 1) -> Features:
-    vectors = torch.randn(images, REGIONS, 2, generator=torch.Generator().manual_seed(2)).double()
-    return Features(vectors, torch.ones(images, REGIONS, dtype=torch.bool))
+    return random_features(images, REGIONS, 2, seed=2)
 
 
 def batch(rows: int = 1, images: int = 1) -> Batch:
@@ -80,13 +74,14 @@ def test_the_terms_by_hand(baseline, b):
     assert float(parts["words"].detach()) == pytest.approx(-float(caption_logprob.detach()) / STEPS)
 
 
-def test_the_baseline_begins_with_the_first_batch():
-    decoder, loss = model(), objective()
-    torch.manual_seed(0)
+@pytest.mark.parametrize("expected", [0.0, 1.0])
+def test_the_baseline_begins_with_the_first_batch_and_the_expectation_gives_the_likelihood_alone(expected):
+    """The likelihood itself is in test_caption_loss.py."""
+    decoder, loss = model(expectation_probability=expected), objective()
     _, parts = loss._terms(batch(), features(), teacher_forced(decoder, features(), batch().inputs), decoder)
     assert float(parts["reinforce"].detach()) == 0  # one caption: its reward is the mean
-    assert not bool(loss.is_first)
-    assert float(loss.baseline) < -1
+    assert bool(loss.is_first) == (expected == 1) == (float(parts["entropy"].detach()) == 0)
+    assert (float(loss.baseline) < -1) == (expected == 0)
 
 
 def test_the_coin_falls_for_whole_captions_of_an_image():
@@ -95,17 +90,7 @@ def test_the_coin_falls_for_whole_captions_of_an_image():
         forced = teacher_forced(decoder, features(400), batch(2, 400).inputs)
     is_expected = forced.outputs.sampled_regions < 0  # (B, N, T)
     assert bool((is_expected == is_expected[:, :1, :1]).all())
-    share = float(is_expected[:, 0, 0].double().mean())
-    assert abs(share - 0.5) < 3.3 * math.sqrt(0.25 / 400)
-
-
-def test_the_expectation_gives_the_likelihood_alone():
-    """The likelihood itself is in test_caption_loss.py."""
-    decoder, loss = model(expectation_probability=1.0), objective()
-    _, parts = loss._terms(batch(), features(), teacher_forced(decoder, features(), batch().inputs), decoder)
-    assert float(parts["reinforce"].detach()) == 0
-    assert float(parts["entropy"].detach()) == 0
-    assert bool(loss.is_first)
+    assert abs(float(is_expected[:, 0, 0].double().mean()) - 0.5) < 3.3 * math.sqrt(0.25 / 400)
 
 
 @pytest.mark.parametrize("look", ["argmax", "expectation"])

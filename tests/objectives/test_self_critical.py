@@ -38,24 +38,18 @@ def batch(images: int) -> Batch:
 def objective(images: int = 1, max_length: int = LENGTH, **settings: object) -> SelfCritical:
     """Ready for images of which the first has captions of its own and the others those of another."""
     made = SelfCritical(SelfCriticalConfig.model_validate(settings), feature_size=2, vocabulary_size=6)
-    captions = dict.fromkeys(names(images), REFERENCES) | {"other": [[BEGIN, UNKNOWN, 3, END]]}
-    made.prepare(captions, max_length)
+    made.prepare(dict.fromkeys(names(images), REFERENCES) | {"other": [[BEGIN, UNKNOWN, 3, END]]}, max_length)
     return made
 
 
 def gradient(decoder: Decoder, value: Tensor) -> Tensor:
     """Of all weights, in one row; 0 for those without."""
-    weights = list(decoder.parameters())
-    gradients = torch.autograd.grad(value, weights, allow_unused=True, materialize_grads=True)
+    gradients = torch.autograd.grad(value, list(decoder.parameters()), allow_unused=True, materialize_grads=True)
     return torch.cat([gradient.flatten() for gradient in gradients])
 
 
 def gradient_of_scores(table: Tensor, captions: Captions, advantage: Tensor) -> Tensor:
-    """advantage (p - onehot(ws_t)) / (images x samples) at each score of a table that a word was drawn from.
-
-    Added up word by word. Behind the last word of a caption that is cut off, -log(1 - p(end)) has the gradient
-    -p(end) / (1 - p(end)) (p - onehot(end)).
-    """
+    """advantage (p - onehot(ws_t)) / (images x samples) at each score of a table that a word was drawn from."""
     expected = torch.zeros_like(table)
     for image, sample in itertools.product(*map(range, advantage.shape)):
         words = captions.words[image, sample][captions.is_word[image, sample]].tolist()
@@ -65,6 +59,7 @@ def gradient_of_scores(table: Tensor, captions: Captions, advantage: Tensor) -> 
             p = torch.zeros(6)
             p[2:] = table.detach()[image, step, last, 2:].softmax(-1)
             onehot = torch.nn.functional.one_hot(torch.tensor(END if word is None else word), 6)
+            # Where it is cut off, that of -log(1 - p(end)).
             share = 1.0 if word is not None else -float(p[END] / (1 - p[END]))
             expected[image, step, last] += share * advantage[image, sample] * (p - onehot) / advantage.numel()
     return expected

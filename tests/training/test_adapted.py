@@ -19,7 +19,7 @@ from showtell.errors import CheckpointError, RecipeError
 from showtell.training import make_recipe, train
 from tests.cli.test_caption import run
 from tests.training.test_loop import fingerprints, log_of
-from tests.training.test_options import KilledError, kill_after
+from tests.training.test_options import train_killed
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # by peft
 
@@ -56,8 +56,7 @@ def texts(captioner: Captioner, data: Path) -> list[str]:
 def test_a_checkpoint_has_adapters_alone_and_everything_opens_it(tiny_blip, adapted, tiny_scenes):
     log = [line["validation"]["loss"] for line in log_of(adapted.parent) if "validation" in line]
     assert log == sorted(log, reverse=True)
-    tensors = load_file(adapted / "adapter_model.safetensors")
-    assert all(".lora_A." in name or ".lora_B." in name for name in tensors)
+    assert all(".lora_A." in name or ".lora_B." in name for name in load_file(adapted / "adapter_model.safetensors"))
     assert sorted(path.name for path in adapted.iterdir()) == [
         "adapter_config.json", "adapter_model.safetensors", "config.json",
     ]  # fmt: skip
@@ -98,11 +97,8 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(adapted, tiny_scenes, tmp
     recipe = recipe_from(adapted, tiny_scenes, save_every=2)
     assert make_recipe(recipe).model == opened(adapted).adapted.config
     whole = train(recipe, tmp_path / "whole", quiet=True).folder
-    with monkeypatch.context() as patch, pytest.raises(KilledError):
-        kill_after(patch, 5)
-        train(recipe, tmp_path / "broken", quiet=True)
-    broken = train(recipe, tmp_path / "broken", resume=True, quiet=True).folder
-    assert fingerprints(broken) == fingerprints(whole)
+    train_killed(monkeypatch, 5, recipe, tmp_path / "broken", quiet=True)
+    assert fingerprints(train(recipe, tmp_path / "broken", resume=True, quiet=True).folder) == fingerprints(whole)
     assert fingerprints(whole / "last") != fingerprints(adapted)
 
 

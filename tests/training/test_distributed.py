@@ -100,10 +100,7 @@ def run_all(jobs: list[tuple[dict[str, Any], Path]]) -> None:
 
 
 def recipe_of(name: str, tiny_recipe: dict[str, Any], start: Path) -> dict[str, Any]:
-    """Batches of 8, 8 and 2 images: of the last one, two processes of four have none.
-
-    Without batch norm, and with an optimiser that does not turn the last bit of a gradient into a step.
-    """
+    """Batches of 8, 8 and 2 images, of which two processes of four have none; no batch norm, and an even optimiser."""
     recipe = copy.deepcopy(tiny_recipe)
     recipe["data"] |= {"limit": 18}
     recipe["encoder"]["norm"] = "none"
@@ -243,8 +240,7 @@ def test_what_a_launcher_passes_on_saves_a_run_and_a_lost_process_loses_nothing(
         return output.read_text()[before:]
 
     def kill_second(running: subprocess.Popen[bytes]) -> None:
-        children = psutil.Process(running.pid).children()
-        (second,) = (child for child in children if child.environ().get("RANK") == "1")
+        (second,) = (child for child in psutil.Process(running.pid).children() if child.environ().get("RANK") == "1")
         second.kill()
 
     # 7 steps and a validation make an epoch

@@ -146,16 +146,11 @@ def test_a_run_may_resume_with_another_number_of_processes(tiny_recipe, tmp_path
 @pytest.mark.parametrize(
     ("name", "processes", "times"),
     [
-        ("cross_entropy", 1, 8),
-        ("cross_entropy", 2, 8),
-        ("self_critical", 1, 8),
-        ("self_critical", 2, 8),
+        ("cross_entropy", 1, 8), ("cross_entropy", 2, 8), ("self_critical", 1, 8), ("self_critical", 2, 8),
         ("cross_entropy", 4, 3),  # from three on it matters in which order numbers are added
-        ("adapted", 1, 6),
-        ("adversarial", 1, 3),
-        ("adversarial", 2, 3),
+        ("adapted", 1, 6), ("adversarial", 1, 3), ("adversarial", 2, 3),
     ],
-)
+)  # fmt: skip
 def test_killed_at_random_moments_it_ends_with_the_same_bits(name, processes, times, tiny_recipe, tmp_path):
     """By the clock, one process or all, and before random operations on files, which are those of checkpoints."""
     recipe = recipe_of(name, tiny_recipe, tmp_path)
@@ -171,8 +166,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(name, processes, ti
                 processes, recipe, broken, output, victims=victims, when=lambda end=deadline: time.monotonic() > end
             )
         else:
-            operation = moments.randrange(1, 250)
-            was_killed = killed(processes, recipe, broken, output, victims=[], last_operation=operation)
+            was_killed = killed(processes, recipe, broken, output, victims=[], last_operation=moments.randrange(1, 250))
         kills += was_killed
         if not was_killed:  # it came to its end before
             assert fingerprints(broken) == fingerprints(whole)

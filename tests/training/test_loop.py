@@ -53,8 +53,7 @@ def test_a_run_step_by_step_leaves_checkpoints_a_log_its_recipe_and_what_tracker
     assert [line["epoch"] for line in validations] == [1, 2, 3]
     assert validations[-1]["validation"]["loss"] < validations[0]["validation"]["loss"]
     assert {"loss", "words", "doubly_stochastic", "word_presence", "gradient_norm"} <= set(steps[0])
-    best = max(line["validation"]["cider"] for line in validations)
-    assert result.best == best
+    assert result.best == max(line["validation"]["cider"] for line in validations)
     for name in ("last", "best"):
         assert Captioner.from_pretrained(result.folder / name).origin["train_images"] == 50
     assert (result.folder / "recipe.yaml").exists()

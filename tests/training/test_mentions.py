@@ -154,8 +154,7 @@ def two_images() -> Mentions:
 def test_the_targets_of_a_grid_are_shares_of_cells():
     mentions = two_images()
     assert mentions.indices.tolist() == [[[-1, 0, 1, -1], [0, -1, -1, -1]], [[0, -1, -1, -1], [-1, -1, -1, -1]]]
-    features = Features(torch.zeros(2, 6, 1), torch.ones(2, 6, dtype=torch.bool))
-    located = locate(mentions, Cells(), features).targets
+    located = locate(mentions, Cells(), Features(torch.zeros(2, 6, 1), torch.ones(2, 6, dtype=torch.bool))).targets
     assert located is not None
     assert located[0, 0].tolist() == pytest.approx([0.5, 1, 0, 0, 0, 0])
     assert located[0, 1].tolist() == pytest.approx([0.75, 0, 0, 0, 0, 0])  # the union of both, counted once

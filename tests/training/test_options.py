@@ -37,14 +37,16 @@ class KilledError(Exception):
     """What ends a run in these tests without letting it save."""
 
 
-def kill_after(monkeypatch, steps: int) -> None:
-    """Let a run die after a number of steps."""
+def train_killed(monkeypatch, steps: int, *recipe_and_folder: Any, **options: Any) -> None:
+    """A run that dies after a number of steps."""
 
     def kill(trainer) -> None:
         if trainer.progress.step == steps - 1:  # the step is counted when it is over
             raise KilledError
 
-    after_each_step(monkeypatch, kill)
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        after_each_step(patch, kill)
+        train(*recipe_and_folder, **options)
 
 
 @pytest.fixture
@@ -70,9 +72,7 @@ def test_with_every_option_a_killed_run_ends_with_the_same_bits(every_option, tm
     """Killed in the fourth step, in which the encoder is frozen, and in the eighth, in which it learns."""
     whole = train(every_option, tmp_path / "whole", quiet=True).folder
     for steps in (4, 8):
-        with monkeypatch.context() as patch, pytest.raises(KilledError):
-            kill_after(patch, steps)
-            train(every_option, tmp_path / "broken", resume=True, quiet=True)
+        train_killed(monkeypatch, steps, every_option, tmp_path / "broken", resume=True, quiet=True)
     broken = train(every_option, tmp_path / "broken", resume=True, quiet=True).folder
     files = fingerprints(whole)
     assert {"last/model.safetensors", "last/training/optimizer.safetensors", "best/model.safetensors"} <= set(files)

@@ -16,14 +16,13 @@ from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.training import make_recipe, train
 from showtell.training.start import _take_weights, start
 from tests.training.test_loop import fingerprints
-from tests.training.test_options import KilledError, kill_after
+from tests.training.test_options import train_killed
 
 
 @pytest.fixture(scope="module")
 def first_run(tiny_scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of one epoch."""
-    recipe = base_recipe(tiny_scenes)
-    return train(recipe, tmp_path_factory.mktemp("first") / "run", quiet=True).folder / "last"
+    return train(base_recipe(tiny_scenes), tmp_path_factory.mktemp("first") / "run", quiet=True).folder / "last"
 
 
 def base_recipe(data: Path) -> dict[str, Any]:
@@ -84,8 +83,7 @@ def test_new_words_get_fresh_rows_behind_the_old_ones(continued, first_run):
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_every_model_keeps_its_old_rows(name):
-    config = shrink(MODELS[name][0])
-    small, large = (build_decoder(config, feature_size=6, vocabulary_size=size) for size in (9, 11))
+    small, large = (build_decoder(shrink(MODELS[name][0]), feature_size=6, vocabulary_size=size) for size in (9, 11))
     _take_weights(large, small)
     kept = small.state_dict()
     grown = 0
@@ -165,9 +163,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(continued, tmp_path, caps
     continued["vocabulary"]["extend"] = True
     whole = train(continued, tmp_path / "whole").folder
     assert " and 3 new: " in capsys.readouterr().err
-    with monkeypatch.context() as patch, pytest.raises(KilledError):
-        kill_after(patch, 7)
-        train(continued, tmp_path / "broken")
+    train_killed(monkeypatch, 7, continued, tmp_path / "broken")
     shutil.rmtree(mine)
     broken = train(continued, tmp_path / "broken", resume=True).folder
     assert "resuming at step" in capsys.readouterr().err

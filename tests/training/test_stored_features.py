@@ -34,13 +34,11 @@ def test_features_are_extracted_first_and_training_learns_from_them(stored_recip
     run = train(stored_recipe, tmp_path / "run", quiet=True).folder
     store = FeatureStore(tmp_path / "store")
     dataset = open_dataset(tiny_scenes)
-    expected = {record.image_id for record in dataset.records if record.split in ("train", "val")}
-    assert set(store.ids()) == expected
+    assert set(store.ids()) == {record.image_id for record in dataset.records if record.split in ("train", "val")}
     # The same run on photos differs by the rounding to half precision alone.
     from_photos = copy.deepcopy(stored_recipe)
     del from_photos["data"]["features"]
-    other = train(from_photos, tmp_path / "photos", quiet=True).folder
-    ours, theirs = log_of(run), log_of(other)
+    ours, theirs = log_of(run), log_of(train(from_photos, tmp_path / "photos", quiet=True).folder)
     assert len(ours) == len(theirs)
     losses = [(line["loss"], again["loss"]) for line, again in zip(ours, theirs, strict=True) if "loss" in line]
     assert [loss for loss, _ in losses] == pytest.approx([loss for _, loss in losses], rel=2e-3)

@@ -60,10 +60,6 @@ def new_data(layer: Linear) -> None:
     layer.weight.data = torch.randn(9, 6)
 
 
-def new_parameter(layer: Linear) -> None:
-    layer.weight = nn.Parameter(torch.randn(9, 6))
-
-
 CHANGES: dict[str, Callable[[Linear], object]] = {
     "optimise": optimise,
     "optimise fused": lambda layer: optimise(layer, fused=True),
@@ -72,7 +68,7 @@ CHANGES: dict[str, Callable[[Linear], object]] = {
     "initialise": lambda layer: nn.init.xavier_uniform_(layer.weight),
     "there and back": there_and_back,
     "new data": new_data,
-    "new parameter": new_parameter,
+    "new parameter": lambda layer: layer.register_parameter("weight", nn.Parameter(torch.randn(9, 6))),
 }
 
 
