@@ -2,16 +2,13 @@ import pytest
 import torch
 
 from showtell.decoding import teacher_forced
-from showtell.models.att2in import Att2InDecoder
-from showtell.models.updown import UpDownConfig, UpDownDecoder
+from showtell.models import Decoder
 from tests.models import plain
 from tests.toys import SMALL, random_decoder, random_features
 
 
-def make(**settings: object) -> UpDownDecoder:
-    torch.manual_seed(0)
-    config = UpDownConfig.model_validate({"embedding_size": 5, "hidden_size": 4, "attention_size": 3, **settings})
-    return UpDownDecoder(config, feature_size=6, vocabulary_size=9).eval()
+def make(name: str, **settings: object) -> Decoder:
+    return random_decoder({"name": name, **SMALL, **settings}, seed=1, std=0.5, feature_size=6, vocabulary_size=9)
 
 
 PARTS = ("of_features", "of_query", "score")
@@ -31,39 +28,31 @@ def rows_of(layer: torch.nn.Module) -> torch.Tensor:
 )
 def test_two_steps_are_the_equations_written_out(activation, squash, weight_norm):
     """Equations 1 to 5 and the two that our copy lacks, for one row of one image at a time."""
-    decoder = make(attention_activation=activation, weight_norm=weight_norm, multi_label=weight_norm)
-    if weight_norm:
-        torch.manual_seed(3)
-        for name, parameter in decoder.named_parameters():
-            if name.endswith("original0"):  # g
-                torch.nn.init.uniform_(parameter, -2, 2)
+    decoder = make("updown", attention_activation=activation, weight_norm=weight_norm, multi_label=weight_norm)
     words = torch.tensor([[[1, 5], [1, 7]], [[1, 4], [1, 8]]])
-    features = random_features(dtype=torch.float32, present=(3, 2))
+    features = random_features(present=(3, 2))
     forced = teacher_forced(decoder, features, words)
     labels = decoder.score_labels(forced.outputs) if weight_norm else None
     of_features, of_query, score, weight = (
         rows_of(layer) for layer in (*(getattr(decoder.attention, name) for name in PARTS), decoder.output)
     )
     for image, row, regions, caption in plain.rows(features, words):
-        h1 = c1 = h2 = c2 = torch.zeros(4)
+        h1 = c1 = h2 = c2 = torch.zeros(4, dtype=torch.float64)
         for time, word in enumerate(decoder.embedding.weight[caption]):
             h1, c1 = plain.lstm(decoder.attention_lstm, torch.cat([h2, regions.mean(0), word]), h1, c1)  # eq. 1, 2
             inner = regions @ of_features.T + of_query @ h1
             alpha = (squash(inner) @ score[0]).softmax(0)  # eq. 3, 4
             h2, c2 = plain.lstm(decoder.language_lstm, torch.cat([alpha @ regions, h1]), h2, c2)  # eq. 5
-            attention = forced.outputs.attention[image, row, time, : len(regions)]
-            torch.testing.assert_close(attention, alpha, atol=1e-6, rtol=1e-5)
-            expected = weight @ h2 + decoder.output.bias
-            torch.testing.assert_close(forced.logits[image, row, time], expected, atol=1e-6, rtol=1e-5)
+            torch.testing.assert_close(forced.outputs.attention[image, row, time, : len(regions)], alpha)
+            torch.testing.assert_close(forced.logits[image, row, time], weight @ h2 + decoder.output.bias)
             if weight_norm:
                 expected = rows_of(decoder.labels) @ h1 + decoder.labels.bias
-                torch.testing.assert_close(labels[image, row, time], expected, atol=1e-6, rtol=1e-5)
+                torch.testing.assert_close(labels[image, row, time], expected)
 
 
 @pytest.mark.parametrize("settings", [{}, {"project_features": 7, "embedding_relu": True}], ids=["att2in", "att2in2"])
 def test_three_steps_are_the_equations_written_out(settings):
-    config = {"name": "att2in", **SMALL, **settings}
-    decoder: Att2InDecoder = random_decoder(config, seed=1, std=0.5, feature_size=6, vocabulary_size=9)
+    decoder = make("att2in", **settings)
     words = torch.tensor([[[1, 5, 4], [1, 7, 7]], [[1, 4, 6], [1, 8, 5]]])
     features = random_features(present=(3, 2))
     forced = teacher_forced(decoder, features, words)

@@ -1,6 +1,7 @@
 """What HACap's networks learn from, against arithmetic and enumeration."""
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 from showtell import counter_rng
 from showtell.decoding import teacher_forced
 from showtell.models.hacap import HacapDecoder
+from showtell.objectives import OBJECTIVES, build_objective
 from showtell.objectives import adversarial as ours
 from showtell.objectives.adversarial import horizon_cosines, intrinsic_rewards, mean_of_other_rows, rank_rewards
 from showtell.text.vocabulary import Vocabulary
@@ -42,17 +44,14 @@ def batch() -> Batch:
     return Batch(("a", "b"), None, WORDS, IS_CAPTION)
 
 
-def adversarial(longest: int = 3, **settings: Any) -> ours.Adversarial:
-    made = ours.Adversarial(ours.AdversarialConfig.model_validate(settings), feature_size=2, vocabulary_size=VOCABULARY)
+def objective(name: str, longest: int = 3, **settings: Any) -> Any:
+    config = OBJECTIVES[name][0].model_validate(settings)
+    made = build_objective(config, feature_size=2, vocabulary_size=VOCABULARY)
     made.prepare({}, longest)
     return made
 
 
-def pretraining(longest: int = 3, **settings: Any) -> ours.AdversarialPretraining:
-    config = ours.AdversarialPretrainingConfig.model_validate(settings)
-    made = ours.AdversarialPretraining(config, feature_size=2, vocabulary_size=VOCABULARY)
-    made.prepare({}, longest)
-    return made
+adversarial, pretraining = partial(objective, "adversarial"), partial(objective, "adversarial_pretraining")
 
 
 # F_0 .. F_3 of one caption of three words, in two dimensions, and its subgoals

@@ -1,5 +1,6 @@
 """Supervised attention: its sums by hand, what it teaches, and which models and datasets it refuses."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from showtell.errors import DataError
 from showtell.models import MODELS, Capability, Decoder
 from showtell.objectives.attention_supervision import AttentionSupervisionConfig, attention_loss
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
+from showtell.testing import VOCABULARY
 from showtell.training import train
 from showtell.types import Batch, Features, Mentions
+from tests.models.test_zoo import make
+from tests.objectives import test_cross_entropy
 
 SUPERVISED = CrossEntropyConfig(attention_supervision=AttentionSupervisionConfig(weight=2.0))
 ATTENDING = sorted(name for name, (config, _) in MODELS.items() if Capability.ATTENTION in config().capabilities)
@@ -33,25 +37,20 @@ def test_words_that_name_nothing_or_nothing_that_is_seen_have_no_term_and_no_gra
     assert attention.grad is not None and float(attention.grad.abs().sum()) == 0
 
 
-def example(name: str = "sat") -> tuple[Batch, Features, Decoder]:
-    torch.manual_seed(0)
-    config, kind = MODELS[name]
-    small = {field: 8 for field in config.model_fields if field.endswith("_size")}
-    decoder = kind(config.model_validate(small), feature_size=6, vocabulary_size=8)
-    words = torch.tensor([[[1, 4, 5, 2, 0], [1, 6, 2, 0, 0]], [[1, 7, 7, 4, 2], [0, 0, 0, 0, 0]]])
+def example(name: str) -> tuple[Batch, Features, Decoder]:
+    batch, features, _ = test_cross_entropy.example()
     named = mentions(
         [[[-1, 0, -1, -1], [1, -1, -1, -1]], [[0, 0, -1, -1], [-1, -1, -1, -1]]],
         [[[1.0, 0.5, 0.0], [0.0, 0.0, 0.3]], [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]],
     )
-    batch = Batch(("a", "b"), None, words, torch.tensor([[True, True], [True, False]]), mentions=named)
-    return batch, Features(torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool)), decoder.eval()
+    return replace(batch, mentions=named), features, make(name).eval()
 
 
 @pytest.mark.parametrize("name", ATTENDING)
 def test_the_total_is_the_likelihood_and_the_weighted_loss_of_the_named_words_over_all_words(name):
     """With the attention of every stage."""
     batch, features, decoder = example(name)
-    terms = CrossEntropy(SUPERVISED, feature_size=6, vocabulary_size=8)(batch, features, decoder)
+    terms = CrossEntropy(SUPERVISED, feature_size=6, vocabulary_size=VOCABULARY)(batch, features, decoder)
     outputs, expected = teacher_forced(decoder, features, batch.inputs).outputs, 0.0
     stages = [stage.attention for stage in outputs.stages or (outputs,) if stage.attention is not None]
     assert len(stages) == max(1, decoder.stages - 1)
@@ -59,7 +58,7 @@ def test_the_total_is_the_likelihood_and_the_weighted_loss_of_the_named_words_ov
         looks = (2 * log_alpha[0, 0, 1, 0] + log_alpha[0, 0, 1, 1]) / 3 + log_alpha[0, 1, 0, 2]
         expected -= float(looks + log_alpha[1, 0, :2, 1].sum()) / 9  # nine words, ends included
     assert float(terms.parts["attention_supervision"]) == pytest.approx(expected, rel=1e-5)
-    plain = CrossEntropy(CrossEntropyConfig(), feature_size=6, vocabulary_size=8)(batch, features, decoder)
+    plain = CrossEntropy(CrossEntropyConfig(), feature_size=6, vocabulary_size=VOCABULARY)(batch, features, decoder)
     assert "attention_supervision" not in plain.parts
     assert float(terms.total.detach()) == pytest.approx(float(plain.total.detach()) + 2 * expected, rel=1e-5)
 

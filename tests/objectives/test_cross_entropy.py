@@ -99,8 +99,7 @@ def test_agreement_by_hand():
     by_chance = 0.6**2 + 0.4**2
     assert float(more[5]) == pytest.approx((3 / 5 - by_chance) / (1 - by_chance), rel=1e-5)
 
-
-def test_agreement_counts_images_by_their_own_number_of_captions_and_leaves_out_lonely_ones():
+    # Images count by their own number of captions, and those with one are left out.
     three = [[[4], [4], [5]], [[5], [5], [5]], [[4]]]
     # Word 4: (k, n) = (2, 3) and (0, 3): observed ((2 + 0) / 6 + 1) / 2 = 2/3, share 1/3, by chance 5/9.
     assert float(agreement(three, 6)[4]) == pytest.approx((2 / 3 - 5 / 9) / (1 - 5 / 9), rel=1e-5)
