@@ -16,6 +16,7 @@ import torch
 from pydantic import Field, TypeAdapter, ValidationError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
+from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
 from showtell import __version__
@@ -230,10 +231,7 @@ def _dtype(tensor: Tensor) -> str:
 class NoRandomNumbers(TorchFunctionMode):
     """Leaves out random initial values, which weights replace."""
 
-    FILLS = (
-        *(Tensor.normal_, Tensor.uniform_),
-        *(nn.init.normal_, nn.init.uniform_, nn.init.kaiming_normal_, nn.init.kaiming_uniform_),
-    )
+    FILLS = (Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_normal_, init.kaiming_uniform_)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}

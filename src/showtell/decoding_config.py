@@ -178,16 +178,14 @@ class DecodingConfig(Config):
             raise UsageError(f"prefix has {len(begin)} words and max_length is {self.max_length}; raise it.")
         # A phrase with a word that the vocabulary lacks cannot occur anyway.
         known = [phrase for phrase in _phrases(self.bad_words).values() if all(word in vocabulary for word in phrase)]
+        forbidden = [_ids(phrase, vocabulary) for phrase in known] + [(Vocabulary.unknown,)] * self.no_unknown
         endings = sorted(word for word in BAD_ENDINGS if word in vocabulary) if self.no_bad_endings else ()
         repeatable = sorted(word for word in FUNCTION_WORDS if word in vocabulary)
         return Rules(
             min_length=self.min_length,
             no_repeat_ngram_size=self.no_repeat_ngram_size,
             repeatable=_ids(repeatable, vocabulary) if self.no_repeat_words else None,
-            forbidden=(
-                *(_ids(phrase, vocabulary) for phrase in known),
-                *(((Vocabulary.unknown,),) if self.no_unknown else ()),
-            ),
+            forbidden=tuple(forbidden),
             bad_endings=_ids(endings, vocabulary),
             prefix=_ids(begin, vocabulary),
         )

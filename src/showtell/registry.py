@@ -44,10 +44,8 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
     def __getitem__(self, name: str) -> Entry:
         """The entry of a name; an ExtensionError if the package that registers it is broken, or the name is taken."""
         points = self.installed.get(name, []) if isinstance(name, str) else []
-        if name in self.builtin and not points:
-            return self.builtin[name]
         if not points:
-            raise KeyError(name)
+            return self.builtin[name]
         if name in self.builtin or len(points) > 1:
             owners = ["showtell"] * (name in self.builtin) + [_package(point) for point in points]
             raise ExtensionError(

@@ -32,10 +32,9 @@ Where this differs from the paper, or the paper is silent:
     `eval_attention: expectation` is soft.
  9. Boustany and Sarfati read out with one linear layer on h_t alone (`readout: hidden`).
 10. The word before the first is a learned embedding of `begin`; the release feeds zeros.
-11. a-PyTorch-Tutorial-to-Image-Captioning, which most people know this model from and whose weights
-    can be imported, has a ReLU in f_att (`attention_activation: relu`), a gate for each channel
-    (`gate_per: channel`), an f_init without tanh (`init_activation: none`) and reads out with one layer on h_t
-    (`readout: hidden`).
+11. a-PyTorch-Tutorial-to-Image-Captioning, which most people know this model from and whose weights can be imported,
+    has a ReLU in f_att (`attention_activation: relu`), a gate for each channel (`gate_per: channel`), an f_init without
+    tanh (`init_activation: none`) and reads out with one layer on h_t (`readout: hidden`).
 """
 
 from __future__ import annotations

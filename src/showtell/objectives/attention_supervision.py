@@ -8,9 +8,8 @@ captioning, AAAI 2017) add a cross-entropy to the likelihood; with beta_t the ce
 
 It asks for attention that is spread over the object as its area is. beta_ti is the share of cell i that the boxes of
 the object cover, for detected regions 1 where the region overlaps a box by half (`training/mentions.py`). l_t is in
-nats, as - log p(y_t) is, and words that name nothing have none,
-so nu = 1 weighs looking at the object as much as naming it. A decoder with several stages has that sum for the
-attention of each of them, as it has their likelihoods.
+nats, as - log p(y_t) is, and words that name nothing have none, so nu = 1 weighs looking at the object as much as
+naming it. A decoder with several stages has that sum for the attention of each of them, as it has their likelihoods.
 """
 
 from __future__ import annotations

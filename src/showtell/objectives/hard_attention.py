@@ -17,8 +17,7 @@ Where this differs from the paper, or the paper is silent:
     (0.1 and 0.002) are for the mean; `per_word: false` is the sum, the formula of the paper.
  3. b is a moving average of the mean over the batch's captions, over all processes, as in the release. A batch uses the
     value from before it, so that b does not depend on the samples it is compared with; the first batch uses its own
-    mean.
-    `baseline: none` sets b to 0, to see what it does: the estimator stays unbiased and its variance grows.
+    mean. `baseline: none` sets b to 0, to see what it does: the estimator stays unbiased and its variance grows.
  4. Rows that use the expectation have no sampled region: they contribute the first term alone, and nothing to b.
  5. The other terms of `cross_entropy.py` (label smoothing, doubly stochastic penalty, word presence) may be added, and
     scheduled sampling: s then also depends on the words that were fed, whose choice gets no gradient here either.

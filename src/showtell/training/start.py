@@ -60,13 +60,7 @@ def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | 
     """Make or take vocabulary, encoder and decoder; a RecipeError names the keys in which a checkpoint's are others."""
     if recipe.model.name == TRANSFORMERS:
         return _start_of_transformers(recipe, str(checkpoint))
-    if checkpoint is not None and is_of_transformers(find_checkpoint(checkpoint)):
-        raise RecipeError(
-            f"training.start_from={checkpoint} is a captioner of transformers, and the recipe has the model "
-            f"{recipe.model.name}; leave the sections encoder and model out, as the recipe adapt/corrections does."
-        )
-    before = None if checkpoint is None else load_checkpoint(find_checkpoint(checkpoint))
-    if before is None:
+    if checkpoint is None:
         if recipe.vocabulary.extend:
             raise RecipeError("vocabulary.extend adds words to those of a checkpoint; name it in training.start_from.")
         vocabulary = Vocabulary.build(captions, recipe.vocabulary.min_count, recipe.vocabulary.max_size)
@@ -76,14 +70,20 @@ def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | 
                 "say; lower vocabulary.min_count."
             )
         encoder = build_encoder(recipe.encoder)
-    else:
-        _require_same_settings(recipe, before, checkpoint)
-        vocabulary, unknown = _vocabulary(recipe, captions, before.vocabulary)
-        encoder = build_encoder(recipe.encoder, load_weights=False)
-        encoder.load_state_dict(before.encoder.state_dict())
-    decoder = build_decoder(recipe.model, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary))
-    if before is None:
+        decoder = build_decoder(recipe.model, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary))
         return Start(vocabulary, encoder, decoder)
+    folder = find_checkpoint(checkpoint)
+    if is_of_transformers(folder):
+        raise RecipeError(
+            f"training.start_from={checkpoint} is a captioner of transformers, and the recipe has the model "
+            f"{recipe.model.name}; leave the sections encoder and model out, as the recipe adapt/corrections does."
+        )
+    before = load_checkpoint(folder)
+    _require_same_settings(recipe, before, checkpoint)
+    vocabulary, unknown = _vocabulary(recipe, captions, before.vocabulary)
+    encoder = build_encoder(recipe.encoder, load_weights=False)
+    encoder.load_state_dict(before.encoder.state_dict())
+    decoder = build_decoder(recipe.model, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary))
     _take_weights(decoder, before.decoder)
     return Start(vocabulary, encoder, decoder, unknown, len(vocabulary) - len(before.vocabulary), before.origin)
 
@@ -104,10 +104,8 @@ def _start_of_transformers(recipe: Recipe, checkpoint: str) -> Start:
     if captioner.adapted is None:
         adapt(captioner, recipe.model)
     else:
-        _require_same(
-            checkpoint,
-            *({"model": model.model_dump(mode="json")} for model in (recipe.model, captioner.adapted.config)),
-        )
+        models = ({"model": model.model_dump(mode="json")} for model in (recipe.model, captioner.adapted.config))
+        _require_same(checkpoint, *models)
     prompt = captioner.check(recipe.decoding).prompt
     return Start(
         vocabulary=learning.TokenVocabulary(captioner, prompt),
@@ -118,23 +116,21 @@ def _start_of_transformers(recipe: Recipe, checkpoint: str) -> Start:
     )
 
 
-def _require_same_settings(recipe: Recipe, before: Checkpoint, checkpoint: Path | str | None) -> None:
+def _require_same_settings(recipe: Recipe, before: Checkpoint, checkpoint: Path | str) -> None:
     model = before.decoder.config
     if recipe.model.name != model.name:
         raise RecipeError(
             f"training.start_from={checkpoint} has the model {model.name} and the recipe {recipe.model.name}; leave "
             f"model.name out, or choose a recipe of {model.name}."
         )
-    _require_same(
-        checkpoint,
-        *(
-            {"encoder": encoder.feature_settings(), "model": model.model_dump(mode="json", exclude=_LEARNS)}
-            for encoder, model in ((recipe.encoder, recipe.model), (before.encoder.config, model))
-        ),
+    settings = (
+        {"encoder": encoder.feature_settings(), "model": model.model_dump(mode="json", exclude=_LEARNS)}
+        for encoder, model in ((recipe.encoder, recipe.model), (before.encoder.config, model))
     )
+    _require_same(checkpoint, *settings)
 
 
-def _require_same(checkpoint: Path | str | None, recipe: dict[str, Any], before: dict[str, Any]) -> None:
+def _require_same(checkpoint: Path | str, recipe: dict[str, Any], before: dict[str, Any]) -> None:
     if changed := differences(flat(recipe), flat(before)):
         overrides = [f"{key}={as_yaml(value)}" for key, (_, value) in changed.items()]
         raise RecipeError(
