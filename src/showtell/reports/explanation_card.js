@@ -82,12 +82,10 @@ const explanations = (() => {
   function outline(canvas, [left, top, right, bottom], colour, width) {
     const context = canvas.getContext("2d");
     const box = [left * canvas.width, top * canvas.height, (right - left) * canvas.width, (bottom - top) * canvas.height];
-    context.lineWidth = width * 2;
-    context.strokeStyle = "#000a";
-    context.strokeRect(...box);
-    context.lineWidth = width;
-    context.strokeStyle = colour;
-    context.strokeRect(...box);
+    for (const [style, lineWidth] of [["#000a", width * 2], [colour, width]]) {
+      Object.assign(context, { strokeStyle: style, lineWidth });
+      context.strokeRect(...box);
+    }
     return box;
   }
 
@@ -177,10 +175,9 @@ const explanations = (() => {
       this.buttons.forEach((button, index) => {
         button.tabIndex = index ? -1 : 0;
         button.style.setProperty("--probability", this.words[index].p);
-        button.addEventListener("click", () => this.select(this.selected === index ? null : index));
         button.addEventListener("keydown", (event) => this.key(event, index));
       });
-      for (const column of [this.thumbnails, ...this.columns])
+      for (const column of [this.buttons, this.thumbnails, ...this.columns])
         column.forEach((item, index) =>
           item.addEventListener("click", () => this.select(this.selected === index ? null : index)));
     }

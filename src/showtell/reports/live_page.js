@@ -98,7 +98,7 @@
     try {
       const photo = await photoOf(row);
       const query = { captioner, name: row.name, ...settings };
-      const response = await server.ask("/v1/captions", { method: "POST", body: photo, query, headers: headersOf(photo) });
+      const response = await server.ask("/v1/captions", { photo, query });
       const { captions } = await response.json();
       Object.assign(row, { captions, captioner, settings: JSON.stringify(settings), error: null });
       errors = { sentence: null, count: 0 };
@@ -211,8 +211,7 @@
 
   /** What the server knows of the words of captions: keywords, and whether a query finds them, a puppy for "dog", too. */
   async function wordsOf(captions, query = "") {
-    const body = JSON.stringify({ captions, query });
-    return (await server.ask("/page/words", { method: "POST", body, headers: { "Content-Type": "application/json" } })).json();
+    return (await server.ask("/page/words", { method: "POST", json: { captions, query } })).json();
   }
 
   let matching = { query: "", captions: new Set() };
@@ -445,8 +444,7 @@
       }
       place.setAttribute("aria-busy", "true");
       const photo = await photoOf(row);
-      const ask = { method: "POST", body: photo, query, headers: headersOf(photo), signal };
-      cards.set(key, await (await server.ask("/page/explanation", ask)).text());
+      cards.set(key, await (await server.ask("/page/explanation", { photo, query, signal })).text());
       if (cards.size > CARDS) cards.delete(cards.keys().next().value);
     }
     return cards.get(key);

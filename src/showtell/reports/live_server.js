@@ -33,10 +33,16 @@ const server = (() => {
    * Ask until there is an answer; abort the signal to give up.
    *
    * @param {string} path - of the route.
-   * @param {object} [options] - of fetch, and `query`: names with a value or several; `once`: do not try again.
+   * @param {object} [options] - of fetch, and `query`: names with a value or several; `json`: what is sent as JSON;
+   *   `photo`: what is sent as it is; `once`: do not try again.
    * @returns {Promise<Response>} a good answer; any other is thrown as a ServerError.
    */
-  async function ask(path, { query = {}, once = false, ...options } = {}) {
+  async function ask(path, { query = {}, json, photo, once = false, ...options } = {}) {
+    if (json) Object.assign(options, { body: JSON.stringify(json), headers: { "Content-Type": "application/json" } });
+    if (photo !== undefined) {
+      const type = photo.type.startsWith("image/") ? photo.type : "application/octet-stream";
+      Object.assign(options, { method: "POST", body: photo, headers: { "Content-Type": type } });
+    }
     const address = new URL(path, location.href);
     for (const [name, values] of Object.entries(query))
       for (const value of [values].flat()) address.searchParams.append(name, value);

@@ -1,8 +1,5 @@
 // What people decide, which the page's server keeps with the photos.
 
-/** The headers of a photo that is sent. */
-const headersOf = (photo) => ({ "Content-Type": photo.type.startsWith("image/") ? photo.type : "application/octet-stream" });
-
 /** What a photo is known by: the SHA-256 of its bytes, which browsers compute on https and on this machine alone. */
 async function idOf(file) {
   if (!globalThis.crypto?.subtle) return `${file.name}/${file.size}/${file.lastModified}`;
@@ -39,16 +36,14 @@ class ServerStore {
     const [best] = row.captions;
     const query = { name: row.name, captioner: row.captioner, caption: best?.text ?? "" };
     for (const name of ["confidence", "doubt"]) if (best?.[name] != null) query[name] = best[name];
-    const ask = { method: "POST", body: photo, query, headers: headersOf(photo) };
-    const response = await server.ask("/v1/corrections/photos", ask);
+    const response = await server.ask("/v1/corrections/photos", { photo, query });
     return ServerStore.fromRow(await response.json());
   }
 
   async decide(row, { text, status }) {
-    const body = JSON.stringify({ revision: row.revision, caption: text, status });
-    const headers = { "Content-Type": "application/json" };
+    const json = { revision: row.revision, caption: text, status };
     try {
-      const response = await server.ask(`/v1/corrections/${row.serverId}`, { method: "PATCH", body, headers, once: true });
+      const response = await server.ask(`/v1/corrections/${row.serverId}`, { method: "PATCH", json, once: true });
       return ServerStore.fromRow(await response.json());
     } catch (error) {
       if (error.status === 409) throw new Conflict(ServerStore.fromRow(error.problem.row));
@@ -59,8 +54,7 @@ class ServerStore {
   /** Make many decisions, [row, change], together; the rows that were changed, and those that others had changed. */
   async decideMany(decisions) {
     const changes = decisions.map(([{ serverId: id, revision }, { text: caption, status }]) => ({ id, revision, caption, status }));
-    const headers = { "Content-Type": "application/json" };
-    return (await server.ask("/v1/corrections", { method: "PATCH", body: JSON.stringify({ changes }), headers, once: true })).json();
+    return (await server.ask("/v1/corrections", { method: "PATCH", json: { changes }, once: true })).json();
   }
 
   async photo(id) {

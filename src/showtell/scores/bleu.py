@@ -1,10 +1,9 @@
 """BLEU-1 to 4 as coco-caption computes it.
 
-K. Papineni et al., BLEU: a method for automatic evaluation of machine translation, ACL 2002. The conventions
-are those of the reference implementation: per image the closest reference length (ties go to the shorter),
-counts clipped to the maximum over references, and two tiny constants in place of smoothing, which is why an
-identical sentence of four words scores 0.9999999992. `BleuNoBp` leaves the brevity penalty out: so Xu et al.'s own
-tables were counted.
+K. Papineni et al., BLEU: a method for automatic evaluation of machine translation, ACL 2002. The conventions are those
+of the reference implementation: per image the closest reference length (ties go to the shorter), counts clipped to the
+maximum over references, and two tiny constants in place of smoothing, which is why an identical sentence of four words
+scores 0.9999999992. `BleuNoBp` leaves the brevity penalty out: so Xu et al.'s own tables were counted.
 """
 
 from __future__ import annotations

@@ -165,17 +165,16 @@ def read_references(content: References, source: str = "References") -> dict[str
                 f'{source}: in a COCO captions dictionary each image has an "id" and each annotation an "image_id" and '
                 f'a "caption"; one lacks {error}.'
             ) from error
-        return {image: tuple(texts) for image, texts in references.items() if texts or image not in skipped}
-    if isinstance(content, Sequence) and any(isinstance(entry, Mapping) for entry in content):
+    elif isinstance(content, Sequence) and any(isinstance(entry, Mapping) for entry in content):
         for key, given in _entries(content, source, bare_texts=False):
             image, texts = _checked(key, given, f"{source}: a reference")
             references.setdefault(image, []).extend(texts)
-        return {image: tuple(texts) for image, texts in references.items()}
-    for key, given in content.items() if isinstance(content, Mapping) else enumerate(content):
-        if isinstance(given, str) or not isinstance(given, Sequence):
-            raise DataError(f"{source}: those of image {key} are {given!r:.60}, not a list of texts.")
-        references[str(key)] = _checked(str(key), list(given), f"{source}: a reference")[1] if given else []
-    return {image: tuple(texts) for image, texts in references.items()}
+    else:
+        for key, given in content.items() if isinstance(content, Mapping) else enumerate(content):
+            if isinstance(given, str) or not isinstance(given, Sequence):
+                raise DataError(f"{source}: those of image {key} are {given!r:.60}, not a list of texts.")
+            references[str(key)] = _checked(str(key), list(given), f"{source}: a reference")[1] if given else []
+    return {image: tuple(texts) for image, texts in references.items() if texts or image not in skipped}
 
 
 def _checked(image: object, given: object, what: str) -> tuple[str, list[str]]:

@@ -1,13 +1,11 @@
 """CIDEr-D, the number that everyone publishes as CIDEr.
 
-R. Vedantam, C. L. Zitnick, D. Parikh, CIDEr: consensus-based image description evaluation, CVPR 2015. A
-caption is a vector of n-gram counts weighted by log(images / images whose references hold the n-gram), for
-each n = 1 to 4; the score is the mean cosine to the references, times 10. CIDEr-D clips a prediction's
-weights to the reference's and multiplies by exp(-(difference in length)^2 / (2 sigma^2)), sigma = 6, against
-captions that repeat or pad.
+R. Vedantam, C. L. Zitnick, D. Parikh, CIDEr: consensus-based image description evaluation, CVPR 2015. A caption is a
+vector of n-gram counts weighted by log(images / images whose references hold the n-gram), for each n = 1 to 4; the
+score is the mean cosine to the references, times 10. CIDEr-D clips a prediction's weights to the reference's and
+multiplies by exp(-(difference in length)^2 / (2 sigma^2)), sigma = 6, against captions that repeat or pad.
 
-coco-caption's "CIDEr" is CIDEr-D, and its length is counted in bigrams. With one image every weight is log(1)
-= 0.
+coco-caption's "CIDEr" is CIDEr-D, and its length is counted in bigrams. With one image every weight is log(1) = 0.
 """
 
 from __future__ import annotations
