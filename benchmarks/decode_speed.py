@@ -118,14 +118,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    show(
-        [
-            row
-            for name in arguments.models
-            for row in rows_of(name, arguments.images, arguments.repeats, arguments.device)
-        ],
-        arguments.json,
-    )
+    how = arguments.images, arguments.repeats, arguments.device
+    show([row for name in arguments.models for row in rows_of(name, *how)], arguments.json)
 
 
 if __name__ == "__main__":

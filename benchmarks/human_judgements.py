@@ -51,11 +51,8 @@ def read_expert(path: Path) -> list[Judged]:
         for judgement in image["human_judgement"]:
             if judgement["rating"] == judgement["rating"]:  # some are NaN
                 ratings[" ".join(judgement["caption"].split())].append(float(judgement["rating"]))
-        judged += [
-            Judged(caption, tuple(values), references)
-            for caption, values in ratings.items()
-            if caption not in references
-        ]
+        others = ((caption, values) for caption, values in ratings.items() if caption not in references)
+        judged += [Judged(caption, tuple(values), references) for caption, values in others]
     return judged
 
 

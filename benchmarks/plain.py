@@ -92,11 +92,8 @@ class PlainSat(Plain):
         context = torch.sigmoid(decoder.beta(state[0])) * context
         word = decoder.embedding(words)
         state = cell(decoder.lstm, torch.cat([word, context], 1), state)
-        inner = (
-            word
-            + F.linear(decoder.dropout(state[0]), decoder.hidden_to_output.weight, decoder.hidden_to_output.bias)
-            + F.linear(context, decoder.context_to_output.weight, decoder.context_to_output.bias)
-        )
+        of_hidden = linear(decoder.hidden_to_output, decoder.dropout(state[0]))
+        inner = word + of_hidden + linear(decoder.context_to_output, context)
         return decoder.dropout(torch.tanh(inner)), state
 
 

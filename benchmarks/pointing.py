@@ -369,10 +369,9 @@ def main() -> None:
     occlusion = None if chosen.occlusion == "none" else chosen.occlusion
     captioner = EncoderDecoderCaptioner.from_pretrained(chosen.checkpoint)
     split = records[chosen.split]
+    how = {"captions": chosen.captions, "occlusion": occlusion, "store": store}
     with counting("measuring", len(split)) as progress:
-        result = measure_attention(
-            captioner, split, captions=chosen.captions, occlusion=occlusion, store=store, progress=progress
-        )
+        result = measure_attention(captioner, split, **how, progress=progress)
     print(describe(result))
 
 

@@ -97,9 +97,8 @@ def theirs(corpus: Corpus, *, meteor: bool) -> None:
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
     predictions = {image: [{"caption": text}] for image, text in zip(corpus.ids, corpus.predictions, strict=True)}
-    references = {
-        image: [{"caption": text} for text in texts] for image, texts in zip(corpus.ids, corpus.references, strict=True)
-    }
+    pairs = zip(corpus.ids, corpus.references, strict=True)
+    references = {image: [{"caption": text} for text in texts] for image, texts in pairs}
     tokenized = [PTBTokenizer().tokenize(captions) for captions in (references, predictions)]
     for build in (Bleu, Rouge, Cider, *([Meteor] if meteor else [])):
         with redirect_stdout(io.StringIO()):
@@ -137,10 +136,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     captions = flickr8k()
-    milliseconds = round(reward_seconds(captions) * 1000, 2)
-    rows: list[dict[str, object]] = [
-        {"name": f"reward_{REWARDED}x{SAMPLES}", "value": milliseconds, "unit": "ms", **ALONE}
-    ]
+    name, milliseconds = f"reward_{REWARDED}x{SAMPLES}", round(reward_seconds(captions) * 1000, 2)
+    rows: list[dict[str, object]] = [{"name": name, "value": milliseconds, "unit": "ms", **ALONE}]
     corpus = corpus_of(captions, arguments.images)
     open_index()  # built if need be
     for name, meteor in (("all_but_meteor", False), ("all_with_meteor", True)):

@@ -202,11 +202,11 @@ def _errors(
     parts, start, rng = [], 0, np.random.default_rng(0)
     for name, size in sizes:
         own = slice(start, start := start + size)
-        error = Reliability.of(chances[own].tolist(), good[own].tolist()).expected_calibration_error
-        drawn = [
-            Reliability.of(chances[own].tolist(), (rng.random(size) < chances[own]).tolist()).expected_calibration_error
-            for _ in range(200)
-        ]
+
+        def error_of(is_good: np.ndarray, chance: np.ndarray = chances[own]) -> float:
+            return Reliability.of(chance.tolist(), is_good.tolist()).expected_calibration_error
+
+        error, drawn = error_of(good[own]), [error_of(rng.random(size) < chances[own]) for _ in range(200)]
         parts.append(f"{error:.3f} on {size:,} of {name} ({np.mean(drawn):.3f} if every chance were exact)")
     return ", ".join(parts)
 
@@ -224,12 +224,11 @@ def _rows(
     for kind, names in kinds.items():
         wanted = set(names.split(", "))
         phrases = phrases_of(wanted)
-        ids = [
-            record.image_id
-            for record in records
-            if 2 * sum(bool(categories_shown((), [tokenize(text)], phrases)) for text in record.captions)
-            > len(record.captions)
-        ]
+        ids = []
+        for record in records:
+            naming = [text for text in record.captions if categories_shown((), [tokenize(text)], phrases)]
+            if 2 * len(naming) > len(record.captions):
+                ids.append(record.image_id)
         yield _row(f"... {kind}", result, ids, ["", ""])
 
 
@@ -262,11 +261,8 @@ def main() -> int:
                 folders.append(arguments.runs / "views" / f"{photos.name}-{views}")
                 if not (folders[-1] / "captions.csv").is_file():
                     write_views(photos, views, folders[-1])
-        overrides = [
-            f"data.path=[{','.join(map(str, folders))}]",
-            f"vocabulary.min_count={step.min_count}",
-            *step.changes,
-        ]
+        paths = ",".join(map(str, folders))
+        overrides = [f"data.path=[{paths}]", f"vocabulary.min_count={step.min_count}", *step.changes]
         overrides += [] if best is None else [f"training.start_from={best}"]
         run = arguments.runs / step.name
         train(load_recipe(step.recipe, overrides), run, resume=True)

@@ -309,9 +309,8 @@ def run_all(bench: Bench, rows: Sequence[Row], known: Mapping[str, Row], *, seed
                 done = done and (kept.parent / f"{splits[0]}{UNDIVIDED}.json").exists()
             if not done or (weights and not (bench.out / path / "best").exists()):
                 folders = bench.out / path, bench.results / path
-                runs[pool.submit(run, content, *folders, splits, boxes=bench.has_boxes, undivided=undivided)] = folders[
-                    1
-                ]
+                future = pool.submit(run, content, *folders, splits, boxes=bench.has_boxes, undivided=undivided)
+                runs[future] = bench.results / path
 
         def submit_row(row: Row, seed: int) -> None:
             rate = None if row.view is None else best_rate(bench, row)
@@ -353,12 +352,8 @@ def _wait(runs: dict[Future[bool], Path]) -> None:
         result = read_json(folder / "result.json")
         taken = "" if result["cpu_seconds"] is None else f", {result['cpu_seconds']:.0f} s of CPU time"
         name = "/".join(folder.parts[-3:])
-        print(
-            f"{time.strftime('%H:%M:%S')} {number} of {len(runs)}: {name}, CIDEr-D {result['validation']:.3f} on "
-            f"validation{taken}",
-            file=sys.stderr,
-            flush=True,
-        )
+        score = f"CIDEr-D {result['validation']:.3f} on validation{taken}"
+        print(f"{time.strftime('%H:%M:%S')} {number} of {len(runs)}: {name}, {score}", file=sys.stderr, flush=True)
     runs.clear()
 
 
@@ -518,10 +513,8 @@ def minutes_by_device(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def mean_and_spread(values: Sequence[float | None]) -> dict[str, float | None]:
     """The mean of what is known, and the sample deviation where there are two values or more."""
     known = [value for value in values if value is not None]
-    return {
-        "mean": statistics.mean(known) if known else None,
-        "spread": statistics.stdev(known) if len(known) > 1 else None,
-    }
+    mean, spread = statistics.mean(known) if known else None, statistics.stdev(known) if len(known) > 1 else None
+    return {"mean": mean, "spread": spread}
 
 
 # --- what is written ---
@@ -567,10 +560,9 @@ def score_rows(line: Mapping[str, Any]) -> list[dict[str, str]]:
             title = f"{line['says']}: stage {number} of 0 to {len(stages)}"
             rows.append({"row": title, "split": split, **cells(stage)})
         more = {**line["reads"][split], **(line["attention"] if split == "test" else {})}
-        rows.append(
-            {"row": line["says"], "split": split, "seeds": str(len(line["seeds"])), **cells(scores), **cells(more)}
-        )
-        rows[-1] |= {**taken, "rates tried": tried, "device": ", ".join(line["devices"]), "minutes": minutes}
+        own = {"row": line["says"], "split": split, "seeds": str(len(line["seeds"])), **cells(scores), **cells(more)}
+        devices = ", ".join(line["devices"])
+        rows.append({**own, **taken, "rates tried": tried, "device": devices, "minutes": minutes})
         if split in line["undivided"]:
             title = f"{line['says']}: a beam not divided by the length, as the paper's"
             rows.append({"row": title, "split": split, **line["undivided"][split]})
@@ -608,9 +600,8 @@ def command(
     parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path(f"runs/{bench_type.name}"), help="the folder of the runs")
     parser.add_argument("--rows", default=",".join(row.name for row in rows), help="their names, parted by commas")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, help="the folder of NAME-scores.csv, NAME-differences.csv"
-    )
+    about = "the folder of NAME-scores.csv, NAME-differences.csv"
+    parser.add_argument("--results", type=Path, default=RESULTS, help=about)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for every recipe, such as training.epochs=3")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0")
     for setting in dataclasses.fields(bench_type)[2:]:

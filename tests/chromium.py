@@ -1,11 +1,4 @@
-"""A real Chromium for tests of pages, driven over a pipe with the DevTools protocol; nothing to install beside it.
-
-with Chromium(folder) as browser:
-    browser.open(page)
-    browser.ask("document.title")
-    browser.press("ArrowRight")
-    assert browser.requests == [page.as_uri()] and not browser.complaints
-"""
+"""A real Chromium for tests of pages, driven over a pipe with the DevTools protocol; nothing to install beside it."""
 
 import base64
 import contextlib
@@ -46,9 +39,8 @@ class Chromium:
         # the browser reads commands from descriptor 3 and writes answers to 4, whatever they are here
         command = ["/bin/bash", "-c", f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}', program, *FLAGS]
         command += ["--remote-debugging-pipe", f"--user-data-dir={folder}", "about:blank"]
-        self._process = subprocess.Popen(
-            command, pass_fds=(to_browser, from_browser), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(command, pass_fds=(to_browser, from_browser), **silent)
         os.close(to_browser)
         os.close(from_browser)
         self._rest = b""

@@ -73,9 +73,7 @@ def test_every_name_of_the_top_level_is_used_by_an_example_in_its_order():
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_of_a_page_runs(
-    name: str, world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_the_example_of_a_page_runs(name: str, world: Path, monkeypatch, capsys):
     code = example(name).replace('"training.epochs=1"', ", ".join(map(repr, SMALL)))
     small = ", ".join(f"{key!r}: {yaml.safe_load(value)!r}" for key, _, value in (one.partition("=") for one in SMALL))
     monkeypatch.chdir(world)

@@ -12,19 +12,16 @@ from showtell.scores import base
 
 @dataclass(frozen=True)
 class Case:
-    """Predictions and references as text and as the reference tokenized them, and the reference's scores."""
+    """Predictions and references as the reference tokenized them, and the reference's scores."""
 
-    text: dict[str, Any]
     tokenized: dict[str, Any]
     oracle: dict[str, Any]
 
 
 @pytest.fixture(scope="session", params=["flickr8k", "odd_inputs"])
 def case(request: pytest.FixtureRequest, shared_data: Path) -> Case:
-    def read(kind: str) -> dict[str, Any]:
-        return json.loads((shared_data / "metrics" / f"{kind}_{request.param}.json").read_text())
-
-    return Case(read("case"), read("tokenized"), read("oracle"))
+    files = (shared_data / "metrics" / f"{kind}_{request.param}.json" for kind in ("tokenized", "oracle"))
+    return Case(*(json.loads(file.read_text()) for file in files))
 
 
 @pytest.fixture

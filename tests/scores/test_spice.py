@@ -50,10 +50,8 @@ def test_spice_and_spider_and_a_program_that_fails(program: Path) -> None:
 def test_what_is_missing_is_one_sentence_that_says_what_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pycocoevalcap", reason="pycocoevalcap is not installed")
     monkeypatch.setattr(spice, "_MODELS", "lib/no-such-models.jar")
-    for java, sentence in (
-        ("/usr/bin/java", "SPICE needs the CoreNLP 3.6.0 models; download them (400 MB) with python"),
-        (None, "SPICE needs Java 8 or later"),
-    ):
+    download = "SPICE needs the CoreNLP 3.6.0 models; download them (400 MB) with python"
+    for java, sentence in (("/usr/bin/java", download), (None, "SPICE needs Java 8 or later")):
         monkeypatch.setattr(spice.shutil, "which", lambda name, java=java: java)
         report = showtell.score(["a dog"], [["a dog"]], metrics=["spice"])
         assert report.skipped["spice"].startswith(sentence)

@@ -12,10 +12,11 @@ from showtell.scenes.truth import judge
 from showtell.scenes.world import SHAPES
 from showtell.scores import ImageFacts, image_facts
 
-SCENE = Scene(
-    background="white",
-    items=(Item("circle", "red", "small", "plain", 25, 50, 16), Item("square", "blue", "large", "plain", 70, 50, 30)),
+CIRCLE, SQUARE = (
+    Item("circle", "red", "small", "plain", 25, 50, 16),
+    Item("square", "blue", "large", "plain", 70, 50, 30),
 )
+SCENE = Scene("white", (CIRCLE, SQUARE))
 
 
 def means(*captions: str) -> dict[str, float | None]:
@@ -46,7 +47,6 @@ def test_a_dataset_with_boxes_has_their_categories(tiny_boxes: Path) -> None:
     dataset = open_dataset(tiny_boxes)
     facts = image_facts(dataset)
     for record in dataset.records:
-        assert record.boxes
+        assert record.boxes and facts[record.image_id].scene is None
         assert facts[record.image_id].objects == {box.category for box in record.boxes}
-        assert facts[record.image_id].scene is None
     assert {category for one in facts.values() for category in one.objects or ()} == set(SHAPES)

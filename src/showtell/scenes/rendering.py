@@ -19,22 +19,13 @@ from showtell.scenes.world import UNITS, Scene
 SUPERSAMPLING = 4  # sub-pixels along a side
 
 RGB: dict[str, tuple[int, int, int]] = {
-    "red": (222, 30, 34),
-    "orange": (255, 136, 0),
-    "yellow": (255, 222, 20),
-    "green": (22, 158, 48),
-    "cyan": (0, 208, 226),
-    "blue": (28, 64, 224),
-    "purple": (132, 34, 176),
-    "pink": (255, 118, 192),
-}
+    "red": (222, 30, 34), "orange": (255, 136, 0), "yellow": (255, 222, 20), "green": (22, 158, 48),
+    "cyan": (0, 208, 226), "blue": (28, 64, 224), "purple": (132, 34, 176), "pink": (255, 118, 192),
+}  # fmt: skip
 PAPER: dict[str, tuple[int, int, int]] = {
-    "white": (255, 255, 255),
-    "grey": (200, 200, 204),
-    "beige": (242, 224, 190),
-    "mint": (200, 240, 214),
+    "white": (255, 255, 255), "grey": (200, 200, 204), "beige": (242, 224, 190), "mint": (200, 240, 214),
     "squared": (250, 250, 255),
-}
+}  # fmt: skip
 GRID_LINE, GRID_STEP = (160, 188, 226), 12  # of the squared paper; the step in units
 WHITE_MARKS = frozenset({"red", "green", "blue", "purple"})
 MARK_LIGHT = 0.22  # the other colours are light: their marks are dark, with this share of the colour left

@@ -81,10 +81,10 @@ def draw(statistics: Statistics, samples: int, seed: int) -> dict[str, Floats]:
     rows = np.hstack([one.rows for one in every])
     sums = np.concatenate([counts @ rows for counts in drawn_counts(len(rows), samples, seed)])
     parts = np.split(sums, np.cumsum([one.rows.shape[1] for one in every])[:-1], axis=1)
-    pairs = zip(every, parts, strict=True)
-    return {
-        name: column for one, own in pairs for name, column in zip(one.score.names, one.from_sums(own).T, strict=True)
-    }
+    drawn: dict[str, Floats] = {}
+    for one, own in zip(every, parts, strict=True):
+        drawn.update(zip(one.score.names, one.from_sums(own).T, strict=True))
+    return drawn
 
 
 def drawn_counts(images: int, samples: int, seed: int) -> Iterator[Floats]:

@@ -69,9 +69,8 @@ class Meteor(Score):
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 24)."""
-        predictions = [
-            normalise(" ".join(words).replace("|||", "").replace("  ", " ")) for words in corpus.predicted_words
-        ]
+        texts = (" ".join(words).replace("|||", "").replace("  ", " ") for words in corpus.predicted_words)
+        predictions = list(map(normalise, texts))
         references = [[normalise(" ".join(words)) for words in texts] for texts in corpus.reference_words]
         vocabulary = {*chain.from_iterable(predictions), *chain.from_iterable(chain.from_iterable(references))}
         index = open_index()
@@ -124,10 +123,8 @@ def _best_statistics(
     rows = []
     for test, texts in zip(tests, references, strict=True):
         others = list(islice(sentences, len(texts)))
-        rows += [
-            statistics(test, other, options)
-            for other, options in zip(others, lexicon.matches(test, others), strict=True)
-        ]
+        pairs = zip(others, lexicon.matches(test, others), strict=True)
+        rows += [statistics(test, other, options) for other, options in pairs]
     scores = score(np.array(rows, dtype=np.float64).reshape(-1, STATISTICS))
     ends = np.cumsum([len(texts) for texts in references]).tolist()
     return [rows[first + int(np.argmax(scores[first:end]))] for first, end in pairwise([0, *ends])]

@@ -153,9 +153,8 @@ def measure(corpus: Corpus, chosen: dict[str, Score]) -> ScoreReport:
         if warning := score.warning(corpus):
             warnings.append(warning)
     table = np.stack(list(columns.values()), axis=1).tolist() if columns else [[] for _ in corpus.ids]
-    per_image = {
-        image: dict(zip(columns, map(_defined, row), strict=True)) for image, row in zip(corpus.ids, table, strict=True)
-    }
+    rows_of_images = (dict(zip(columns, map(_defined, row), strict=True)) for row in table)
+    per_image = dict(zip(corpus.ids, rows_of_images, strict=True))
     numbers = {number.name: number for score in chosen.values() for number in score.numbers}
     return ScoreReport(
         scores, signatures, skipped, len(corpus.ids), per_image, tuple(warnings), statistics, corpus.ids, numbers
@@ -311,8 +310,5 @@ def _signatures(report: ScoreReport, shown: Sequence[str]) -> list[str]:
     made = {report.known(name).title: signature.split("|") for signature, name in reversed(first_with.items())}
     shared = [part for part in next(iter(made.values()), []) if all(part in parts for parts in made.values())]
     rest = {title: [part for part in parts if part not in shared] for title, parts in made.items()}
-    return [
-        textwrap.fill(f"{title:10} {' '.join(parts)}", _WIDTH, subsequent_indent=" " * 11)
-        for title, parts in {"signature": shared, **rest}.items()
-        if parts
-    ]
+    lines = [f"{title:10} {' '.join(parts)}" for title, parts in {"signature": shared, **rest}.items() if parts]
+    return [textwrap.fill(line, _WIDTH, subsequent_indent=" " * 11) for line in lines]
