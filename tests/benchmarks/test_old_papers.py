@@ -96,7 +96,11 @@ def test_one_command_writes_the_results_and_again_does_only_what_is_missing(tmp_
     assert [path.parent.relative_to(out) for path in runs] == [Path("runs", name, "0") for name in names]
     tried = {path.parts[-3] for path in set(results) - set(runs)}
     assert tried == {"sat_soft", "sat_soft_sc", "stack", "stack_sc", "updown"}
-    scores = list(csv.DictReader((tmp_path / "models-scores.csv").open(encoding="utf-8")))
+
+    def read_scores() -> list[dict[str, str]]:
+        return list(csv.DictReader((tmp_path / "models-scores.csv").read_text(encoding="utf-8").splitlines()))
+
+    scores = read_scores()
     differences = (tmp_path / "models-differences.csv").read_text(encoding="utf-8")
     assert {"updown, grid", "stack, then coarse-to-fine: stage 0 of 0 to 2"} <= {row["row"] for row in scores}
     assert '"stack, then coarse-to-fine","stack, stacked attention",test,CIDEr-D,' in differences
@@ -104,8 +108,7 @@ def test_one_command_writes_the_results_and_again_does_only_what_is_missing(tmp_
     written = {path: path.stat().st_mtime_ns for path in results}
     results[0].unlink()  # as if this run had been interrupted after its last epoch
     main(command)
-    again = list(csv.DictReader((tmp_path / "models-scores.csv").open(encoding="utf-8")))
-    changed = [(one, other) for one, other in zip(scores, again, strict=True) if one != other]
+    changed = [(one, other) for one, other in zip(scores, read_scores(), strict=True) if one != other]
     assert len(changed) == 2  # on both splits: what a resumed run took is not known
     assert all(one | {"CPU seconds": "", "minutes": ""} == other for one, other in changed)
     assert (tmp_path / "models-differences.csv").read_text(encoding="utf-8") == differences
