@@ -208,8 +208,6 @@ def caption_result(name: str, captions: list[Caption] | ImageError) -> CaptionRe
     return {"image": name, "captions": [caption.to_json() for caption in captions]}
 
 
-# --- captions explained ---
-
 NUM_RUNNERS_UP = 5  # alternatives that are kept of each word
 
 

@@ -85,8 +85,6 @@ class Captioner(abc.ABC):
     decoding: DecodingConfig  # default settings
     calibration: Calibration | None = None  # gives captions their chance of being good; kept beside the weights
 
-    # --- opening ---
-
     @classmethod
     def from_pretrained(
         cls,
@@ -187,7 +185,7 @@ class Captioner(abc.ABC):
         """Whether the features of a store are those that it looks at."""
         return False
 
-    # --- settings ---
+    # --- what follows from it ---
 
     def settings(self, **changes: Any) -> DecodingConfig:
         """The default decoding settings with some of them changed; a `UsageError` says which it cannot honour."""
@@ -216,8 +214,6 @@ class Captioner(abc.ABC):
                 f'{self.about.name} has no saliency method "{method}"; {nearest(method, self.abilities.saliency)}.'
             )
 
-    # --- calibration ---
-
     def calibrated(self, captions: list[list[Caption]], settings: DecodingConfig, photos: Any) -> list[list[Caption]]:
         """The captions that a search found of encoded photos, with their chances of being good.
 
@@ -230,8 +226,6 @@ class Captioner(abc.ABC):
     def mean_features(self, photos: Any) -> Floats | None:
         """The mean feature vector of each encoded photo, (B, D); None for a captioner that does not show them."""
         return None
-
-    # --- photos to captions ---
 
     @overload
     def caption(self, photo: PhotoToCaption, **options: Any) -> list[Caption]: ...
@@ -310,8 +304,6 @@ class Captioner(abc.ABC):
         answers: Iterator[list[tuple[Any, AnswerT | ImageError]]] = map(answer_batch, batches)
         yield from chain.from_iterable(prefetch(answers, ahead=1) if self.device.type == "cuda" else answers)
 
-    # --- given texts ---
-
     def logprobs(self, photos: Any, texts: Any, *, batch_size: int = 32, **conditions: Any) -> list[Any]:
         """How likely texts are as captions of photos: the log-probability of each token and of the end, teacher-forced.
 
@@ -344,8 +336,6 @@ class Captioner(abc.ABC):
 
         results = [or_raise(result) for _, result in self._answers(pairs, answer, batch_size)]
         return results[0] if is_one_photo(photos) else results
-
-    # --- explanations ---
 
     @overload
     def explain(self, photo: PhotoToCaption, **options: Any) -> Explanation: ...

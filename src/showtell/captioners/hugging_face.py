@@ -34,6 +34,7 @@ SETTINGS = (
     "search", "num_return_sequences", "min_length", "max_length", "no_repeat_ngram_size", "bad_words", "no_unknown",
     "num_beams", "length_penalty", "temperature", "top_k", "top_p", "seed",
 )  # fmt: skip
+LOGITS_MEMORY = 2 * 2**30  # bytes of logits that a call of generate may keep
 Generate = Callable[[Inputs, slice], list[list[Generated]]]  # of the photos in a slice
 
 
@@ -211,13 +212,13 @@ class TransformersCaptioner(Captioner):
         def generate(inputs: Inputs, of_call: slice) -> list[list[Generated]]:
             return self.generator.search(inputs, settings, bad, names[of_call], keep_logits)
 
-        return self._in_calls(photos, settings.prompt, (settings.max_length + 2, rows), generate)
+        return self._in_calls(photos, settings.prompt, settings.max_length + 2, rows, generate)
 
     def _in_calls(
-        self, photos: Photos, prompt: str | None, size: tuple[int, int], generate: Generate
+        self, photos: Photos, prompt: str | None, steps: int, rows: int, generate: Generate
     ) -> list[list[Generated]]:
-        """Results for as many photos at a time as fit into memory, each with a size of (steps, rows) of logits."""
-        count = self.generator.photos_per_call(*size)
+        """Results for as many photos at a time as fit into memory, each with the logits of these steps and rows."""
+        count = max(1, LOGITS_MEMORY // (2 * 4 * self.generator.vocabulary_size * steps * rows))
         results: list[list[Generated]] = []
         for start in range(0, len(photos), count):
             of_call = slice(start, start + count)
@@ -277,8 +278,10 @@ class TransformersCaptioner(Captioner):
         if not most:
             return [[] for _ in tokens]
         padded = [[*of_image, *[[]] * (most - len(of_image))] for of_image in tokens]
-        size = max(len(text) for of_image in tokens for text in of_image) + 2, most
-        forced = self._in_calls(photos, prompt, size, lambda inputs, call: self.generator.force(inputs, padded[call]))
+        steps = max(len(text) for of_image in tokens for text in of_image) + 2
+        forced = self._in_calls(
+            photos, prompt, steps, most, lambda inputs, call: self.generator.force(inputs, padded[call])
+        )
         return [rows[: len(of_image)] for rows, of_image in zip(forced, tokens, strict=True)]
 
     explain_encoded = explain_batch

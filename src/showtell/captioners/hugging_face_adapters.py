@@ -64,7 +64,7 @@ class AdaptedSettings(checkpoint.CheckpointSettings):
 
 
 def adapt(captioner: TransformersCaptioner, config: TransformersConfig) -> None:
-    """Put fresh adapters, which alone learn, beside linear layers of the part that writes the text, but the last."""
+    """Put fresh adapters, which alone learn, beside the linear layers of the text decoder, except its output layer."""
     try:
         from peft import LoraConfig, LoraModel
     except ImportError as error:

@@ -21,7 +21,6 @@ from showtell.counter_rng import CounterRNG
 from showtell.decoding.sampling import inverse_cdf
 from showtell.decoding_config import DecodingConfig
 
-LOGITS_MEMORY = 2 * 2**30  # bytes of logits that a call of generate may keep
 # Sampling without its own rules: our logits processor chooses the token.
 _SAMPLE: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1}
 
@@ -62,10 +61,6 @@ class Generator:
         begin = getattr(self.part.generation_config, "forced_bos_token_id", None)
         return [] if begin is None else [begin]
 
-    def photos_per_call(self, steps: int, rows: int) -> int:
-        """Maximum number of photos per call with this number of rows each, so that logits fit into `LOGITS_MEMORY`."""
-        return max(1, LOGITS_MEMORY // (2 * 4 * self.vocabulary_size * steps * rows))
-
     @property
     def vocabulary_size(self) -> int:
         """The number of logits of a token."""
@@ -74,7 +69,7 @@ class Generator:
     def search(
         self, inputs: Inputs, settings: DecodingConfig, bad: list[list[int]], names: Sequence[str], keep_logits: bool
     ) -> list[list[Generated]]:
-        """The captions of each of B photos, the best first, without `bad` tokens; equal samples (by names) once."""
+        """The captions of B photos, the best first, without `bad` sequences; equal samples (drawn by names) once."""
         extra, samples = len(self.begin), settings.num_return_sequences  # the forced token counts
         changes: dict[str, Any] = {
             "num_return_sequences": samples,
@@ -165,7 +160,7 @@ def _distinct(rows: Sequence[Generated]) -> list[Generated]:
 
 
 def _draw(settings: DecodingConfig, uniform: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """A logits processor that draws each token by uniform numbers (rows, steps), not by torch, and masks all others."""
+    """A logits processor that draws tokens by uniform numbers (rows, steps), whatever the batch, and masks others."""
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
     warpers: list[Any] = [TemperatureLogitsWarper(settings.temperature)]

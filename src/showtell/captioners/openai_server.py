@@ -68,7 +68,6 @@ _REFUSAL = re.compile(
 
 NamedPhoto = tuple[str, str]  # its name, for messages, and itself as a data: URL
 Photos = Sequence[NamedPhoto]
-Answered = list[Caption] | ImageError
 ResultT = TypeVar("ResultT")
 
 
@@ -240,7 +239,7 @@ class OpenAICaptioner(Captioner):
             )
         return _wait_for(*(self._ask(photo, settings) for photo in photos))
 
-    async def _ask(self, photo: NamedPhoto, settings: DecodingConfig) -> Answered:
+    async def _ask(self, photo: NamedPhoto, settings: DecodingConfig) -> list[Caption] | ImageError:
         name, content = photo
         async with self._turns:
             if self._unanswered >= MAX_UNANSWERED:

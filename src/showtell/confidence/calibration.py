@@ -94,7 +94,7 @@ class Calibration:
         vectors: Floats | None = None,  # (images, D), the mean feature vectors of the photos
         familiarity: Familiarity | None = None,  # of photos that the captioner knows (default: of these)
     ) -> Self:
-        """Fit a map to the captions of a validation split, one for each image; a DataError if it cannot be."""
+        """Fit a map to captions of a validation split, one for each image; a DataError for too few, or one kind."""
         good = np.asarray(is_good, np.float64)
         kinds = int(good.sum())
         if len(good) < FEWEST or kinds in (0, len(good)):

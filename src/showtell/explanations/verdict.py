@@ -106,7 +106,7 @@ def verdict_on_checkpoint(
     """The verdict by some images of a split that can be read; a captioner on a server is not asked."""
     if "pixels" not in captioner.abilities.saliency:  # nor does it tell how likely given captions are
         return []
-    own, exchanged, readable = [], [], []
+    readable = []
     for record in records[:SHUFFLED]:
         photo = photo_or_stored(record, store)
         if record.captions and (store is None or record.image_id in store):
@@ -117,9 +117,8 @@ def verdict_on_checkpoint(
     explained = explain_photos({captioner.about.name: captioner}, photos[:EXPLAINED])
     captions = [result.models[0].caption for _, result in explained if isinstance(result, Explanation)]
     pairs = captioner.logprobs(photos, [[*pair] for pair in zip(texts, [*texts[1:], *texts[:1]], strict=True)])
-    for right, wrong in pairs:
-        own.append(right.logprob / (len(right.words) + 1))
-        exchanged.append(wrong.logprob / (len(wrong.words) + 1))
+    means = [[text.logprob / (len(text.words) + 1) for text in pair] for pair in pairs]
+    own, exchanged = [right for right, _ in means], [wrong for _, wrong in means]
     by_name = {str(number): caption for number, caption in enumerate(captions)}
     return [*verdict(captions, own, [*exchanged[-1:], *exchanged[:-1]]), *caption_warnings(by_name)]
 
