@@ -229,8 +229,7 @@ def test_samples_follow_the_probabilities(opened: Open) -> None:
     likely = expected > 15
     chi_square = ((counts[likely] - expected[likely]) ** 2 / expected[likely]).sum().item()
     freedom = int(likely.sum())
-    assert freedom > 8
-    assert chi_square < freedom + 4 * math.sqrt(2 * freedom)
+    assert freedom > 8 and chi_square < freedom + 4 * math.sqrt(2 * freedom)
 
 
 def test_rules_of_a_search(opened: Open) -> None:
@@ -337,8 +336,7 @@ def test_explanations(name: str, opened: Open) -> None:
     for word in words:
         chances = [probability for _, probability in word.others]
         assert len(chances) == 5 and chances == sorted(chances, reverse=True)
-        assert word.saliency is not None and word.saliency.shape == (36,)
-        assert word.saliency.abs().max() > 0
+        assert word.saliency.shape == (36,) and word.saliency.abs().max() > 0
     # A filled cell, by hand
     filled = SHAPES[0].copy()
     mean = tuple(round(channel) for channel in np.asarray(SHAPES[0]).mean((0, 1)))

@@ -69,5 +69,4 @@ def test_the_licence_is_shown_before_anything_is_fetched(tmp_path, monkeypatch, 
 
     monkeypatch.setattr(download, "download_dataset", download_dataset)
     status, out, err = run(capsys, "data", "get", "flickr30k", "--to", str(tmp_path / "f"), "--only", "captions")
-    assert (status, err) == (0, "")
-    assert out == f"{tmp_path / 'f'}\n\nNext: showtell data check {tmp_path / 'f'}\n"
+    assert (status, out, err) == (0, f"{tmp_path / 'f'}\n\nNext: showtell data check {tmp_path / 'f'}\n", "")

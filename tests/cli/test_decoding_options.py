@@ -11,7 +11,7 @@ from pydantic import Field
 from settings_tables import rows
 
 from showtell.captioners import Captioner
-from showtell.cli.decoding_options import Decoding
+from showtell.cli.decoding_options import Decoding, short_names
 from showtell.cli.settings_options import option_name, with_settings_options
 from showtell.decoding import SEARCHES, DecodingConfig
 from showtell.errors import UsageError
@@ -62,6 +62,16 @@ def test_a_new_field_is_an_option_a_key_and_a_row_with_no_other_edit(monkeypatch
     assert option_name("no_unknown", DecodingConfig.model_fields["no_unknown"]) == "--no-unknown/--unknown"
     row = "whole number ≥ 0 | `3` | Steps to wait, less than `max_length`. |"
     assert f"| `decoding.patience` | {row}" in rows("decoding", MoreSettings)
+
+
+def test_titles_of_checkpoints_are_short_and_differ():
+    for names, titles in (
+        (["runs/soft/best", "runs/hard/best"], ["soft", "hard"]),
+        (["runs/soft/best", "runs/soft/last"], ["runs/soft/best", "runs/soft/last"]),
+        (["owner/blip@refs/pr/7", "owner/git"], ["blip", "git"]),
+        (["sat", "nic", "sat"], ["sat (1)", "nic", "sat (3)"]),
+    ):
+        assert short_names(names) == titles
 
 
 def test_a_search_without_its_setting_refuses_it_by_name():

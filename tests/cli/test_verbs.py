@@ -44,8 +44,7 @@ def test_help_of_every_verb_and_option_is_a_clause_with_the_default():
         assert help and help[0].isupper() and help.split("\n")[0].endswith("."), path
     for path, parameter in parameters():
         name = f"{path} {parameter.opts[0]}"
-        assert parameter.help, f"{name} has no help"
-        assert parameter.help.endswith("."), f"{name}: {parameter.help}"
+        assert parameter.help and parameter.help.endswith("."), f"{name}: {parameter.help}"
         assert parameter.help[0].isupper() or parameter.help.startswith(("plain", "{")), f"{name}: {parameter.help}"
         shared = getattr(parameter, "rich_help_panel", None) == "Decoding (default: the settings of the checkpoint)"
         shows = isinstance(parameter.show_default, str) or (parameter.show_default and parameter.default is not None)

@@ -142,6 +142,5 @@ def test_hacap_has_its_subgoals(captioner, photos):
     decoder = HacapDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary))
     caption = like(captioner, decoder).explain(photos[0]).models[0].caption
     gate, subgoal = caption.word_values
-    assert (gate.title, subgoal.title) == ("gate", "subgoal")
-    assert len(subgoal.values) == len(caption.words)
+    assert (gate.title, subgoal.title, len(subgoal.values)) == ("gate", "subgoal", len(caption.words))
     torch.testing.assert_close(subgoal.values.norm(dim=-1), torch.ones(len(caption.words)))

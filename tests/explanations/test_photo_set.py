@@ -59,8 +59,7 @@ def test_words_are_marked_that_name_what_is_neither_annotated_nor_said_by_people
 def test_a_limited_dataset_still_knows_all_references(tiny_scenes):
     everything = choose_photos([str(tiny_scenes)], "train")
     some = choose_photos([str(tiny_scenes)], "train", limit=3)
-    assert len(some.photos) == 3
-    assert some.num_skipped == len(everything.photos) - 3
+    assert (len(some.photos), some.num_skipped) == (3, len(everything.photos) - 3)
     assert {photo.path for photo in some.photos} <= {photo.path for photo in everything.photos}
     assert some.references == everything.references
     assert all(photo.facts.scene is not None and photo.facts.objects is None for photo in some.photos)

@@ -30,12 +30,8 @@ class Served(FakeCaptioner):
     """A captioner that only says what it is."""
 
     about = About(name="toy model", library="tests", parameters=1, preprocessing={}, knows="knows nothing.")
-    abilities = Abilities(
-        searches=("greedy", "beam", "sample"),
-        settings=tuple(field for field in DecodingConfig.model_fields if field != "prompt"),
-        attention="grid",
-        saliency=("mean", "pixels"),
-    )
+    _fields = tuple(field for field in DecodingConfig.model_fields if field != "prompt")
+    abilities = Abilities(("greedy", "beam", "sample"), _fields, attention="grid", saliency=("mean", "pixels"))
 
     def __init__(self, **changes: Any) -> None:
         super().__init__()

@@ -55,8 +55,8 @@ def test_only_our_own_page_and_programs_may_post():
         assert [caption(client, **headers).status_code for headers in own] == [200] * len(own)
         for headers in foreign:
             answer = caption(client, **headers)
-            assert answer.status_code == 403
-            assert "may not use this server; only its own page and programs may." in answer.json()["detail"]
+            told = "may not use this server; only its own page and programs may."
+            assert answer.status_code == 403 and told in answer.json()["detail"]
             preflight = client.options("/v1/captions", headers={**headers, "Access-Control-Request-Method": "POST"})
             for one in (answer, preflight):
                 assert "access-control-allow-origin" not in one.headers
@@ -66,8 +66,7 @@ def test_without_the_token_only_health_is_answered():
     with client_of(**OTHERS) as client:
         for path in ("/", "/v1/captioners", "/docs", "/openapi.json", "/nothing"):
             answer = client.get(path)
-            assert answer.status_code == 401, path
-            assert answer.headers["www-authenticate"].startswith("Bearer")
+            assert answer.status_code == 401 and answer.headers["www-authenticate"].startswith("Bearer"), path
         assert caption(client).json()["detail"].startswith("This server asks for its token; send it as Authorization")
         assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
         for given in (f"Bearer {TOKEN}", f"bearer  {TOKEN}"):
@@ -99,10 +98,8 @@ def test_every_answer_has_the_headers_that_protect_it():
         signed = {"Authorization": f"Bearer {TOKEN}"}
         answers = [client.get(path, headers=signed) for path in ("/", "/openapi.json", "/v1/captioners", "/x")]
         for answer in [*answers, client.get("/"), caption(client)]:
-            assert answer.headers["x-content-type-options"] == "nosniff"
-            assert answer.headers["x-frame-options"] == "DENY"
-            assert answer.headers["referrer-policy"] == "no-referrer"
-            assert answer.headers["cache-control"] == "no-store"
+            names = ("x-content-type-options", "x-frame-options", "referrer-policy", "cache-control")
+            assert [answer.headers[name] for name in names] == ["nosniff", "DENY", "no-referrer", "no-store"]
             policy = answer.headers["content-security-policy"]
             assert policy.startswith("default-src 'none'") and "frame-ancestors 'none'" in policy
             assert "unsafe" not in policy and "http" not in policy

@@ -324,11 +324,7 @@ class OpenAICaptioner(Captioner):
 
 
 def caption_text(answer: str) -> str:
-    """The caption in the text of an answer, in one line: what a model says beside its thoughts; "" if there is nothing.
-
-    >>> caption_text("<think>They want a caption.</think>\\n\\nA man sits in a train.")
-    'A man sits in a train.'
-    """
+    """The caption in an answer, in one line: what a model says beside its thoughts; "" if there is nothing."""
     behind = _END.split(answer)[-1]  # where the prompt of the model began the thoughts, there is no beginning
     caption = _SPECIAL.sub(" ", _BEGIN.split(behind)[0])
     has_words = any(char.isalnum() or ord(char) > 0xFFFF for char in caption)  # or pictures

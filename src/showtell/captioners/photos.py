@@ -92,9 +92,5 @@ def _placeholder(image: ImageFeatures) -> tuple[Image.Image, tuple[int, int]]:
 
 
 def display_name(path: str | Path | StoredImage) -> str:
-    r"""The name of a file in texts: bytes that are not UTF-8 are escaped.
-
-    >>> print(display_name("caf\udce9.jpg"))
-    caf\udce9.jpg
-    """
+    """The name of a file in texts: bytes that are not UTF-8 are escaped."""
     return str(path).encode("utf-8", "backslashreplace").decode("utf-8")

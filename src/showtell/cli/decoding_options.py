@@ -38,17 +38,7 @@ def looks_at_photos(captioner: Captioner, title: str, store: FeatureStore | None
 
 
 def short_names(checkpoints: Sequence[str]) -> list[str]:
-    """Titles of checkpoints: the name of the run or folder, or the whole paths if two names are equal.
-
-    >>> short_names(["runs/soft/best", "runs/hard/best"])
-    ['soft', 'hard']
-    >>> short_names(["runs/soft/best", "runs/soft/last"])
-    ['runs/soft/best', 'runs/soft/last']
-    >>> short_names(["owner/blip@refs/pr/7", "owner/git"])
-    ['blip', 'git']
-    >>> short_names(["runs/soft/best", "runs/soft/best"])
-    ['soft (1)', 'soft (2)']
-    """
+    """Titles of checkpoints: of runs/soft/best "soft", of owner/git "git"; the names as given if two are equal."""
     # of a name on the hub, its revision, which may have slashes, is no part of a path
     paths = [Path(name).absolute() if Path(name).exists() else Path(name.partition("@")[0]) for name in checkpoints]
     titles = [path.parent.name if path.name in ("best", "last") else path.name for path in paths]
@@ -56,10 +46,6 @@ def short_names(checkpoints: Sequence[str]) -> list[str]:
 
 
 def unique_titles(titles: Sequence[str]) -> list[str]:
-    """The titles with a number behind those that occur more than once.
-
-    >>> unique_titles(["sat", "nic", "sat"])
-    ['sat (1)', 'nic', 'sat (3)']
-    """
+    """The titles with a number behind those that occur more than once: "sat (1)", "nic", "sat (3)"."""
     counts = Counter(titles)
     return [title if counts[title] == 1 else f"{title} ({number})" for number, title in enumerate(titles, start=1)]

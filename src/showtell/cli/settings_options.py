@@ -61,13 +61,7 @@ def with_settings_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def option_name(name: str, setting: FieldInfo) -> str:
-    """The option of a setting: a list is given one value at a time, and a switch has both its forms.
-
-    >>> from showtell.decoding_config import DecodingConfig
-    >>> fields = DecodingConfig.model_fields
-    >>> [option_name(name, fields[name]) for name in ("num_beams", "bad_words", "no_unknown")]
-    ['--num-beams', '--bad-word', '--no-unknown/--unknown']
-    """
+    """The option of a setting: a list is given one value at a time, and a switch has both its forms."""
     dashed = name.replace("_", "-")
     if get_origin(setting.annotation) is tuple:
         return f"--{dashed.removesuffix('s')}"

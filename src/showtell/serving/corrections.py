@@ -278,11 +278,7 @@ def _valid_caption(caption: str) -> str:
 
 
 def safe_stem(name: str) -> str:
-    """A file name without suffix, made of what a client called a photo, that is valid everywhere.
-
-    >>> [safe_stem(name) for name in ("dog.jpg", "../etc/DOG.png", "a:b?.jpg", "..")]
-    ['dog', 'DOG', 'a_b_', 'photo']
-    """
+    """A file name without suffix, valid everywhere, made of what a client called a photo: "DOG" of "../etc/DOG.png"."""
     last = PurePosixPath(name.replace("\\", "/")).name
     stem = Path(last).stem if Path(last).suffix.lower() in IMAGE_SUFFIXES else last
     stem = "".join("_" if char in '<>:"|?*' or not char.isprintable() else char for char in stem)
