@@ -5,17 +5,9 @@ given (teacher forcing) and the regions hidden one at a time; for every word t a
 
     saliency[t, r] = log p(y_t | y_<t, image) - log p(y_t | y_<t, image without r)
 
-Attention is what a model weighs; the drop is what a word loses. There are two methods:
-
-    mean    replaces the region's vector by the mean of the image's other vectors (the default: it costs no encoding).
-            Neighbouring vectors keep what they know of the region, which with convolutions is much.
-    pixels  fills the region's rectangle with the mean colour of the photo and encodes it again: the strictest method,
-            the only one that means something for models that see the photo as a whole, and the most expensive.
-
-Neither shows a word that two regions support independently, nor what a region contributed to the previous words,
-because they are given. A filled rectangle is itself something to be seen: its edges are new lines in the photo.
-
-For gradients to features and pixels, and methods made of them, see `EncoderDecoderCaptioner.token_logprobs`.
+The method `mean` replaces the region's vector by the mean of the image's other vectors, and costs no encoding. `pixels`
+fills the region's rectangle with the photo's mean colour, whose edges are new lines in the photo, and encodes it again.
+docs/explaining.md says what each tells. For gradients see `EncoderDecoderCaptioner.token_logprobs`.
 """
 
 from __future__ import annotations

@@ -1,17 +1,12 @@
 """Attention maps: weights of regions or grid cells as densities over the pixels of the photo.
 
-A map is a density: the weight of a region is spread evenly over the rectangle of the upright photo that it covers (the
-encoder's `rectangles`, which account for resizing, cropping and orientation), so that a map has the sum of the weights.
-
     map(pixel) = sum_r weight_r |pixel and rectangle_r| / |rectangle_r|
 
-A pixel on the edge of a cell belongs to it by the share of its area that lies inside. What a convolution sees beyond
-its cell is not counted.
-
-`nearest` is that map. `smooth` is the picture of the papers: Gu et al. 2018 upsample the weights by 16 and apply a
-Gaussian; the authors' release of Xu et al. 2015 does the same with a deviation of 20 of those samples, that is 1.25
-cells, and so do we, over the part of the photo that was seen, mirrored at its edges, so that no weight is lost there;
-then samples are laid onto pixels as cells are above. Boxes have no neighbours: both maps of them are the same.
+over the rectangles of the encoder, which account for resizing, cropping and orientation: a map has the sum of the
+weights. `nearest` is that map. `smooth` is the picture of the papers: Gu et al. 2018 upsample the weights by 16 and
+apply a Gaussian; the release of Xu et al. 2015 does so with a deviation of 20 of those samples, that is 1.25 cells, and
+so do we, over the part of the photo that was seen, mirrored at its edges, so that no weight is lost there; then samples
+are laid onto pixels as cells are above. Boxes have no neighbours: both maps of them are the same.
 """
 
 from __future__ import annotations

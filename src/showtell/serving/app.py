@@ -26,7 +26,12 @@ the captioner. Errors are problem details (RFC 9457) whose `detail` is one sente
 
 def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
     """The application over an engine, which it starts and closes."""
-    store = None if settings.corrections is None else CorrectionStore(settings.corrections)
+    routers = [v1_router(engine), health_router(engine), page_router(engine, settings)]
+    if settings.corrections is not None:
+        store = CorrectionStore(settings.corrections)
+        routers.append(correction_router(store))
+        if settings.photos is not None:
+            routers.append(sidecar_router(store.folder, settings.photos))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -49,11 +54,6 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     handle_problems(app)
-    routers = [v1_router(engine), health_router(engine), page_router(engine, settings)]
-    if store is not None:
-        routers.append(correction_router(store))
-    if store is not None and settings.photos is not None:
-        routers.append(sidecar_router(store.folder, settings.photos))
     for router in routers:
         app.include_router(router)
 
