@@ -98,22 +98,21 @@ def evaluate(
             f"{first.images} images are too few to judge a captioner by: on as many others the scores would be "
             "others; mind the intervals."
         )
-    for title, facts in ({} if as_json else about).items():
-        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
-        typer.echo(f"{title}: {told}")
-    captions = {
-        title: {image: caption.text for image, caption in evaluation.captions.items()}
-        for title, evaluation in evaluations.items()
-    }
+    every_number = metrics is not None
+    if not as_json:
+        for title, facts in about.items():
+            told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
+            typer.echo(f"{title}: {told}")
+        for part in first.parts:
+            of_part = {title: evaluation.parts[part] for title, evaluation in evaluations.items()}
+            typer.echo(f"{part}: {as_text(of_part, {}, SAMPLES, every_number=every_number)}\n")
+    captions: dict[str, dict[str, str]] = {}
     for title, evaluation in evaluations.items():
+        captions[title] = {image: caption.text for image, caption in evaluation.captions.items()}
         if evaluation.parts:
             about[title]["parts"] = {part: report.scores for part, report in evaluation.parts.items()}
-    for part in () if as_json else first.parts:
-        of_part = {title: evaluation.parts[part] for title, evaluation in evaluations.items()}
-        typer.echo(f"{part}: {as_text(of_part, {}, SAMPLES, every_number=metrics is not None)}\n")
-    samples, every_number = SAMPLES, metrics is not None
     score.show_scores(
-        evaluations, captions, training_captions(opened), samples=samples, as_json=as_json, every_number=every_number,
+        evaluations, captions, training_captions(opened), samples=SAMPLES, as_json=as_json, every_number=every_number,
         about=about,
     )  # fmt: skip
 

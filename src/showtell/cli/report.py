@@ -59,8 +59,10 @@ def report(
     refuse_foreign(out, "--out")
     recipe = record.recipe
     chosen = split or recipe["data"]["validation_split"] or "test"
-    path, own = data or recipe["data"]["path"], recipe["data"].get("features") if data is None else None
-    store = FeatureStore(features) if features else FeatureStore(Path(own)) if own and Path(own).exists() else None
+    path = data or recipe["data"]["path"]
+    own = recipe["data"].get("features") if data is None else None
+    where = features or (Path(own) if own and Path(own).exists() else None)
+    store = None if where is None else FeatureStore(where)
     card, note, verdict = None, None, list[str]()
     explanations: list[Explanation] = []
     if record.checkpoint is None or not (score or photos):
@@ -80,11 +82,14 @@ def report(
         whole = open_dataset(path, with_photos=store is None)
         dataset = whole.limited(limit)
         if store is not None and features is None and isinstance(captioner, EncoderDecoderCaptioner):
-            where, store = store.path, None  # training extracted its own splits alone; a writer opens the file anew
+            store_path, store = (
+                store.path,
+                None,
+            )  # training extracted its own splits alone; a writer opens the file anew
             needed = whole.limited(limit and max(limit, photos))[chosen]
             with counting("extracting features", len(needed)) as progress:
-                fill_store(where, captioner.encoder, needed, progress=progress)
-            store = FeatureStore(where)
+                fill_store(store_path, captioner.encoder, needed, progress=progress)
+            store = FeatureStore(store_path)
         verdict = [f"{sentence}." for sentence in verdict_on_checkpoint(captioner, dataset[chosen], store)]
         if score:
             row = published_for(recipe["training"].get("recipe") or "")
