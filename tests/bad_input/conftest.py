@@ -70,7 +70,6 @@ def refused(capsys: Captured, command: str) -> str:
     """What a refused command prints after what its captioner knows: one line, and the problems of a recipe."""
     status, out, err = run(capsys, command)
     assert (status, out) == (2, ""), err
-    lines = err.removesuffix("\n").split("\n")
-    sentence, *problems = [line for line in lines if " words, learned from " not in line]
+    sentence, *problems = [line for line in err.removesuffix("\n").split("\n") if " words, learned from " not in line]
     assert sentence.startswith("showtell: ") and all(problem.startswith("  ") for problem in problems)
     return " ".join((sentence, *problems)).removeprefix("showtell: ")

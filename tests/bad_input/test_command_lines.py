@@ -33,8 +33,7 @@ SCORE = "score pred.json --references ref.json --metrics bleu"
 FEATURES = "features scenes --encoder small_cnn --out new"
 
 # id, command line, what the sentence says, and what is made beforehand
-Row = tuple[str, str, str, Callable[[], Any] | None]
-ROWS: list[Row] = [
+ROWS: list[tuple[str, str, str, Callable[[], Any] | None]] = [
     # --- wrong use
     ("verb", "capton x", "No such command 'capton'. Did you mean 'caption'? See showtell --help.", None),
     ("verb of data", "data chek x", "No such command 'chek'. Did you mean 'check'? See showtell data --help.", None),

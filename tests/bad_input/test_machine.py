@@ -9,7 +9,6 @@ from showtell.files import locked
 from tests.bad_input.conftest import Captured, everything, refused, run
 from tests.toys import room_for
 
-NOBODY = 65534
 FEATURES = "features scenes --encoder small_cnn image_size=48"
 
 
@@ -19,7 +18,7 @@ def as_nobody() -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
-    os.seteuid(NOBODY)
+    os.seteuid(65534)
     try:
         yield
     finally:

@@ -6,8 +6,7 @@ from pathlib import Path
 from showtell.datasets import READERS, Box, read_dataset
 from tests.datasets.makers import in_folders, write_photo
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = (DOCS / "datasets.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/datasets.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 DOG, CAT = ("A brown dog runs over the grass.", "A dog, running"), ("A cat asleep on a sofa.",)
 BOTH = [("dog.jpg", "train", DOG), ("cat.jpg", "val", CAT)]

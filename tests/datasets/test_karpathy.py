@@ -41,8 +41,7 @@ def test_captions_are_raw_texts_else_words(tmp_path: Path) -> None:
 def test_beside_coco_captions_they_count_once_its_splits_hold_and_boxes_stay(tmp_path: Path) -> None:
     write_coco(tmp_path / "annotations/captions_train.json", listed(1, 2), captioned(1, 1, 2))
     boxes = [{"id": 7, "image_id": 2, "category_id": 3, "bbox": [1, 2, 3, 4]}]
-    file = tmp_path / "annotations/instances_train.json"
-    write_coco(file, [], boxes, categories=[{"id": 3, "name": "dog"}])
+    write_coco(tmp_path / "annotations/instances_train.json", [], boxes, categories=[{"id": 3, "name": "dog"}])
     images = [image("001.png", "restval", "One.", "Two.", cocoid=1), image("002.png", "test", cocoid=2)]
     write(tmp_path, *images, name="annotations/dataset_karpathy.json")
     dataset = read_dataset(tmp_path)

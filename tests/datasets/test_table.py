@@ -49,8 +49,7 @@ def test_column_names_delimiters_and_line_ends(tmp_path: Path) -> None:
 def test_photos_in_images_in_a_folder_of_their_own_and_by_bare_name(tmp_path: Path) -> None:
     for photo in ("images/a.jpg", "sea/b.jpg", "photos/c.jpg"):
         write_photo(tmp_path / photo)
-    text = SPLIT + "./a.jpg,A.,train\nsea\\b.jpg,B.,train\nc.jpg,C.,train\n"
-    write_table(tmp_path, text)
+    write_table(tmp_path, SPLIT + "./a.jpg,A.,train\nsea\\b.jpg,B.,train\nc.jpg,C.,train\n")
     dataset = read_dataset(tmp_path)
     paths = [record.path.relative_to(tmp_path).as_posix() for record in dataset.records]
     assert paths == ["images/a.jpg", "sea/b.jpg", "photos/c.jpg"]

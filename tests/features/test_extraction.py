@@ -65,8 +65,7 @@ def test_what_is_there_is_not_made_again_and_what_is_damaged_is(records, encoder
     after = contents(store)
     assert {key: after[key] for key in before} == before
     data = (store / "data.mdb").read_bytes()
-    damaged = after[records[30].image_id.encode()][-64:]
-    (store / "data.mdb").write_bytes(data.replace(damaged, bytes(64)))
+    (store / "data.mdb").write_bytes(data.replace(after[records[30].image_id.encode()][-64:], bytes(64)))
     assert extract(encoder, records, store, batch_size=8).written == 1
     monkeypatch.setattr(type(encoder), "forward", None)  # another run has nothing to encode
     assert extract(encoder, records, store, batch_size=8).already == 60

@@ -3,6 +3,7 @@ import timm
 import torch
 import torchvision
 from pydantic import ValidationError
+from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F
 
@@ -181,7 +182,11 @@ def test_bf16_is_near_and_part_of_settings_and_fingerprint():
 def test_pretrained_weights_come_from_the_cache_of_the_hub(hub):
     torch.manual_seed(5)
     tensors = timm.create_model("resnet18").state_dict()  # as on the hub: with the classifier
-    hub.keep("timm/resnet18.a1_in1k", "model.safetensors", tensors)
+    cached, commit = hub / "models--timm--resnet18.a1_in1k", "0123456789abcdef0123456789abcdef01234567"
+    (cached / "snapshots" / commit).mkdir(parents=True)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(commit)
+    save_file(tensors, cached / "snapshots" / commit / "model.safetensors")
     for name in ("resnet18", "resnet18.a1_in1k"):
         encoder = build_encoder(encoder_config({"name": name, "weights": "pretrained", "image_size": 64}))
         kept = encoder.backbone.state_dict()
@@ -223,13 +228,10 @@ def test_random_weights_are_a_function_of_their_seed():
 # ---- fine-tuning
 
 
-def learning(encoder) -> set[str]:
-    return {name.split(".")[1] for name, weight in encoder.named_parameters() if weight.requires_grad}
-
-
 def test_chosen_modules_learn_and_the_others_stay():
     encoder = resnet(trained=["layer3", "layer4"], learning_rate=0.5)
-    assert learning(encoder) == {"layer3", "layer4"}
+    learning = [name for name, weight in encoder.named_parameters() if weight.requires_grad]
+    assert {name.split(".")[1] for name in learning} == {"layer3", "layer4"}
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     encoder.train()
     encoder(PreparedBatch.of(IMAGES)).vectors.square().mean().backward()

@@ -23,8 +23,7 @@ INFO = StoreInfo(encoder={"name": "eye"}, fingerprint="0123456789ab", dtype="fp1
 
 
 def image(regions: int, seed: int = 0, **arrays: np.ndarray) -> ImageFeatures:
-    chance = np.random.default_rng(seed)
-    return ImageFeatures(chance.standard_normal((regions, 3)).astype("f2"), (640, 480), **arrays)
+    return ImageFeatures(np.random.default_rng(seed).standard_normal((regions, 3)).astype("f2"), (640, 480), **arrays)
 
 
 def write(path: Path, images: dict[str, ImageFeatures], info: StoreInfo = INFO) -> Path:

@@ -16,13 +16,11 @@ from torch import Tensor, nn
 from published_parity import LUO, vocabulary_of, weights, wordmap
 from showtell.files import write_json
 
-FOLDER = Path(__file__).parent
-
 
 @cache
 def reference(project: str) -> dict[str, Any]:
     """What the project's own code gives, by benchmarks/published_parity.py."""
-    return json.loads((FOLDER / f"reference_{project}.json").read_text(encoding="utf-8"))
+    return json.loads(Path(__file__).with_name(f"reference_{project}.json").read_text(encoding="utf-8"))
 
 
 def luo_tensors(case: str) -> OrderedDict[str, Tensor]:

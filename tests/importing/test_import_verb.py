@@ -15,13 +15,10 @@ from showtell.training import train
 from tests.cli.test_caption import run
 from tests.importing.makers import write_luo
 
-CASE = "att2in2, use_bn 0"
-FILES = ("model-best.pth", "infos_run-best.pkl")
-
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return write_luo(tmp_path / "source", CASE)
+    return write_luo(tmp_path / "source", "att2in2, use_bn 0")
 
 
 def test_what_was_read_is_printed_and_a_dry_run_writes_nothing(capsys, source, tmp_path):
@@ -55,8 +52,7 @@ def test_features_of_a_store_are_captioned_and_scored(capsys, source, tmp_path, 
     arrays = tmp_path / "toy_att"
     arrays.mkdir()
     generator = np.random.default_rng(0)
-    ids = [record.image_id for record in open_dataset(tiny_scenes)["test"]]
-    for image_id in ids:
+    for image_id in [record.image_id for record in open_dataset(tiny_scenes)["test"]]:
         np.savez(arrays / f"{image_id}.npz", feat=generator.normal(size=(4, FEATURE_SIZE)).astype(np.float32))
     store, out = tmp_path / "store", tmp_path / "out"
     assert run(capsys, "features", "--from", arrays, "--out", store, "--source", "toy regions")[0] == 0
@@ -95,4 +91,5 @@ def test_photos_are_captioned_and_trained_on_by_a_given_encoder(capsys, source, 
     assert len(kept["embedding.weight"]) > len(old["embedding.weight"])
     imported = trained.about.origin["imported"]
     assert trained.about.licence == "MIT" and imported["project"] == "ImageCaptioning.pytorch"
-    assert {name: len(digest) for name, digest in imported["files"].items()} == dict.fromkeys(FILES, 64)
+    digests = {name: len(digest) for name, digest in imported["files"].items()}
+    assert digests == {"model-best.pth": 64, "infos_run-best.pkl": 64}

@@ -17,8 +17,6 @@ from showtell.importing import import_checkpoint
 from showtell.types import Features, Regions
 from tests.importing.makers import reference, write_luo, write_tutorial
 
-TOLERANCE = 1e-5
-
 
 def opened(source: Path, folder: Path) -> Any:
     """The captioner that an import leaves on disk."""
@@ -32,7 +30,7 @@ def assert_equal(captioner: Any, features: Features, logprobs: list[list[list[fl
     captions = captioner.caption_features(features, captioner.settings(search="greedy"))
     for image in range(len(greedy)):
         for text, expected in zip(given[image], logprobs[image], strict=True):
-            assert [*(word.logprob for word in text.words), text.end] == pytest.approx(expected, abs=TOLERANCE), text
+            assert [*(word.logprob for word in text.words), text.end] == pytest.approx(expected, abs=1e-5), text
         assert captions[image][0].text == greedy[image].replace("UNK", "<unknown>").replace("<unk>", "<unknown>")
 
 
@@ -59,8 +57,7 @@ def test_numbers_of_boxes_are_made_of_the_boxes(tmp_path: Path, case: str):
     captioner = opened(write_luo(tmp_path, case), tmp_path / "out")
     expected, count = reference("luo")[case], len(REGIONS[0])
     features, there, boxes = batch(case, REGIONS[0])
-    windows = torch.tensor([[0.0, 0.0, 80.0, 60.0]] * count)
-    regions = Regions(torch.from_numpy(boxes).float(), windows=windows)
+    regions = Regions(torch.from_numpy(boxes).float(), windows=torch.tensor([[0.0, 0.0, 80.0, 60.0]] * count))
     one = Features(torch.from_numpy(features).float(), torch.from_numpy(there), regions)
     assert_equal(captioner, one, expected["logprobs"][:count], expected["greedy"][:count])
 

@@ -169,8 +169,7 @@ def nasty_captions(rng: random.Random, count: int) -> Iterator[str]:
 
 @given(st.text())
 def test_no_text_raises_and_no_word_is_empty_spaced_or_punctuation(text: str) -> None:
-    words = tokenize(text)
-    assert all(word and " " not in word and "\n" not in word and word not in PUNCTUATION for word in words)
+    assert all(word and " " not in word and "\n" not in word and word not in PUNCTUATION for word in tokenize(text))
 
 
 # Pieces of addresses, files, tags, initials and signs: what the rules that look far ahead are made of.

@@ -82,8 +82,7 @@ def _entries(file: Path, images: list[Any], issues: DatasetIssues) -> list[Entry
             unusable.append(number)
             continue
         own = None if boxes is None else tuple(boxes.get(image_id, ()))
-        splits = {split: None} if split.strip() else {}
-        entries.append(Entry(names, captions, splits, {image_id: None}, own))
+        entries.append(Entry(names, captions, {split: None} if split.strip() else {}, {image_id: None}, own))
     needs = 'each needs a "filename", a "split" and a list "sentences" with texts "raw" or lists of texts "tokens"'
     sentence = f"in {issues.display(file)} cannot be used"
     issues.problem(unusable, 'entry of "images"|entries of "images"', sentence, needs)

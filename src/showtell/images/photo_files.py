@@ -124,8 +124,7 @@ def images_by_name(images: Mapping[str, Iterable[str]]) -> dict[str, str]:
                 number = coco_number(path.stem)
                 for alias in (str(path.with_suffix("")), path.stem, *([number] if number else [])):
                     by_stem[alias].add(image)
-    every = {**by_stem, **by_name}
-    return {name: next(iter(meant)) for name, meant in every.items() if len(meant) == 1}
+    return {name: next(iter(meant)) for name, meant in {**by_stem, **by_name}.items() if len(meant) == 1}
 
 
 def coco_number(stem: str) -> str | None:

@@ -61,8 +61,7 @@ class Preprocessing(Config):
         x, y = photo.width / full_size[0], photo.height / full_size[1]
         window = (left * x, top * y, right * x, bottom * y)
         if photo.size != size or window != (0, 0, *photo.size):
-            resampling = Image.Resampling[self.interpolation.upper()]
-            photo = photo.resize(size, resampling, box=window)
+            photo = photo.resize(size, Image.Resampling[self.interpolation.upper()], box=window)
         # By NumPy: a thread that uses a parallel operator of torch gets OpenMP threads of its own; more threads than
         # cores slow encoders down.
         return torch.from_numpy(np.array(np.asarray(photo).transpose(2, 0, 1), order="C"))
