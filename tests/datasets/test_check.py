@@ -63,8 +63,7 @@ def test_the_same_content_in_two_splits_is_a_problem_and_in_one_a_warning(tmp_pa
 
 
 def test_words_by_hand(tmp_path: Path) -> None:
-    train = ["A dog runs.", "A dog  sits", "A dog", "a dog", "a"]
-    rows = "".join(f"a.png,{caption},train\n" for caption in train)
+    rows = "".join(f"a.png,{caption},train\n" for caption in ("A dog runs.", "A dog  sits", "A dog", "a dog", "a"))
     write_table(tmp_path, f"image,caption,split\n{rows}b.png,A cat runs and runs,test\n", "a.png b.png")
     report = report_on(tmp_path)
     assert (report.vocabulary, report.frequent_words) == (4, 1)  # a 5, dog 4, runs 1, sits 1

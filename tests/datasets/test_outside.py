@@ -6,17 +6,14 @@ from pathlib import Path
 
 from showtell.datasets import read_dataset
 from showtell.datasets.image_files import ImageFiles
-from tests.datasets.makers import captioned, in_folders, write_photo
+from tests.datasets.makers import captioned, in_folders, listed, write_photo
 
 FILES = {
-    "karpathy": ("d.json", '{{"images": [{{"filename": {0}, "split": "train", "sentences": [{{"raw": "A."}}]}}]}}'),
-    "coco": (
-        "captions_train.json",
-        f'{{{{"images": [{{{{"id": 1, "file_name": {{0}}}}}}], "annotations": {json.dumps(captioned(1)).replace("{", "{{").replace("}", "}}")}}}}}',  # noqa: E501
-    ),
-    "flickr": ("F.token", "{1}#0\tA dog .\n"),
-    "table": ("captions.csv", "image,caption,split\n{0},A.,train\n"),
-    "jsonl": ("train.jsonl", '{{"image": {0}, "caption": "A."}}\n'),
+    "karpathy": ("d.json", '{"images": [{"filename": "NAME", "split": "train", "sentences": [{"raw": "A."}]}]}'),
+    "coco": ("captions_train.json", json.dumps({"images": listed(1, name="NAME"), "annotations": captioned(1)})),
+    "flickr": ("F.token", "NAME#0\tA dog .\n"),
+    "table": ("captions.csv", 'image,caption,split\n"NAME",A.,train\n'),
+    "jsonl": ("train.jsonl", '{"image": "NAME", "caption": "A."}\n'),
 }
 
 
@@ -28,7 +25,7 @@ def test_names_that_lead_outside(tmp_path: Path) -> None:
         folder = folder / "data"
         write_photo(folder / "a" / "secret.jpg")  # by its bare name it would be found
         file, form = FILES[reader]
-        (folder / file).write_text(form.format(json.dumps(name), name))
+        (folder / file).write_text(form.replace('"NAME"', json.dumps(name)).replace("NAME", name))
         dataset = read_dataset(folder)
         assert dataset.format == reader and dataset.records == ()
         (problem,) = [problem for problem in dataset.problems if "outside its folder" in problem]

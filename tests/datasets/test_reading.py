@@ -178,15 +178,12 @@ def test_a_dataset_with_problems_is_refused_with_the_first_three(tmp_path: Path)
 
 def test_no_image_is_looked_at_when_a_dataset_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """100,000 looks take seconds on a disk and minutes over a network; a listing of the folder takes one."""
-    for split in ("train", "val"):
-        start = 1000 if split == "val" else 0
-        numbers = range(start + 1, start + 500)
+    for split, numbers in (("train", range(1, 500)), ("val", range(1001, 1500))):
         entries = listed(*numbers)
         write_coco(tmp_path / f"annotations/captions_{split}.json", entries, captioned(*numbers), photos=None)
-        folder = tmp_path / f"{split}"
-        folder.mkdir()
+        (tmp_path / split).mkdir()
         for entry in entries:
-            (folder / entry["file_name"]).touch()
+            (tmp_path / split / entry["file_name"]).touch()
     looks: list[str] = []
     stat = os.stat
 

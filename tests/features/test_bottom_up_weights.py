@@ -1,8 +1,4 @@
-"""Converted weights of bottom-up attention, from the module structure of the project that converted them.
-
-The names and shapes were written down from its code (detectron2's ResNet and RPN with its changes), not from ours, so
-that a key that our table forgets or invents is seen.
-"""
+"""Converted weights of bottom-up attention, with names and shapes from detectron2's code, not from ours."""
 
 from pathlib import Path
 

@@ -93,8 +93,7 @@ def test_pooled_cells_have_the_pixels_that_adaptive_pooling_gives_them():
 def test_backbones_have_a_rectangle_for_each_vector(name, size):
     encoder = build_encoder(encoder_config({"name": name, "weights": "random", "image_size": size, "trained": False}))
     features = encoder(PreparedBatch.of(torch.zeros(2, 3, size, size, dtype=torch.uint8)))
-    windows = torch.tensor([[0.0, 0, 640, 480], [10, 0, 20, 10]])
-    cells = encoder.rectangles(features, windows)
+    cells = encoder.rectangles(features, torch.tensor([[0.0, 0, 640, 480], [10, 0, 20, 10]]))
     assert cells.shape == (2, features.vectors.shape[1], 4)
     side = math.isqrt(features.vectors.shape[1])
     assert cells[0, 0].tolist() == pytest.approx([0, 0, 640 / side, 480 / side])

@@ -43,17 +43,12 @@ def noise(height: int, width: int, seed: int = 0) -> Tensor:
     return torch.randint(0, 256, (3, height, width), generator=torch.Generator().manual_seed(seed)).to(torch.uint8)
 
 
-def last_map(tensors: dict[str, Tensor], image: Tensor) -> Tensor:
-    """(2048, rows, columns)."""
-    x = stem(tensors, ((image.float() / 255 - MEAN.view(3, 1, 1)) / DEVIATION.view(3, 1, 1)).unsqueeze(0))
-    for name, blocks in (("layer1", 3), ("layer2", 4), ("layer3", 6), ("layer4", 3)):
-        x = stage(tensors, x, name, blocks, stride=1 if name == "layer1" else 2)
-    return x[0]
-
-
 def test_features_are_those_of_the_layers_written_out(weights, encoder):
-    image = noise(95, 133)
-    expected = last_map(torch.load(weights), image)
+    image, tensors = noise(95, 133), torch.load(weights)
+    maps = stem(tensors, ((image.float() / 255 - MEAN.view(3, 1, 1)) / DEVIATION.view(3, 1, 1)).unsqueeze(0))
+    for name, blocks in (("layer1", 3), ("layer2", 4), ("layer3", 6), ("layer4", 3)):
+        maps = stage(tensors, maps, name, blocks, stride=1 if name == "layer1" else 2)
+    expected = maps[0]  # (2048, rows, columns)
     mean = encoder_of(weights, grid=1)(PreparedBatch.of([image])).vectors
     torch.testing.assert_close(mean[0, 0], expected.mean((1, 2)), atol=1e-4, rtol=1e-4)
     cells = encoder(PreparedBatch.of([image])).vectors.unflatten(1, (14, 14))[0]

@@ -25,8 +25,7 @@ prepare = partial(prepare_photo, preprocessing=SETTINGS)
 def test_for_a_gpu_processes_read_the_same(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     for number in range(5):
-        pixels = random.integers(0, 256, (9 + number, 12, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+        Image.fromarray(random.integers(0, 256, (9 + number, 12, 3), dtype=np.uint8)).save(tmp_path / f"{number}.png")
     (tmp_path / "5.png").write_text("text")
     paths = [tmp_path / f"{number % 6}.png" for number in range(FEW + 23)]
 

@@ -140,8 +140,7 @@ def png_of(width: int, height: int, channels: int, depth: int, rows: bytes) -> b
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
-    colour = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
-    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, depth, {1: 0, 2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
@@ -276,8 +275,7 @@ def test_a_side_that_is_just_short_enough_is_prepared(longest: dict[str, object]
 
 
 def test_a_large_jpeg_is_decoded_at_a_fraction_and_looks_the_same() -> None:
-    random = np.random.default_rng(0)
-    large = Image.fromarray(random.integers(0, 256, (60, 80, 3), dtype=np.uint8)).resize((1600, 1200))
+    large = Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)).resize((1600, 1200))
     exif = Image.Exif()
     exif[274] = 6
     content = encoded(large, "JPEG", quality=90, exif=exif)

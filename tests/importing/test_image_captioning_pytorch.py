@@ -77,8 +77,7 @@ def test_of_several_files_of_a_run_the_best_are_taken(tmp_path: Path):
 
 def test_marks_are_four_ids_here(tmp_path: Path):
     imported = import_checkpoint(write_luo(tmp_path, PLAIN))
-    vocabulary = imported.checkpoint.vocabulary
-    assert vocabulary.words == (*SPECIAL, *(word for word in WORDS if word != "UNK"))
+    assert imported.checkpoint.vocabulary.words == (*SPECIAL, *(word for word in WORDS if word != "UNK"))
     tensors, decoder = luo_tensors(PLAIN), imported.checkpoint.decoder.state_dict()
     table, bias = decoder["embedding.weight"], decoder["output.bias"]
     for mark in (Vocabulary.pad, Vocabulary.begin, Vocabulary.end):
