@@ -59,10 +59,7 @@ def test_tensors_are_found_in_whatever_torch_saved(tmp_path):
 
 
 def test_missing_and_empty_files_are_named(tmp_path):
-    for name, message in {
-        "none.pth": r"this does not exist; give a \.safetensors",
-        "": "this is a folder, not",
-    }.items():
+    for name, message in {"none.pth": r"this does not exist; give a \.safetensors", "": "this is a folder"}.items():
         with pytest.raises(WeightsError, match=f"{tmp_path / name}: {message}"):
             read_weights(tmp_path / name)
     itself: dict[str, object] = {}
