@@ -60,7 +60,7 @@ def unreadable(path: Path | str, error: OSError) -> DataError:
 
 
 def listed_paths(text: str) -> list[str]:
-    """The paths that a text names: several in brackets, "[runs/scenes, data/flickr8k]", or a path that may look so."""
+    """The paths that a text names: several in brackets, "[a, b]", unless that is a path itself; else the text."""
     if not (text.startswith("[") and text.endswith("]")) or os.path.lexists(text):
         return [text]
     return [path for part in text[1:-1].split(",") if (path := part.strip())]
@@ -82,7 +82,7 @@ def read_bytes(path: Path, limit: int = -1, max_bytes: int | None = None) -> byt
 
 
 def read_text(path: Path, form: str = "text", *, escape: bool = False) -> str:
-    """The text of a UTF-8 file, which else should be saved as `form`; `escape` keeps odd bytes as file names do."""
+    """The text of a UTF-8 file; `form` is for messages ("CSV"), `escape` keeps other bytes as file names have them."""
     content = read_bytes(path)
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path} is in UTF-16; save it as {form} in UTF-8.")

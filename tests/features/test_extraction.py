@@ -17,7 +17,7 @@ from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import DataError, ImageError
 from showtell.features import Encoder, build_encoder, encoder_config
-from showtell.features.extraction import extract, fill_store, split
+from showtell.features.extraction import extract, fill_store, split_batch
 from showtell.features.store import FeatureStore
 from showtell.images.photo import open_photo
 from showtell.types import Features, PreparedBatch, Regions
@@ -106,7 +106,7 @@ def test_entries_of_a_batch_have_no_padding():
     is_region = torch.tensor([[True, False], [True, True]])
     numbers = torch.arange(4.0).view(2, 2)
     regions = Regions(numbers.unsqueeze(-1).expand(2, 2, 4), numbers / 10, numbers.long())
-    one, two = split(Features(numbers.unsqueeze(-1), is_region, regions), [(5, 6), (7, 8)])
+    one, two = split_batch(Features(numbers.unsqueeze(-1), is_region, regions), [(5, 6), (7, 8)])
     assert (one.size, one.vectors.tolist(), one.boxes.tolist()) == ((5, 6), [[0]], [[0] * 4])
     assert (two.labels.tolist(), two.scores.tolist(), two.attributes) == ([2, 3], pytest.approx([0.2, 0.3]), None)
 

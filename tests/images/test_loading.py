@@ -14,7 +14,14 @@ import torch
 from PIL import Image
 
 from showtell.errors import ImageError
-from showtell.images.loading import FEW, READERS, prefetch, prefetch_map, prepare_batches, prepare_photo
+from showtell.images.loading import (
+    NUM_WORKERS,
+    PHOTOS_BY_THREADS,
+    prefetch,
+    prefetch_map,
+    prepare_batches,
+    prepare_photo,
+)
 from showtell.images.preprocessing import Preprocessing
 
 COLOURS = {"mean": (0, 0, 0), "deviation": (1, 1, 1)}
@@ -27,7 +34,7 @@ def test_for_a_gpu_processes_read_the_same(tmp_path: Path) -> None:
     for number in range(5):
         Image.fromarray(random.integers(0, 256, (9 + number, 12, 3), dtype=np.uint8)).save(tmp_path / f"{number}.png")
     (tmp_path / "5.png").write_text("text")
-    paths = [tmp_path / f"{number % 6}.png" for number in range(FEW + 23)]
+    paths = [tmp_path / f"{number % 6}.png" for number in range(PHOTOS_BY_THREADS + 23)]
 
     def read(count: int, device: str) -> list[tuple[Path, object]]:
         batches = [*prepare_batches(iter(paths[:count]), prepare, 7, first_alone=True, device=torch.device(device))]
@@ -40,18 +47,18 @@ def test_for_a_gpu_processes_read_the_same(tmp_path: Path) -> None:
 
     state, expected = torch.random.get_rng_state(), read(len(paths), "cpu")
     assert [path for path, _ in expected] == paths
-    for count in (FEW, len(paths)):
+    for count in (PHOTOS_BY_THREADS, len(paths)):
         assert read(count, "cuda") == expected[:count]
     assert torch.equal(state, torch.random.get_rng_state())
 
 
 def test_who_stops_early_leaves_no_process_behind(tmp_path: Path) -> None:
     Image.new("RGB", (9, 9)).save(tmp_path / "photo.png")
-    paths, gpu = [tmp_path / "photo.png"] * (2 * FEW), torch.device("cuda")
-    batches = prepare_batches(paths, prepare, FEW + 1, device=gpu)
+    paths, gpu = [tmp_path / "photo.png"] * (2 * PHOTOS_BY_THREADS), torch.device("cuda")
+    batches = prepare_batches(paths, prepare, PHOTOS_BY_THREADS + 1, device=gpu)
     next(batches)
     readers = multiprocessing.active_children()
-    assert len(readers) == READERS
+    assert len(readers) == NUM_WORKERS
     del batches
     assert not any(reader.is_alive() for reader in readers)
 

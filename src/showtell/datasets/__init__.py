@@ -127,7 +127,7 @@ def _read_parts(paths: Sequence[str], *, with_photos: bool) -> CaptionDataset:
 
 
 def open_dataset(path: Path | str | Sequence[Path | str], *, with_photos: bool = True) -> CaptionDataset:
-    """Read a dataset that can be used, see `read_dataset`; else a DataError has the first of its problems."""
+    """Read a dataset as `read_dataset` does; a DataError has the first of its problems if it cannot be used."""
     dataset = read_dataset(path, with_photos=with_photos)
     if dataset.problems:
         first, more = " ".join(dataset.problems[:3]), len(dataset.problems) - 3

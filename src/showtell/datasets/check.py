@@ -1,4 +1,4 @@
-"""Checking a dataset for `showtell data check`: counts, statistics of captions in tokenizer's words, and all images."""
+"""Checks for `showtell data check`: counts, statistics of captions in words of the tokenizer, every image opened."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class MatchedCorrections:
 
 
 def match_corrections(folder: Path, photos: Sequence[Path]) -> MatchedCorrections:
-    """Find photos whose captions people accepted or corrected by their content, wherever they lie, but for metadata."""
+    """The photos whose captions people accepted or corrected, by content without metadata, wherever they lie."""
     journal = _journal(folder)
     if not journal.is_file():
         raise UsageError(f"{folder} holds no corrections; name the folder of showtell serve --corrections.")

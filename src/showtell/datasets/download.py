@@ -118,12 +118,12 @@ def download_dataset(source: Source, folder: Path, only: Part | None = None) -> 
                 if (folder / archive.target).exists():
                     notify(f"{folder / archive.target} exists already and is skipped.")
                 else:
-                    _bring(archive, folder)
+                    _fetch(archive, folder)
         except OSError as error:
             raise DataError(f"Cannot write into {folder}: {error.strerror or error}.") from error
 
 
-def _bring(archive: Archive, folder: Path) -> None:
+def _fetch(archive: Archive, folder: Path) -> None:
     """Download an archive, unless a person put it into the folder, and unpack what is kept of it."""
     file = folder / archive.name
     if is_own := not file.exists():

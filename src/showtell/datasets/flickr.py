@@ -53,7 +53,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read a file of captions, or the one of a folder that has a name of the datasets, or several with splits."""
+    """Read a file of captions; of a folder the first that has a published name, or else all, if they give splits."""
     return read_files("flickr", dict.fromkeys(_caption_files(path), _COLUMNS), DatasetIssues(path), _read_file)
 
 

@@ -72,7 +72,7 @@ def root_of(file: Path, subfolders: Sequence[str] = ("annotations",)) -> Path:
 
 
 class ImageFiles:
-    """Finds images by the names that a dataset gives them; folders have the most likely first, each is listed once."""
+    """Finds images by names in a dataset, which start from some folders, the most likely first; each is listed once."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._folders = list(dict.fromkeys(map(str, folders)))
@@ -83,8 +83,8 @@ class ImageFiles:
     def find(self, names: Sequence[str]) -> Path | None:
         """The image with one of these names, or where it should be; None if a name leads out of the folders.
 
-        An absolute name counts from the folder that it lies in. A name that does not exist as written is searched
-        without its first folders, then by its last part alone, in any case and without its suffix, if exactly one fits.
+        An absolute name counts from the folder that it lies in. One that does not exist as written is searched without
+        its first folders, then by its last part alone, in any case, with or without its suffix, if one file fits.
         """
         names = [self._relative(name) for name in names]
         outside = next(filter(_is_outside, names), None)

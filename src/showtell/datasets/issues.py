@@ -14,7 +14,7 @@ from showtell.errors import DataError, summarise
 from showtell.images.photo_files import is_image_file
 from showtell.text.tokenizer import UNSPACED, is_unspaced
 
-MANY = 1000  # images that tell how the captions of all are written
+_SAMPLE_SIZE = 1000  # images that tell how the captions of all are written
 
 
 @dataclass
@@ -100,7 +100,7 @@ def examine(records: Sequence[CaptionRecord], issues: DatasetIssues, *, with_pho
     issues.problem(without, "image has|images have", "no caption", useless)
     equal = (one.image_id for one in records if 1 < len(one.captions) >= 2 * len(set(map(str.strip, one.captions))))
     issues.warning(equal, "image has|images have", "the same caption again and again", "each counts as one of its own")
-    if is_unspaced(caption for record in records[:MANY] for caption in record.captions):
+    if is_unspaced(caption for record in records[:_SAMPLE_SIZE] for caption in record.captions):
         issues.warnings.append(UNSPACED)
     missing = map(issues.display, missing_files(records) if with_photos else ())
     put = "put the files there or take their captions out"

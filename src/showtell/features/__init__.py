@@ -60,7 +60,7 @@ def encoder_config(content: dict[str, Any]) -> EncoderConfig:
 
 
 def build_encoder(config: EncoderConfig, load_weights: bool = True) -> Encoder:
-    """Make an encoder, without weights where a checkpoint brings them; else a RecipeError or WeightsError."""
+    """Make an encoder (a checkpoint brings weights that are not loaded), or raise a RecipeError or WeightsError."""
     name = config.name  # type: ignore[attr-defined]
     make: Callable[[Any, bool], Encoder] = ENCODERS[name][1] if name in ENCODERS else TimmGrid
     with torch.random.fork_rng(devices=(), enabled=config.seed is not None):

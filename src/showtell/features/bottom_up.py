@@ -278,11 +278,11 @@ def caffe_anchors() -> Tensor:
 
 
 def move_boxes(boxes: Tensor, deltas: Tensor) -> Tensor:
-    """Boxes (..., 4) moved by shares of their sides and stretched by exponents, one pixel too far out, as in Caffe."""
+    """Boxes (..., 4) moved by shares of their sides and stretched by exponents: (..., 4)."""
     sides = boxes[..., 2:] - boxes[..., :2] + 1
     centres = boxes[..., :2] + sides / 2 + deltas[..., :2] * sides
     half = deltas[..., 2:].clamp(max=_MAX_STRETCH).exp() * sides / 2
-    return torch.cat([centres - half, centres + half], -1)
+    return torch.cat([centres - half, centres + half], -1)  # right and lower edges a pixel too far out, as in Caffe
 
 
 def cover_pixels(boxes: Tensor) -> Tensor:

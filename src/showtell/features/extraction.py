@@ -58,7 +58,7 @@ def extract(
         device = next(chain(encoder.parameters(), encoder.buffers()), torch.empty(0)).device
 
         def keep(features: Features, photos: Sequence[tuple[CaptionRecord, PreparedPhoto]]) -> None:
-            entries = zip(photos, split(features, [photo.size for _, photo in photos]), strict=True)
+            entries = zip(photos, split_batch(features, [photo.size for _, photo in photos]), strict=True)
             writer.write({record.image_id: entry for (record, _), entry in entries if record.image_id in missing})
 
         keeping: Future[None] | None = None
@@ -119,7 +119,7 @@ def _encode(encoder: Encoder, batch: PreparedBatch) -> Features:
     return features
 
 
-def split(features: Features, sizes: Sequence[tuple[int, int]]) -> list[ImageFeatures]:
+def split_batch(features: Features, sizes: Sequence[tuple[int, int]]) -> list[ImageFeatures]:
     """Entries of a store, without padding, of B images whose upright photos have some (width, height)."""
     arrays: dict[str, np.ndarray] = {
         name: tensor.cpu().numpy()  # all images at once; from here on by NumPy, see `Preprocessing.prepare`

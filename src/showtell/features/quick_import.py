@@ -29,7 +29,7 @@ def quick_import(name: str) -> Any:
     if is_quick:
         stand_ins |= {_MODELS: ModuleType(_MODELS), _TRACING: ModuleType(_TRACING)}
         for function in ("create_feature_extractor", "get_graph_node_names"):
-            setattr(stand_ins[_TRACING], function, _later(function))
+            setattr(stand_ins[_TRACING], function, _import_when_called(function))
     sys.modules |= stand_ins
     try:
         return importlib.import_module(name)
@@ -48,7 +48,7 @@ def _submodule(name: str) -> ModuleType:
     return importlib.import_module(_MODELS)
 
 
-def _later(name: str) -> Any:
+def _import_when_called(name: str) -> Any:
     return lambda *args, **options: getattr(importlib.import_module(_TRACING), name)(*args, **options)
 
 

@@ -107,9 +107,9 @@ class ResNetCaffe(GridEncoder):
 
 
 def caffe_resnet(blocks: tuple[int, int, int, int]) -> ResNet:
-    """A ResNet of Caffe's blocks whose random residual branches are 0, or features would be too large for fp16."""
+    """A ResNet of Caffe's kind, no classifier; residual branches begin at 0, or fp16 could not hold features."""
     resnet = quick_import("torchvision.models.resnet")
-    network: ResNet = resnet.ResNet(resnet.Bottleneck, list(blocks), zero_init_residual=True)
+    network: ResNet = resnet.ResNet(resnet.Bottleneck, list(blocks), zero_init_residual=True)  # Goyal et al., 2017
     network.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=0, ceil_mode=True)
     for stage in (network.layer2, network.layer3, network.layer4):
         stage[0].conv1.stride, stage[0].conv2.stride = (2, 2), (1, 1)

@@ -174,7 +174,7 @@ _opening = threading.Lock()
 
 
 @contextmanager
-def _damage(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     """Turn errors of LMDB into a DataError."""
     try:
         yield
@@ -224,7 +224,7 @@ class FeatureStore:
                 f"--out {self.path}, or from features of other tools: showtell features --from PATH --out {self.path}"
             )
         folder = self.path.resolve()
-        with _opening, _damage(self.path):  # LMDB opens a file once in a process, and `_opened` shares it
+        with _opening, _translate_errors(self.path):  # LMDB opens a file once in a process, and `_opened` shares it
             self._environment = _opened.get(folder) or _open(self.path, readonly=True, create=False)
             _opened[folder] = self._environment
         self.info = _read_info(self._get(METADATA), self.path)
@@ -237,11 +237,11 @@ class FeatureStore:
         """The bytes of an entry, in place: without locks and writers they stay when the transaction ends."""
         if key is None:
             return None
-        with _damage(self.path), self._environment.begin(buffers=True) as transaction:
+        with _translate_errors(self.path), self._environment.begin(buffers=True) as transaction:
             return transaction.get(key)
 
     def __len__(self) -> int:
-        with _damage(self.path), self._environment.begin() as transaction:
+        with _translate_errors(self.path), self._environment.begin() as transaction:
             return int(transaction.stat()["entries"]) - 1
 
     def __contains__(self, image_id: str) -> bool:
@@ -249,7 +249,7 @@ class FeatureStore:
 
     def ids(self) -> list[str]:
         """The images that it has, in the order of their bytes."""
-        with _damage(self.path), self._environment.begin() as transaction:
+        with _translate_errors(self.path), self._environment.begin() as transaction:
             keys = list(transaction.cursor().iternext(values=False))
         return [key.decode("utf-8", "surrogateescape") for key in keys if key != METADATA]
 
@@ -299,7 +299,7 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
                     f"{self.path} holds other files ({summarise(others, 3)}) and no feature store; choose a new or an "
                     "empty folder."
                 )
-            with _damage(self.path):
+            with _translate_errors(self.path):
                 self._environment = _open(self.path, map_size=_FIRST_MAP)
                 opened.callback(self._environment.close)
                 self._agree()
@@ -324,7 +324,7 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
     def __contains__(self, image_id: str) -> bool:
         """Whether an image is there and its entry fits its checksum."""
         key = _key(image_id)
-        with _damage(self.path), self._environment.begin(buffers=True) as transaction:
+        with _translate_errors(self.path), self._environment.begin(buffers=True) as transaction:
             value = None if key is None else transaction.get(key)
             return value is not None and _is_whole(value)
 
@@ -358,7 +358,7 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
 
 
 def collate_features(images: Sequence[ImageFeatures], multiple: int = 1) -> Features:
-    """Images as one record, padded to the most regions or, where their numbers differ, to a `multiple`."""
+    """Features of images as one record, padded to the most regions, to a `multiple` of them where numbers differ."""
     numbers = {len(image.vectors) for image in images}
     most = max(numbers) + (-max(numbers) % multiple if len(numbers) > 1 else 0)
 

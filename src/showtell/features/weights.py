@@ -127,7 +127,7 @@ def load_weights(
 ) -> None:
     """Put tensors into a module: all that it needs, and nothing that it does not know; else it stays as it is.
 
-    Counts of batches (num_batches_tracked) may be missing. `unused` are names, or beginnings that end in a dot.
+    Counts of batches (num_batches_tracked) may be missing. `unused` names, or beginnings with a dot, are left out.
     """
     wanted = module.state_dict()
     spare = tuple(part for part in unused if part.endswith("."))

@@ -32,8 +32,8 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 SourceT = TypeVar("SourceT")
 PreparedT = TypeVar("PreparedT")
-READERS = usable_cores()  # threads, or processes
-FEW = 256  # photos that threads read first: to start the processes takes as long
+NUM_WORKERS = usable_cores()  # threads, or processes
+PHOTOS_BY_THREADS = 256  # photos that threads read first: to start the processes takes as long
 CHUNK = 8  # photos that a process reads and hands on together
 
 
@@ -130,10 +130,10 @@ def _read_ahead(
     sources: Iterator[SourceT], read: Callable[[SourceT], PreparedT], ahead: int, for_gpu: bool
 ) -> Generator[tuple[SourceT, PreparedT]]:
     def by_threads(some: Iterable[SourceT]) -> Generator[tuple[SourceT, PreparedT]]:
-        return prefetch_map(lambda source: (source, read(source)), some, ahead=ahead, workers=READERS)
+        return prefetch_map(lambda source: (source, read(source)), some, ahead=ahead, workers=NUM_WORKERS)
 
     is_of_encoder = False
-    for source, photo in by_threads(islice(sources, FEW)) if for_gpu else ():
+    for source, photo in by_threads(islice(sources, PHOTOS_BY_THREADS)) if for_gpu else ():
         is_of_encoder |= isinstance(photo, PreparedPhoto)
         yield source, photo
     yield from _read_by_processes(sources, read) if is_of_encoder else by_threads(sources)
@@ -160,7 +160,7 @@ def _read_by_processes(
         photo_files.one_large = large
 
     loader = DataLoader(
-        _Photos(read), batch_sampler=chunks(first), collate_fn=list, num_workers=READERS, worker_init_fn=share_lock,
+        _Photos(read), batch_sampler=chunks(first), collate_fn=list, num_workers=NUM_WORKERS, worker_init_fn=share_lock,
         pin_memory=torch.cuda.is_available(), multiprocessing_context=fork, generator=torch.Generator(),
     )  # fmt: skip
     for photos in loader:
@@ -190,7 +190,7 @@ class PreparedPhotos:
         self.in_memory = len(paths) * preprocessing.max_bytes <= memory_megabytes * 2**20
         self._kept: list[PreparedPhoto] = []
         if self.in_memory:
-            with ThreadPoolExecutor(READERS) as pool:
+            with ThreadPoolExecutor(NUM_WORKERS) as pool:
                 for photo in pool.map(prepare_photo, paths, repeat(preprocessing)):
                     self._kept.append(photo)
                     if progress:

@@ -108,11 +108,11 @@ _NAMES: dict[str, Callable[[Path], str]] = {
     "file name without suffix": lambda photo: photo.stem,
     "number at the end of the file name": _number_of,
 }
-_ENOUGH = 10_000  # photos, spread over all, that tell the kind of their names
+_SAMPLE_SIZE = 10_000  # photos, spread over all, that tell the kind of their names
 
 
 def images_by_name(images: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Image id by each name that means one image alone, in full before those without a suffix and COCO's numbers."""
+    """Image id by each name of one image alone; full names go before those without a suffix and COCO's numbers."""
     by_name: defaultdict[str, set[str]] = defaultdict(set)
     by_stem: defaultdict[str, set[str]] = defaultdict(set)
     for image, names in images.items():
@@ -134,9 +134,9 @@ def coco_number(stem: str) -> str | None:
 
 
 def match_photos(photos: Iterable[Path], images: Mapping[str, str]) -> tuple[dict[Path, str], str | None]:
-    """The image of each photo by the kind of name by which most have one, and that; `images` of `images_by_name`."""
+    """The images of photos by the kind of name by which most have one, and that kind; see `images_by_name`."""
     photos = list(photos)
-    some = photos[:: len(photos) // _ENOUGH + 1]
+    some = photos[:: len(photos) // _SAMPLE_SIZE + 1]
     kinds = Counter(kind for photo in some for kind, name in photo_names(photo).items() if name in images)
     if not kinds:
         return {}, None

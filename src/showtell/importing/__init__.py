@@ -97,7 +97,7 @@ def import_checkpoint(
         named = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
         tensors = SourceTensors(named, weights)
         if (architecture := luo.architecture_of(tensors)) is None:
-            raise CheckpointError(_unknown(weights, content))
+            raise CheckpointError(_describe_unknown(weights, content))
         if wordmap is not None:
             raise UsageError(f"The weights are of {luo.PROJECT.name}, which has no --wordmap; it has --infos.")
         project, how = luo.PROJECT, "give it with --infos FILE"
@@ -121,7 +121,7 @@ def import_checkpoint(
     return Imported(Checkpoint(used, decoder, converted.words.vocabulary, decoding, about), report)
 
 
-def _unknown(weights: Path, content: dict[Any, object]) -> str:
+def _describe_unknown(weights: Path, content: dict[Any, object]) -> str:
     """Why weights are not imported."""
     if luo.is_infos(content):
         return f"{weights} holds options and words; it is for --infos, and the source is the file of weights beside it."

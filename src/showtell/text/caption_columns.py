@@ -62,7 +62,7 @@ def _first(names: Sequence[str], wanted: Sequence[str]) -> int | None:
 
 
 def captions_in(value: Any) -> list[str] | None:
-    """The captions in a cell or a value of JSON: a text, or a list of texts, even printed, or of objects; or None."""
+    """The captions in a cell or a JSON value: a text, a list of texts (even printed) or of objects; None for others."""
     if isinstance(value, str):
         text = value.strip()
         if not text.startswith(("[", "(")):

@@ -50,7 +50,7 @@ class Mention:
 
 
 def mentions(words: Sequence[str], names: Phrases, longest: int | None = None) -> list[Mention]:
-    """Where words name which category, the longest of up to `longest` words; beside a toilet a seat is no chair."""
+    """Where words name which category, long names (up to `longest` words) first; by a toilet a seat is no chair."""
     longest = longest or max(map(len, names), default=0)
     hidden = ("seat", "seats") if "toilet" in words or "toilets" in words else ()
     located = []
