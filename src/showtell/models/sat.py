@@ -220,8 +220,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         """Attend with h_{t-1}, then one step of the LSTM over (E y_{t-1}, z_t)."""
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, SatInputs) else self.embed(words)
-        # Xu et al. 2015, §3.1.2: alpha_t
-        alpha = self.attention(rows.hidden, image.projected, image.is_region)
+        alpha = self.attention(rows.hidden, image.projected, image.is_region)  # Xu et al. 2015, §3.1.2: alpha_t
         context, regions = self._attend(alpha, image.vectors, rows.is_expected)
         gate = None
         if self.beta is not None:
@@ -229,8 +228,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
             context = gate * context  # Xu et al. 2015, §4.2.1: beta_t z_t
         # Xu et al. 2015, §3.1.2: gates
         gates = inputs.gates + self.lstm.project_input(context, offset=self.config.embedding_size)
-        # Xu et al. 2015, §3.1.2: c_t, h_t
-        hidden, cell = self.lstm(gates, rows.hidden, rows.cell)
+        hidden, cell = self.lstm(gates, rows.hidden, rows.cell)  # Xu et al. 2015, §3.1.2: c_t, h_t
         output = SatOutput(
             word=inputs.word, hidden=hidden, context=context, gate=None if gate is None else gate.mean(-1),
             attention=alpha, sampled_regions=regions,

@@ -171,8 +171,7 @@ class AdversarialPretraining(CrossEntropy):
         for name, words, encoded, is_caption, count in (("real", batch.words, image, real, counts.captions), *fakes):
             sign, weight = (1, 1.0) if name == "real" else (-1, 1 / len(fakes))
             logits = sign * verdicts(decoder.discriminator, words, encoded)  # above 0: classified correctly
-            # HACap LeakGAN: discriminator
-            total = total + weight * (F.softplus(-logits) * is_caption).sum() / count
+            total = total + weight * (F.softplus(-logits) * is_caption).sum() / count  # HACap LeakGAN: discriminator
             parts[f"{name}_known"] = ((logits > 0) & is_caption).sum() / count
         return total, parts
 
@@ -238,8 +237,7 @@ class Adversarial(AdversarialPretraining):
         manager = -(quality * cosines).sum() / count  # HACap LeakGAN: manager
         intrinsic = intrinsic_rewards(leaked, goals.detach(), decoder.horizon)
         advantage = self._advantage(intrinsic, is_not_end & (not batch.is_dummy))
-        # HACap LeakGAN: worker
-        worker = -config.intrinsic_weight * (advantage * without_end).sum() / count
+        worker = -config.intrinsic_weight * (advantage * without_end).sum() / count  # HACap LeakGAN: worker
         if config.external_weight:
             word_logprobs = log_likelihood(logits, words).masked_fill(~is_word, 0.0)
             external = (self._advantage(quality, is_ranked) * word_logprobs).sum()
