@@ -89,6 +89,13 @@ def random_decoder(
     return decoder.eval()
 
 
+def learning_parts(decoder: Decoder, value: Tensor) -> set[str]:
+    """The parts that a value has a gradient to, by the first name of their parameters."""
+    decoder.zero_grad()
+    value.backward(retain_graph=True)
+    return {n.split(".")[0] for n, p in decoder.named_parameters() if p.grad is not None and p.grad.any()}
+
+
 def random_captioner(
     encoder: Any, model: dict[str, Any], words: Any, *, seed: int = 0, std: float = 0.5, **decoding: Any
 ) -> EncoderDecoderCaptioner:

@@ -1,4 +1,3 @@
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
@@ -12,11 +11,6 @@ from showtell.types import Features
 from tests.toys import TableDecoder, TableOutput, table_decoder
 
 IMAGES, STEPS, SIZE = 3, 7, 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeveralOutput(Output):
-    """What the tables say."""
 
 
 class SeveralConfig(DecoderConfig):
@@ -43,7 +37,7 @@ class Several(Decoder):
         states = [table.start(features) for table in self.tables]
         return State(tuple(one.image for one in states), tuple(one.rows for one in states))
 
-    def step(self, words: Tensor, state: State) -> tuple[SeveralOutput, State]:
+    def step(self, words: Tensor, state: State) -> tuple[Output, State]:
         before = map(State, state.image, state.rows)
         stepped = [table.step(words, own) for table, own in zip(self.tables, before, strict=True)]
         after = State(tuple(own.image for _, own in stepped), tuple(own.rows for _, own in stepped))
@@ -51,7 +45,7 @@ class Several(Decoder):
             TableOutput(logits=output.logits, attention=torch.zeros_like(output.attention).index_fill_(-1, at, 1.0))
             for at, (output, _) in zip(torch.arange(len(stepped)), stepped, strict=True)
         ]
-        return SeveralOutput(attention=own[-1].attention, stages=tuple(own)), after
+        return Output(attention=own[-1].attention, stages=tuple(own)), after
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         own = output.stages[stage]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from showtell import counter_rng
@@ -17,7 +16,7 @@ from showtell.objectives import adversarial as ours
 from showtell.objectives.adversarial import horizon_cosines, intrinsic_rewards, mean_of_other_rows, rank_rewards
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features
-from tests.toys import random_decoder, random_features
+from tests.toys import learning_parts, random_decoder, random_features
 
 END, BEGIN, PAD = Vocabulary.end, Vocabulary.begin, Vocabulary.pad
 VOCABULARY = 7
@@ -117,12 +116,6 @@ def test_the_discriminator_learns_what_is_real(image):
     assert ("mismatched_known" in parts) == (image != "none")
 
 
-def learners(decoder: HacapDecoder, value: Tensor) -> set[str]:
-    decoder.zero_grad()
-    value.backward(retain_graph=True)
-    return {n.split(".")[0] for n, p in decoder.named_parameters() if p.grad is not None and p.grad.any()}
-
-
 WORKER = {"embedding", "attention", "beta", "worker", "actions", "output", "goal_embedding"}
 
 
@@ -134,7 +127,7 @@ def test_each_network_learns_from_its_own_term(make):
 
     def learning(**weights: float) -> set[str]:
         with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a", "b"])):
-            return learners(decoder, make(**weights)(batch(), features(), decoder).total)
+            return learning_parts(decoder, make(**weights)(batch(), features(), decoder).total)
 
     assert learning(**everything) == WORKER
     if make is adversarial:

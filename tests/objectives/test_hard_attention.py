@@ -26,10 +26,7 @@ def features(images: int = 1) -> Features:
 
 def batch(rows: int = 1, images: int = 1) -> Batch:
     words = WORDS.expand(images, rows, -1).contiguous()
-    return Batch(
-        tuple(str(image) for image in range(images)), torch.zeros(images, 3, 1, 1, dtype=torch.uint8), words,
-        torch.ones(images, rows, dtype=torch.bool),
-    )  # fmt: skip
+    return Batch(tuple(map(str, range(images))), None, words, torch.ones(images, rows, dtype=torch.bool))
 
 
 def objective(**settings: object) -> HardAttention:

@@ -98,7 +98,7 @@ def test_what_cannot_be_started_from_is_refused(continued, tmp_path):
     differing = {
         "model": continued["model"] | {"hidden_size": 20, "dropout": 0.1},  # dropout may differ
         "encoder": continued["encoder"]
-        | {"widths": [8, 8], "trained": False, "learning_rate": 0.1},  # how it learns, too
+        | {"widths": [8, 8], "trained": False, "learning_rate": 0.1},  # as how it learns
     }
     fresh = {name: value for name, value in training.items() if name != "start_from"}
     for change, error, message in (
