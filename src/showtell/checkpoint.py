@@ -1,8 +1,4 @@
-"""A checkpoint is one folder: `model.safetensors` and `config.json`. No pickle.
-
-`config.json` has the model, the vocabulary, the preprocessing, the encoder, the decoding settings and the fingerprints:
-everything that captioning needs.
-"""
+"""A checkpoint: a folder with `model.safetensors`, and `config.json` with all else that captioning needs; no pickle."""
 
 from __future__ import annotations
 

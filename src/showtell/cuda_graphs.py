@@ -197,9 +197,6 @@ class Graphs:
         self._refused: set[Hashable] = set()  # what cannot be captured
         self._lock = threading.RLock()  # a graph has one set of inputs
 
-    def __deepcopy__(self, _: object) -> Graphs:
-        return Graphs(self._make_recorder)
-
     def __reduce__(self) -> Any:
         return Graphs, (self._make_recorder,)
 

@@ -30,11 +30,8 @@ def map_tensors(record: RecordT, function: Callable[..., Tensor], *others: Recor
     if isinstance(record, tuple):
         matching: Any = zip(record, *others, strict=True)
         return tuple(map_tensors(first, function, *rest) for first, *rest in matching)  # type: ignore[return-value]
-    changed: dict[str, Any] = {
-        name: map_tensors(value, function, *[getattr(other, name) for other in others])
-        for name, value in vars(record).items()
-    }
-    return type(record)(**changed)
+    fields: dict[str, Any] = vars(record)
+    return type(record)(**{n: map_tensors(x, function, *[getattr(o, n) for o in others]) for n, x in fields.items()})
 
 
 def tensors_of(record: Any) -> list[Tensor]:

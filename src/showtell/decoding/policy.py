@@ -1,11 +1,9 @@
 """A decoder as a policy: sampled captions, the greedy one beside them, and the log-probability of their decisions.
 
-For training with rewards. Samples and the greedy caption are rows of one walk, so that a step of the decoder serves
-both. The walk keeps the gradients of its outputs; the output layer, the widest, is applied once more where there are
-words, in one product. (Feeding the samples once more by `teacher_forced` gives the same numbers and gradients and costs
-a second pass: a test holds the two equal, `benchmarks/train_speed.py` compares them.) A decoder that reads all words at
-once walks without gradients and is fed its samples once more, because that pass costs it less than those of single
-steps.
+For training with rewards. Samples and the greedy caption are rows of one walk, which keeps the gradients of its
+outputs; the output layer, the widest, is applied once more where there are words, in one product. (A second pass by
+`teacher_forced` gives the same: a test holds the two equal, `benchmarks/train_speed.py` compares them.) A decoder that
+reads all words at once walks without gradients and is fed its samples once more, which costs it less.
 
 The policy is the model without `pad` and `begin`, which no walk generates; its probabilities sum to one without them. A
 caption is over when it ends or, cut off, when it has `max_length` words and `end` does not follow. Being cut off

@@ -72,14 +72,10 @@ def collect(words: Tensor, logprobs: Tensor, score: Tensor | None = None, output
     if score is not None:
         total = total.masked_fill(score.isneginf(), float("-inf"))
     return Captions(
-        words=words,
-        is_word=is_word,
-        word_logprobs=logprobs,
-        logprob=total,
-        score=total if score is None else score,
+        words=words, is_word=is_word, word_logprobs=logprobs, logprob=total, score=total if score is None else score,
         is_finished=(words == Vocabulary.end).any(-1),
         outputs=None if outputs is None else _mask_outputs(outputs, is_word),
-    )
+    )  # fmt: skip
 
 
 def run_search(steps: Callable[[Any], Steps[Captions]], inputs: Any, decoder: Decoder, settings: Hashable) -> Captions:

@@ -176,15 +176,11 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         self.actions = Linear(hidden, config.output_size * columns, bias=False)  # U
         self.output = Linear(config.output_size, vocabulary_size)  # A
         if config.goals:
-            self.discriminator = Discriminator(
-                vocabulary_size=vocabulary_size,
-                feature_size=feature_size,  # unprojected, so that the worker's loss cannot change its input
-                embedding_size=config.discriminator_embedding_size,
-                hidden_size=config.discriminator_size,
-                layers=config.discriminator_layers,
-                leak_size=config.goal_size,
-                image=config.discriminator_image,
-            )
+            self.discriminator = Discriminator(  # of unprojected features, which the worker's loss cannot change
+                vocabulary_size=vocabulary_size, feature_size=feature_size,
+                embedding_size=config.discriminator_embedding_size, hidden_size=config.discriminator_size,
+                layers=config.discriminator_layers, leak_size=config.goal_size, image=config.discriminator_image,
+            )  # fmt: skip
             if self._has_manager:
                 self.manager = Sru(config.goal_size, config.manager_size)
                 self.to_goal = Linear(config.manager_size, config.goal_size)  # W_g

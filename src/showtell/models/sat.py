@@ -48,7 +48,6 @@ from torch import Tensor, nn
 
 from showtell import counter_rng
 from showtell.config import Size
-from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.contract import Capability, Decoder, DecoderConfig, HiddenOutput, Output, State, gather_rows
 from showtell.models.layers import Linear, feature_projection
@@ -164,7 +163,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         channels = context_size if config.gate_per == "channel" else 1
         self.beta = nn.Linear(hidden, channels) if config.gate else None
         self.lstm = LstmCell(embedding + context_size, hidden)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = counter_rng.Dropout(config.dropout)
         if config.readout == "deep":
             self.hidden_to_output = Linear(hidden, embedding)  # L_h
             self.context_to_output = Linear(context_size, embedding)  # L_z

@@ -56,8 +56,7 @@ from showtell.decoding import TeacherForcedOutput, teacher_forced
 from showtell.decoding.continuation import continuations
 from showtell.decoding.rules import NEVER_GENERATED, NO_RULES, LogitsProcessor, mask_words
 from showtell.decoding.sampling import inverse_cdf, walk
-from showtell.models import Capability, Decoder
-from showtell.models.contract import eval_mode
+from showtell.models.contract import Capability, Decoder, eval_mode
 from showtell.models.discriminator import Discriminator, DiscriminatorImage, GoalDecoder, GoalOutput
 from showtell.models.kernels import log_likelihood
 from showtell.objectives.contract import counts_of

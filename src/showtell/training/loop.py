@@ -1,8 +1,7 @@
 """The training loop: batch, terms, step; validate; keep the best; stop and resume anywhere.
 
-Whatever is random is a function of (seed, epoch or step, image id) and the learning rate is one of the step, so that
-the state between steps is the weights, the optimiser and a few counts. A run that was killed and resumed ends with the
-same bits, log and checkpoints included; the log holds no times for that reason (they are in TensorBoard).
+Whatever is random is a function of (seed, epoch or step, image id), so that a run that was killed and resumed ends with
+the same bits, log and checkpoints included; the log holds no times for that reason (they are in TensorBoard).
 
 Several processes (`accelerate launch`, `torchrun`) share each batch, image by image, and each validation, batch by
 batch. All of them know all numbers and captions and come to the same decisions; the first one alone writes.

@@ -15,7 +15,6 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from showtell import counter_rng
-from showtell.counter_rng import CounterRNG
 from showtell.cuda_graphs import Steps, graphs_of, run, run_eagerly, shapes
 from showtell.models.kernels import bfloat16_products
 from showtell.objectives.processes import sum_over_processes
@@ -33,7 +32,7 @@ class TrainingStep:
         self._static: dict[nn.Parameter, Tensor] = {}  # gradients that graphs add to
         self._with_gradient: dict[Hashable, list[nn.Parameter]] = {}  # the weights that a shape's step has learned
 
-    def __call__(self, batch: Batch, rng: CounterRNG) -> dict[str, Tensor]:
+    def __call__(self, batch: Batch, rng: counter_rng.CounterRNG) -> dict[str, Tensor]:
         """The total, named "loss", and the parts of a batch with the counts of its step, all on the device."""
         assert batch.counts is not None, "a batch of a step has the counts of the step"
         device, model = batch.words.device, self.model
@@ -54,10 +53,8 @@ class TrainingStep:
 
     def _steps(self, inputs: tuple[Batch, tuple[Tensor, Tensor]]) -> Steps[dict[str, Tensor]]:
         batch, keys = inputs
-        with (
-            counter_rng.use(CounterRNG.of_keys(keys)),
-            bfloat16_products() if self.rounds_products else nullcontext(),
-        ):
+        products = bfloat16_products() if self.rounds_products else nullcontext()
+        with counter_rng.use(counter_rng.CounterRNG.of_keys(keys)), products:
             with self.accelerator.autocast():
                 terms = yield from self.model.steps(batch)
             # A dummy batch takes part in what processes do together, and adds nothing.

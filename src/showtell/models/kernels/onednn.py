@@ -20,7 +20,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
 from showtell.models.kernels import plain
-from showtell.models.kernels.plain import is_plain
 
 MIN_PACKED_NUMEL = 2**17  # numbers in a weight; below, calling oneDNN costs more than it saves
 
@@ -50,7 +49,7 @@ def supports(x: Tensor, weight: Tensor) -> bool:
     return (
         _HAS_OPERATORS
         and weight.numel() >= MIN_PACKED_NUMEL
-        and not is_plain()
+        and not plain.is_plain()
         and weight.device.type == "cpu"
         and x.dtype == weight.dtype
         and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and _HAS_BFLOAT16))
