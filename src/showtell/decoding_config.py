@@ -95,12 +95,10 @@ class DecodingConfig(Config):
     )
     num_beams: int = Field(1, ge=1, le=1000, description="Beam width; 1 is greedy search.")
     length_penalty: float | None = Field(
-        None,
-        ge=-10,
-        le=10,
+        None, ge=-10, le=10,
         description="Exponent of the length by which beams divide the log-probability: 0 does not divide, 1 is the "
         "mean; higher values favour longer captions (default: 0; for a captioner of transformers its own).",
-    )
+    )  # fmt: skip
     prefix: str | None = Field(None, description="Words that captions begin with; other rules hold after them.")
     temperature: float = Field(
         1.0, ge=1e-6, le=1e6, description="Sampling temperature, dividing the logits; below 1 safer, above more varied."

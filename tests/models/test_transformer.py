@@ -76,9 +76,8 @@ def torchs_logits(decoder: TransformerDecoder, features: Features, words: Tensor
     for layer in layers[: config.encoder_layers]:
         memory = layer(memory, src_key_padding_mask=ignored)
     memory = decoder.encoder_norm(memory).repeat_interleave(rows, 0)
-    x = decoder.embedding(words.flatten(0, 1)) * config.hidden_size**0.5 + sinusoids(
-        torch.arange(steps), config.hidden_size
-    )
+    positions = sinusoids(torch.arange(steps), config.hidden_size)
+    x = decoder.embedding(words.flatten(0, 1)) * config.hidden_size**0.5 + positions
     mask = torch.ones(steps, steps, dtype=torch.bool).triu(1)
     for layer in layers[config.encoder_layers :]:
         x = layer(x, memory, tgt_mask=mask, memory_key_padding_mask=ignored.repeat_interleave(rows, 0))

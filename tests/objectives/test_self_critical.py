@@ -67,11 +67,8 @@ def gradient_of_scores(table: Tensor, captions: Captions, advantage: Tensor) -> 
 
 def captions_of_plain_beam(decoder: TableDecoder, images: int, width: int) -> Captions:
     """Of `tests/decoding/plain.py`: one hypothesis at a time."""
-    found = [
-        [one.words for one in plain_beam(decoder, image, LENGTH, width, rules=Rules(), penalty=0.0)]
-        for image in range(images)
-    ]
-    padded = torch.tensor([[words + [0] * (LENGTH + 1 - len(words)) for words in own] for own in found])
+    beams = [plain_beam(decoder, image, LENGTH, width, rules=Rules(), penalty=0.0) for image in range(images)]
+    padded = torch.tensor([[one.words + [0] * (LENGTH + 1 - len(one.words)) for one in beam] for beam in beams])
     return collect(padded, torch.zeros(padded.shape))
 
 

@@ -84,13 +84,10 @@ def train_and_record(recipe: dict[str, Any], folder: Path) -> None:
     result = trainer.fit()
     weights = b"".join(tensor.numpy().tobytes() for tensor in trainer.model.decoder.state_dict().values())
     content = {
-        "weights": hashlib.sha256(weights).hexdigest(),
-        "best": result.best,
-        "best_epoch": result.best_epoch,
-        "captions": captions,
+        "weights": hashlib.sha256(weights).hexdigest(), "best": result.best, "best_epoch": result.best_epoch,
         "is_half": trainer.step.rounds_products or trainer.accelerator.mixed_precision == "bf16",
-        "data": f"{key_of(*trainer.data.contents())}",
-    }
+        "captions": captions, "data": f"{key_of(*trainer.data.contents())}",
+    }  # fmt: skip
     folder.with_name(f"{folder.name}.{process}.json").write_text(json.dumps(content))
 
 

@@ -60,9 +60,7 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], folder: Path) -> dict[str,
         recipe["objective"] = {"name": "self_critical", "samples": 2}
     if not (folder / "start").exists():
         undisturbed(1, start, folder / "start")
-    recipe["training"] |= {
-        "start_from": str(folder / "start" / "best"), "epochs": 3, "learning_rate": 0.05,
-    }  # fmt: skip
+    recipe["training"] |= {"start_from": str(folder / "start" / "best"), "epochs": 3, "learning_rate": 0.05}
     return recipe
 
 

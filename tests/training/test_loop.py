@@ -89,10 +89,9 @@ def test_ctrl_c_in_an_epoch_saves_and_resuming_ends_with_the_same_bits(
         else:
             run_step = Trainer._step
             patch.setattr(
-                Trainer,
-                "_step",
+                Trainer, "_step",
                 lambda self, group: (self.progress.step == step and signal.raise_signal(2), run_step(self, group))[1],
-            )
+            )  # fmt: skip
         assert run_command(capsys, "train", recipe, "--out", folder)[0] == 130
     assert not any("validation" in line for line in log_of(folder))
     status, _, err = run_command(capsys, "train", recipe, "--out", folder, "--resume")

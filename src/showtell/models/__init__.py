@@ -71,9 +71,5 @@ def build_decoder(config: DecoderConfig, *, feature_size: int, vocabulary_size: 
 
 def settings_with(capability: Capability) -> str:
     """The settings of the models that have a capability, as overrides: "model.name=sat and model.attention=hard"."""
-    providers = [
-        {"name": name, **config.provides[capability]}
-        for name, (config, _) in MODELS.items()
-        if capability in config.provides
-    ]
-    return ", or ".join(as_overrides(settings) for settings in providers)
+    configs = ((name, config) for name, (config, _) in MODELS.items() if capability in config.provides)
+    return ", or ".join(as_overrides({"name": name, **config.provides[capability]}) for name, config in configs)

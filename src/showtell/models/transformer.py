@@ -140,11 +140,8 @@ class MultiHeadAttention(nn.Module):
 
     def read(self, x: Tensor) -> KeysValues:
         """The keys and values of (..., K, H): (..., h, K, d)."""
-        keys, values = (
-            torch.unflatten(layer(x), -1, (self.heads, -1)).transpose(-2, -3).contiguous()
-            for layer in (self.key, self.value)
-        )
-        return KeysValues(keys, values)
+        parts = (torch.unflatten(layer(x), -1, (self.heads, -1)) for layer in (self.key, self.value))
+        return KeysValues(*(part.transpose(-2, -3).contiguous() for part in parts))
 
     def forward(self, x: Tensor, of: KeysValues, is_key: Tensor) -> tuple[Tensor, Tensor]:
         """Contexts of queries x, (B, ..., H), and weights: (B, h, ..., K) over images, (B, N, h, T, K) over rows."""

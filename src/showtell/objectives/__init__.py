@@ -33,5 +33,4 @@ __all__ = ["OBJECTIVES", "Objective", "ObjectiveConfig", "build_objective"]
 
 def build_objective(config: ObjectiveConfig, *, feature_size: int, vocabulary_size: int) -> Objective:
     """Make the objective that the settings name."""
-    _, objective = OBJECTIVES[config.name]
-    return objective(config, feature_size=feature_size, vocabulary_size=vocabulary_size)
+    return OBJECTIVES[config.name][1](config, feature_size=feature_size, vocabulary_size=vocabulary_size)

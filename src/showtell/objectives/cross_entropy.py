@@ -74,10 +74,9 @@ class CrossEntropyConfig(ObjectiveConfig):
         0.0, ge=0, lt=1, description="epsilon, probability that is spread uniformly over the vocabulary."
     )
     doubly_stochastic: float = Field(
-        0.0,
-        ge=0,
+        0.0, ge=0,
         description="lambda, weight of the penalty for attention that leaves cells out (Xu et al. 2015, §4.2.1).",
-    )
+    )  # fmt: skip
     earlier_stage_weight: float = Field(
         1.0, ge=0, description="Weight of the likelihood of each stage before the last (Gu et al. 2018, eq. 10: 1)."
     )

@@ -110,10 +110,9 @@ class SelfCriticalConfig(ObjectiveConfig):
     )
     reward: RewardConfig = Field(RewardConfig(), description="r, a weighted sum of scores.")
     discriminability: float = Field(
-        0.0,
-        ge=0,
+        0.0, ge=0,
         description="Weight of what a caption would earn for another photo of the batch, at most; taken away.",
-    )
+    )  # fmt: skip
     cross_entropy: float = Field(0.0, ge=0, description="Weight of the cross-entropy of the reference captions.")
 
     @model_validator(mode="after")

@@ -49,11 +49,8 @@ def call(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *sizes:
     library = _library()
     assert isinstance(library, ctypes.CDLL) and all(x.is_contiguous() for x in outputs)
     read = [x.contiguous() for x in inputs]  # kept until the end
-    getattr(library, name)(
-        *(ctypes.c_void_p(x.data_ptr()) for x in (*read, *outputs)),
-        *map(ctypes.c_int64, sizes),
-        torch.get_num_threads(),
-    )
+    pointers = (ctypes.c_void_p(x.data_ptr()) for x in (*read, *outputs))
+    getattr(library, name)(*pointers, *map(ctypes.c_int64, sizes), torch.get_num_threads())
 
 
 @functools.cache
