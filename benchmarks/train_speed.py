@@ -37,8 +37,7 @@ from showtell.objectives.contract import counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
 from showtell.text.vocabulary import SPECIAL, Vocabulary
-from showtell.training.model import TrainingModel
-from showtell.training.step import TrainingStep
+from showtell.training.step import TrainingModel, TrainingStep
 from showtell.types import Batch
 
 import torch

@@ -20,8 +20,7 @@ from showtell.models import MODELS, Decoder
 from showtell.objectives import OBJECTIVES, build_objective
 from showtell.objectives.contract import counts_of
 from showtell.testing import FEATURES, VOCABULARY, captions, features, objective_config, objectives_of
-from showtell.training.model import TrainingModel
-from showtell.training.step import TrainingStep
+from showtell.training.step import TrainingModel, TrainingStep
 from showtell.types import Batch, Features, Mentions, map_tensors
 from tests.models.test_zoo import ZOO, build, config_of, make
 from tests.recorded_graphs import RecordedGraphs

@@ -1,11 +1,12 @@
-"""The environment of a run: devices, processes, precision and signals."""
+"""The environment of a run: devices, processes, precision, signals and the errors of its machinery."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from accelerate.state import AcceleratorState
 from accelerate.tracking import TensorBoardTracker, get_available_trackers
 from accelerate.utils import parse_flag_from_env
 
-from showtell.errors import RecipeError
+from showtell.errors import DataError, RecipeError, TrainingError
 from showtell.models import Capability
 from showtell.models.kernels import can_round_products
 from showtell.training.recipe import Recipe
@@ -80,3 +81,39 @@ class Interrupts:
             signal.signal(number, self._before[number])
             self.asked = True
             self._say("finishing this step, then saving; press Ctrl-C again to stop at once")
+
+
+@contextlib.contextmanager
+def translate_errors(folder: Path) -> Iterator[None]:
+    """Inside the block, errors of a lost process or a full disk become sentences; others stay what they are."""
+    show_thread_error = threading.excepthook
+
+    def show_unless_tensorboard(error: threading.ExceptHookArgs) -> None:
+        if not type(error.thread).__module__.startswith("tensorboard."):  # whose next number raises the error again
+            show_thread_error(error)
+
+    threading.excepthook = show_unless_tensorboard
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise DataError(
+            f"Cannot write to {folder}: {error.strerror or error}; make room, then resume with --resume."
+        ) from error
+    except RuntimeError as error:
+        first, last = (str(error).splitlines() or [""])[0], folder / "last"
+        kept = f"{last} is the last good checkpoint: add --resume." if last.exists() else "Nothing was kept yet."
+        if first.startswith("DataLoader "):  # how its own messages begin; errors of photos have names of their own
+            raise TrainingError(
+                f"Reading photos has failed ({first.rstrip('. ')}): look at the disk and the memory of this machine, "
+                f"or set data.workers=0, which reads without further processes. {kept}"
+            ) from error
+        if isinstance(error, torch.distributed.DistError) or "/gloo/" in first:
+            why = first.rpartition("] ")[2].partition(". ")[0]
+            raise TrainingError(
+                f"Another process of this run was lost or no longer answers ({why}): its last message tells why. {kept}"
+            ) from error
+        raise
+    finally:
+        threading.excepthook = show_thread_error

@@ -44,19 +44,17 @@ from showtell.training.checkpoints import RunCheckpoints
 from showtell.training.console import TrainingConsole
 from showtell.training.data import open_dataset_of, open_store, split_of, training_set
 from showtell.training.health import MIN_CIDER, few_photos, harms, rates_of
-from showtell.training.launch import Interrupts, make_accelerator, rounds_products
-from showtell.training.model import TrainingModel
+from showtell.training.launch import Interrupts, make_accelerator, rounds_products, translate_errors
 from showtell.training.optimizers import build_optimizer
 from showtell.training.recalibration import keep_calibration
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_loading import load_recipe
 from showtell.training.run_folder import LOG, RECIPE, RunFolder, is_run
-from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
 from showtell.training.start_average import StartAverage
 from showtell.training.state import Progress
-from showtell.training.step import TrainingStep, on_device, sum_gradients
+from showtell.training.step import TrainingModel, TrainingStep, on_device, sum_gradients
 from showtell.training.validation import Validation, check_selection_metric, validate
 from showtell.types import Batch, Counts
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,10 +17,41 @@ from torch import Tensor, nn
 
 from showtell import counter_rng
 from showtell.cuda_graphs import Steps, graphs_of, run, run_eagerly, shapes
+from showtell.features import Encoder
+from showtell.models import Decoder
 from showtell.models.kernels import bfloat16_products
+from showtell.objectives import Objective
 from showtell.objectives.processes import sum_over_processes
-from showtell.training.model import TrainingModel
-from showtell.types import Batch
+from showtell.training.mentions import locate
+from showtell.types import Batch, Terms
+
+
+class TrainingModel(nn.Module):
+    """Encoder, decoder and objective of a run."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder, objective: Objective) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.objective = objective
+        self.encoder_learns = True  # false: the encoder is frozen for now
+
+    def train(self, mode: bool = True) -> TrainingModel:
+        """Set the mode; an encoder that does not learn yet stays in eval mode, batch norm included."""
+        super().train(mode)
+        self.encoder.train(mode and self.encoder_learns)
+        return self
+
+    def steps(self, batch: Batch) -> Steps[Terms]:
+        """The terms of one batch, from its photos or from their stored features (`Objective.steps`)."""
+        if batch.features is None:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and self.encoder_learns):
+                features = self.encoder(batch.prepared)
+        else:
+            features = batch.features
+        if batch.mentions is not None:
+            batch = replace(batch, mentions=locate(batch.mentions, self.encoder, features))
+        return self.objective.steps(batch, features, self.decoder)
 
 
 class TrainingStep:
