@@ -24,8 +24,7 @@ from showtell.models import build_decoder
 from showtell.scores import ImageFacts, diagnose, score
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL, Vocabulary
-from showtell.training.start import _take_weights
-from showtell.training.start_average import StartAverage
+from showtell.training.start import StartAverage, _take_weights
 from showtell.types import Features
 
 import torch

@@ -17,7 +17,7 @@ from showtell.errors import DataError
 from showtell.files import write_folder
 from showtell.training.recipe_checks import make_recipe
 from showtell.training.run_folder import RunFolder
-from showtell.training.start_average import StartAverage
+from showtell.training.start import StartAverage
 from showtell.training.state import Progress, load_state, save_state
 from showtell.training.step import TrainingModel
 

@@ -51,8 +51,7 @@ from showtell.training.recipe import Recipe
 from showtell.training.recipe_loading import load_recipe
 from showtell.training.run_folder import LOG, RECIPE, RunFolder, is_run
 from showtell.training.schedule import learning_rate_factor
-from showtell.training.start import start
-from showtell.training.start_average import StartAverage
+from showtell.training.start import StartAverage, start
 from showtell.training.state import Progress
 from showtell.training.step import TrainingModel, TrainingStep, on_device, sum_gradients
 from showtell.training.validation import Validation, check_selection_metric, validate

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.captioners.opening import TRANSFORMERS, is_of_transformers
@@ -160,3 +162,38 @@ def _take_weights(decoder: Decoder, before: Decoder) -> None:
     kept = before.state_dict()
     for name, tensor in decoder.state_dict().items():
         tensor[tuple(slice(size) for size in kept[name].shape)] = kept[name]
+
+
+class StartAverage:
+    """The weights that are validated and kept as best/: those that learned, averaged with those of the start.
+
+        theta = (1 - s) theta_learned + s theta_start      Wortsman et al. 2022, eq. 1, with s = 1 - alpha, the `share`
+
+    On photos of the start's kind such an average forgets far less than what was learned, and keeps most of what it
+    learned of new ones ("Robust fine-tuning of zero-shot models", CVPR 2022). With a share of 0 no weights are kept.
+    """
+
+    def __init__(self, model: nn.Module, share: float) -> None:
+        self.share = share
+        learning = model.named_parameters() if share else ()
+        self._weights = {name: weight for name, weight in learning if weight.requires_grad}
+        self.start = {name: weight.detach().clone() for name, weight in self._weights.items()}
+
+    def load(self, start: Mapping[str, Tensor]) -> None:
+        """Take the starting weights of a run that resumes."""
+        for name, weight in start.items():
+            self.start[name].copy_(weight)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Inside the block the model has the average; behind it what it learned, bit by bit."""
+        learned = {name: weight.detach().clone() for name, weight in self._weights.items()}
+        try:
+            with torch.no_grad():
+                for name, weight in self._weights.items():
+                    weight.lerp_(self.start[name], self.share)
+            yield
+        finally:
+            with torch.no_grad():
+                for name, weight in self._weights.items():
+                    weight.copy_(learned[name])
