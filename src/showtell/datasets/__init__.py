@@ -127,7 +127,15 @@ def _read_parts(paths: Sequence[str], *, with_photos: bool) -> CaptionDataset:
 
 
 def open_dataset(path: Path | str | Sequence[Path | str], *, with_photos: bool = True) -> CaptionDataset:
-    """Read a dataset as `read_dataset` does; a DataError has the first of its problems if it cannot be used."""
+    """Read a dataset that can be used.
+
+    Args:
+        path: as of `read_dataset`.
+        with_photos: whether the image files have to be there.
+
+    Raises:
+        DataError: it has problems; the message has the first of them and says how to see the rest.
+    """
     dataset = read_dataset(path, with_photos=with_photos)
     if dataset.problems:
         first, more = " ".join(dataset.problems[:3]), len(dataset.problems) - 3

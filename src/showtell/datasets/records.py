@@ -120,8 +120,9 @@ class CaptionDataset(Sequence[CaptionRecord]):
     def limited(self, images: int | None = None, captions: int | None = None) -> Self:
         """A part of the dataset, the same each time; a larger one holds the smaller.
 
-        It has at most so many `images` of each split, drawn by a hash of their ids, in the dataset's order, and so many
-        `captions` of each image, the first ones, as Xu et al. 2015 keep 5.
+        Args:
+            images: at most this many of each split, drawn by a hash of their ids, in the dataset's order; None: all.
+            captions: at most this many of each image, the first ones, as Xu et al. 2015 keep 5; None: all.
         """
         records = self.records
         if images is not None:

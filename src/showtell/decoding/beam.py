@@ -75,6 +75,8 @@ def beam(
     hypothesis ends if `end` is its most likely word and is cut off otherwise.
 
     Args:
+        decoder: any.
+        features: of B images.
         max_length: at most this many words, `end` not counted.
         num_beams: K.
         num_return: captions per image, at most K; None is K. Fewer end the search earlier.

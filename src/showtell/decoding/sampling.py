@@ -71,11 +71,14 @@ def sample(
     default the images are counted.
 
     Args:
+        decoder: any.
+        features: of B images.
         max_length: at most this many words, `end` not counted.
         samples: N.
         temperature: logits are divided by it; the log-probabilities that come back are those at 1.
         top_k: sample from the k most likely words.
         top_p: sample from the fewest most likely words whose probabilities, after temperature and top_k, sum to this.
+        seed: random seed.
         image_ids: B names.
         rules: what captions may contain.
         keep_outputs: whether to fill `Captions.outputs`.

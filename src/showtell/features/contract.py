@@ -84,9 +84,14 @@ class Encoder(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def rectangles(self, features: Features, windows: Tensor) -> Tensor | None:
-        """Where each vector looked: (B, R, 4) left, top, right, bottom in pixels of upright photos; None if unknown.
+        """Where each vector looked: (B, R, 4) left, top, right, bottom in pixels of the upright photo.
 
-        `windows` (B, 4) are the parts of the photos that were seen.
+        Args:
+            features: from `forward`.
+            windows: (B, 4) the part of each photo that was seen.
+
+        Returns:
+            None where that is not known, of features that another program computed.
         """
 
     def train(self, mode: bool = True) -> Encoder:

@@ -358,7 +358,12 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
 
 
 def collate_features(images: Sequence[ImageFeatures], multiple: int = 1) -> Features:
-    """Features of images as one record, padded to the most regions, to a `multiple` of them where numbers differ."""
+    """Several images as one record, padded to the most regions, in the precision of the store.
+
+    Where images differ in their number of regions, they are padded to a multiple.
+
+    Boxes, scores, labels and attributes are there if all of the images have them.
+    """
     numbers = {len(image.vectors) for image in images}
     most = max(numbers) + (-max(numbers) % multiple if len(numbers) > 1 else 0)
 

@@ -76,8 +76,11 @@ def import_checkpoint(
         encoder: makes the features that the model was trained on, with its weights; None where there is none at hand.
         store: metadata of a store with such features, in place of an encoder.
 
-    A UsageError if a file is not found, a WeightsError if one is damaged, a DataError if they do not belong together,
-    a CheckpointError if the weights are of a model that is not imported.
+    Raises:
+        WeightsError: a file is damaged.
+        CheckpointError: the weights are of a model that is not imported.
+        DataError: the files do not belong together, or lack something.
+        UsageError: a file is not found.
     """
     weights = Path(source)
     if not weights.exists():

@@ -136,9 +136,15 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
         """The state before the first word, with one row per image, (B, 1, ...)."""
 
     def embed(self, words: Tensor) -> InputsT:
-        """The part of a step that depends on its word alone, a record of tensors (..., ...); `step` takes it too.
+        """The part of a step that depends on its word alone; `step` takes it instead of the word.
 
-        Where words, (...) int64, are known in advance, it is computed for all at once. By default the words themselves.
+        Where words are known in advance it is computed for all of them at once. By default the words themselves.
+
+        Args:
+            words: (...) int64.
+
+        Returns:
+            A record of tensors (..., ...).
         """
         return words  # type: ignore[return-value]
 
@@ -156,7 +162,12 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
 
     @abc.abstractmethod
     def readout(self, output: Output, stage: int = -1) -> Tensor:
-        """The logits of the next word, (..., V), of a step or of several stacked, at a stage; by default the last."""
+        """The logits of the next word, (..., V).
+
+        Args:
+            output: of a step, or of several stacked.
+            stage: index of the stage; models with one ignore it.
+        """
 
     def forward(self, features: Features, words: Tensor) -> Tensor:
         """The logits of the word behind each of given ones, which begin with `Vocabulary.begin`, teacher-forced.

@@ -13,7 +13,10 @@ from showtell.models.kernels import linear
 
 
 class LstmCell(nn.LSTMCell):
-    """torch's LSTM cell, whose input may come in parts: those of images and known words are computed once."""
+    """torch's LSTM cell, whose input may come in parts: those of images and known words are computed once.
+
+    i, f, o = sigmoid(W x + U h + b),  g = tanh(W x + U h + b),  c' = f * c + i * g,  h' = o * tanh(c')
+    """
 
     def project_input(self, part: Tensor, offset: int = 0) -> Tensor:
         """The gates i, f, g, o, (..., 4 H), of a part of the input, (..., P); the part at 0 adds the input's bias."""
@@ -27,7 +30,10 @@ class LstmCell(nn.LSTMCell):
 
 
 class MaxoutLstmCell(nn.RNNCellBase):
-    """An LSTM cell whose candidate is the greater of two, without tanh (Rennie et al. 2017): i, f, o, g_1, g_2."""
+    """An LSTM cell whose candidate is the greater of two, without tanh (Rennie et al. 2017): weights i, f, o, g_1, g_2.
+
+    g = max(W_1 x + U_1 h + b_1, W_2 x + U_2 h + b_2),  c' = f * c + i * g,  h' = o * tanh(c')
+    """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size, bias=True, num_chunks=5)
@@ -52,8 +58,10 @@ class MaxoutLstmCell(nn.RNNCellBase):
 class GruCell(nn.GRUCell):
     """The GRU with its reset gate in front of the product, as Boustany and Sarfati, §2.1 (and Cho et al., 2014) has it.
 
-    n = tanh(W x + U (r * h) + b); torch's (`reset_after`) is another function, tanh(W x + b + r * (U h + b')), with one
-    product of h instead of two, and its u is 1 - u here. Weights are ordered as in torch: r, u, n.
+    r, u = sigmoid(W x + U h + b),  n = tanh(W x + U (r * h) + b),  h' = u * n + (1 - u) * h
+
+    torch's (`reset_after`) is another function, tanh(W x + b + r * (U h + b')), with one product of h instead of two,
+    and its u is 1 - u here. Weights are ordered as in torch: r, u, n.
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, reset_after: bool = False) -> None:

@@ -34,9 +34,16 @@ _HAS_BFLOAT16 = _HAS_OPERATORS and bool(torch.ops.mkldnn._is_mkldnn_bf16_support
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, offset: int = 0) -> Tensor:
-    """x W' + b with the columns of W from `offset` on; with gradients (training) by torch's own function.
+    """x W' + b with some columns of W; with gradients (training) by torch's own function.
 
-    x is (..., P), W a parameter, (out, in), b (out); the result is (..., out).
+    Args:
+        x: (..., P).
+        weight: W, a parameter, (out, in). The columns offset to offset + P are used.
+        bias: b, (out).
+        offset: the first column.
+
+    Returns:
+        (..., out).
     """
     if not torch.is_grad_enabled() and supports(x, weight):
         packed = _packed(weight, offset, offset + x.shape[-1])

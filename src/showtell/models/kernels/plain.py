@@ -46,8 +46,15 @@ def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation
 def log_likelihood(scores: Tensor, words: Tensor, smoothing: float = 0.0) -> Tensor:
     """log p(y) = s_y - log sum_v exp s_v, smoothed by e: (1 - e) log p(y) + (e / V) sum_v log p(v).
 
-    Scores s before the softmax, (..., V), words y, (...) int64, and smoothing e (Szegedy et al., 2016) to (...), in the
-    precision of the scores, float32 for 16 bits.
+    Smoothing is that of Szegedy et al., 2016.
+
+    Args:
+        scores: s, (..., V), before the softmax.
+        words: y, (...) int64.
+        smoothing: e.
+
+    Returns:
+        (...), in the precision of the scores, float32 for 16 bits.
     """
     logprobs = scores.log_softmax(-1, dtype=torch.float32 if scores.element_size() == 2 else None)
     logprob = logprobs.gather(-1, words.unsqueeze(-1)).squeeze(-1)
