@@ -48,9 +48,11 @@ def judge(explanations: Sequence[Explanation], photo_set: PhotoSet) -> list[Expl
     for explanation in explanations:
         known = facts[explanation.image]
         judged.append(mark_hallucinations(replace(explanation, references=known.references), known))
-    for model in range(len(judged[0].models) if judged else 0):
-        scores = _scores(judged, model, facts, photo_set)
-        judged = [_with_scores(photo, model, scores.get(photo.image, {})) for photo in judged]
+    scores = [_scores(judged, model, facts, photo_set) for model in range(len(judged[0].models) if judged else 0)]
+    for index, photo in enumerate(judged):
+        pairs = zip(photo.models, scores, strict=True)
+        models = tuple(replace(model, scores=own.get(photo.image, {})) for model, own in pairs)
+        judged[index] = replace(photo, models=models)
     return sorted(judged, key=lambda photo: next(iter(photo.models[0].scores.values()), math.inf))
 
 
@@ -71,9 +73,3 @@ def _scores(
         image: {name: value for name in numbers if (value := values.get(name)) is not None}
         for image, values in report.per_image.items()
     }
-
-
-def _with_scores(explanation: Explanation, model: int, scores: Mapping[str, float]) -> Explanation:
-    models = list(explanation.models)
-    models[model] = replace(models[model], scores=scores)
-    return replace(explanation, models=tuple(models))

@@ -59,9 +59,13 @@ def run_quickstart(out: Path, *, images: int = 10_000, overrides: Sequence[str] 
         name: _numbers(*(_score(made, records, facts) for records in (test, unseen))) for name, made in captions.items()
     }
     seconds = time.perf_counter() - began
+    titles = {name: number.title for name, number in numbers().items()} | {"truth_compositional": "compositional"}
     write_report(
         page,
-        rows={name: _columns(values) for name, values in {"this model": scores, **baselines}.items()},
+        rows={
+            name: {titles[column]: values[column] for column in COLUMNS}
+            for name, values in {"this model": scores, **baselines}.items()
+        },
         examples=[_example(record, on_test, facts) for record in test[:ON_PAGE]],
         signatures=on_test.signatures,
         log=run / "log.jsonl",
@@ -93,12 +97,6 @@ def _score(
 ) -> ScoreReport:
     ids = [record.image_id for record in records]
     return score({image: captions[image] for image in ids}, {image: facts[image] for image in ids}, METRICS)
-
-
-def _columns(scores: dict[str, float | None]) -> dict[str, float | None]:
-    """The numbers of the page's table, by the name that they have there."""
-    titles = {name: number.title for name, number in numbers().items()} | {"truth_compositional": "compositional"}
-    return {titles[name]: scores[name] for name in COLUMNS}
 
 
 def _example(record: CaptionRecord, evaluation: Evaluation, facts: Mapping[str, ImageFacts]) -> Example:

@@ -53,7 +53,10 @@ def render_explanations(
 ) -> str:
     """A page with explanations, all of the same models, by explanation_page.html.j2 or a template that extends it."""
     scores = list(dict.fromkeys(name for photo in explanations for model in photo.models for name in model.scores))
-    names = _short_names(explanations)
+    short = [
+        Path(photo.image).name or photo.image for photo in explanations
+    ]  # the names without folders if they differ
+    names = short if len(set(short)) == len(short) else [photo.image for photo in explanations]
     photos = [view_photo(number, *pair) for number, pair in enumerate(zip(explanations, names, strict=True), start=1)]
     return render_page(
         template,
@@ -83,9 +86,3 @@ def _repeated_captions(photos: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
     captions = [{"model": model, "text": text, "photos": of} for (model, text), of in photos_of.items() if text]
     repeated = [caption for caption in captions if len(caption["photos"]) > 1]
     return sorted(repeated, key=lambda caption: -len(caption["photos"]))[:MAX_REPEATED]
-
-
-def _short_names(explanations: Sequence[Explanation]) -> list[str]:
-    """The file names of photos without folders, unless two of them are equal."""
-    short = [Path(explanation.image).name or explanation.image for explanation in explanations]
-    return short if len(set(short)) == len(short) else [explanation.image for explanation in explanations]

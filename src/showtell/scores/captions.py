@@ -35,10 +35,10 @@ def match(
         "image(s) have no prediction": facts.keys() - predicted.keys(),
         "prediction(s) are for unknown images": predicted.keys() - facts.keys(),
     }
-    told = [f"{len(images)} {problem}: {summarise(sorted(images))}" for problem, images in problems.items() if images]
-    if told:
+    parts = [f"{len(images)} {problem}: {summarise(sorted(images))}" for problem, images in problems.items() if images]
+    if parts:
         raise DataError(
-            f"Predictions and references must name the same images; {'; '.join(told)}; showtell score --common scores "
+            f"Predictions and references must name the same images; {'; '.join(parts)}; showtell score --common scores "
             "those that both name."
         )
     every = ((image, text) for image in facts for text in (predicted[image], *facts[image].references))

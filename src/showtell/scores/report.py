@@ -66,7 +66,7 @@ class ScoreReport:
         return bootstrap.intervals(self.statistics, samples, seed)
 
     def known(self, number: str) -> ScoreNumber:
-        """What is declared of a number; of one that no score made its name."""
+        """What is declared of a number; its name alone where no score declares it."""
         return self.numbers.get(number) or ScoreNumber(number, number)
 
 
@@ -111,8 +111,8 @@ def compare(systems: Mapping[str, ScoreReport], *, samples: int = SAMPLES, seed:
     """
     if not (isinstance(systems, Mapping) and systems):
         raise UsageError('Systems are compared by their names: compare({"mine": report, "other": another}).')
-    everybody = [report.ids for report in systems.values()]
-    if odd := sorted(set().union(*everybody).difference(set(everybody[0]).intersection(*everybody))):
+    ids = [report.ids for report in systems.values()]
+    if odd := sorted(set().union(*ids).difference(set(ids[0]).intersection(*ids))):
         raise DataError(f"Systems are compared on the same images; not all have {summarise(odd)}.")
     drawn = {name: bootstrap.draw(report.statistics, samples, seed) for name, report in systems.items()}
     comparisons: list[Comparison] = []
@@ -123,7 +123,7 @@ def compare(systems: Mapping[str, ScoreReport], *, samples: int = SAMPLES, seed:
         pairs = []
         for first, second in itertools.combinations(values, 2):
             value, column = values[first] - values[second], drawn[first][number] - drawn[second][number]
-            if (result := bootstrap.significance(column, value, len(everybody[0]))) is not None:
+            if (result := bootstrap.significance(column, value, len(ids[0]))) is not None:
                 pairs.append(Comparison(first, second, number, value, *result, p_holm=result[-1]))
         corrected = bootstrap.holm([pair.p for pair in pairs])
         comparisons += [replace(pair, p_holm=p) for pair, p in zip(pairs, corrected, strict=True)]
@@ -228,12 +228,12 @@ def as_text(
     for name, reason in first.skipped.items():
         reasons.setdefault(reason, []).append(name)
     sentences += [f"skipped {', '.join(names)}: {reason}" for reason, names in reasons.items()]
-    told = [pair for pair in comparisons if pairs and pair.number in shown]
+    listed = [pair for pair in comparisons if pairs and pair.number in shown]
     parts = [
         [f"{first.images} images"],
         _score_table(reports, rates, shown, samples),
         [textwrap.fill(sentence, _WIDTH, break_on_hyphens=False) for sentence in sentences],
-        _pair_table(first, told, samples) if told else [],
+        _pair_table(first, listed, samples) if listed else [],
         _signatures(first, shown),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
@@ -259,14 +259,14 @@ def _score_table(reports: Reports, rates: Rates, shown: Sequence[str], samples: 
 
 
 def _title(known: ScoreNumber) -> str:
-    """The name of a number in papers, and which way is better where that is down."""
+    """The name of a number in papers, marked if the lower is the better."""
     return known.title + (" (lower)" if known.lower_is_better else "")
 
 
 def _best(reports: Reports, shown: Sequence[str], comparisons: Sequence[Comparison]) -> list[str]:
     """Which system is best at which numbers, those apart that are within chance of another system."""
-    surely: dict[str, list[str]] = {}
-    perhaps: dict[str, list[str]] = {}
+    winners: dict[str, list[str]] = {}
+    leaders: dict[str, list[str]] = {}
     for number in shown:
         known = next(iter(reports.values())).known(number)
         rivals = [one for one in comparisons if one.number == number]
@@ -274,11 +274,11 @@ def _best(reports: Reports, shown: Sequence[str], comparisons: Sequence[Comparis
         if rivals:
             best = (min if known.lower_is_better else max)(values, key=values.__getitem__)  # type: ignore[arg-type]
             own = [one.p_holm < SIGNIFICANT for one in rivals if best in (one.first, one.second)]
-            (surely if all(own) else perhaps).setdefault(best, []).append(known.title)
+            (winners if all(own) else leaders).setdefault(best, []).append(known.title)
     chance = f"better than every other system (p < {SIGNIFICANT}, Holm)"
     return [
-        *(f"{name} is the best in {', '.join(titles)}: {chance}." for name, titles in surely.items()),
-        *(f"{name} leads in {', '.join(titles)}, by no more than chance may give." for name, titles in perhaps.items()),
+        *(f"{name} is the best in {', '.join(titles)}: {chance}." for name, titles in winners.items()),
+        *(f"{name} leads in {', '.join(titles)}, by no more than chance may give." for name, titles in leaders.items()),
     ]
 
 
