@@ -165,7 +165,7 @@ def describe_location(weights: Tensor, model: ModelExplanation, size: tuple[int,
 
 
 def describe_peak(weights: Tensor) -> str:
-    """A word's highest weight, of (R,), beside that of even attention, or the sum if a sentinel has almost all."""
+    """The peak of a word's attention (R,) beside that of even attention; the sum if a sentinel has almost all."""
     total, even = float(weights.sum()), 1 / len(weights)
     if total < LITTLE:
         return f"hardly looks: {total:.0%} in all"
@@ -210,7 +210,7 @@ def _region_name(model: ModelExplanation, region: int) -> str:
 
 
 def _regions(model: ModelExplanation, size: tuple[int, int]) -> dict[str, Any]:
-    """Boxes as shares of the photo's sides; of a grid the spreads of its columns and rows, whose product is a map."""
+    """Boxes as shares of the photo's sides; for a grid also how its columns and rows spread: a map is their product."""
     boxes = torch.zeros(0, 4) if model.boxes is None else scale_boxes(model.boxes.double(), size, (1, 1))
     shown = {"grid": None, "boxes": ((1e4 * boxes).round() / 1e4).tolist()}
     if model.grid is None or model.boxes is None:

@@ -65,11 +65,9 @@ def significance(column: Floats, value: float, images: int) -> tuple[float, floa
 
 def holm(values: Sequence[float]) -> list[float]:
     """p-values corrected for how many there are: the i-th smallest of m times m - i + 1, none below the one before."""
-    corrected = [0.0] * len(values)
-    highest = 0.0
-    for rank, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        highest = max(highest, min(1.0, (len(values) - rank) * values[index]))
-        corrected[index] = highest
+    order = np.argsort(values, kind="stable")
+    raised = np.minimum(1.0, np.asarray(values)[order] * np.arange(len(values), 0, -1))
+    corrected: list[float] = np.maximum.accumulate(raised)[np.argsort(order)].tolist()
     return corrected
 
 

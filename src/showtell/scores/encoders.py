@@ -34,12 +34,10 @@ _STRAIGHT = str.maketrans({
 
 
 class ClipEncoder:
-    """A CLIP (A. Radford et al., ICML 2021) in fp32, from a folder or the hub, and the vectors that it made.
+    """A CLIP (A. Radford et al., ICML 2021) in fp32, from a folder or the hub, whose code is not run, and its vectors.
 
-    Photos are prepared and texts cleaned as in OpenAI's own code, which CLIPScore runs: Pillow's bicubic filter, the
-    central square as torchvision cuts it (transformers' processors resize and cut otherwise), HTML entities and
-    typographic quotes undone. Code of a repository is never run.
-    """
+    Photos and texts are prepared as in OpenAI's own code, which CLIPScore runs, not as by transformers' processors:
+    Pillow's bicubic filter, the central square as torchvision cuts it, HTML entities and typographic quotes undone."""
 
     def __init__(self, name: str) -> None:
         if importlib.util.find_spec("transformers") is None:

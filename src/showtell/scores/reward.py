@@ -76,7 +76,7 @@ class Reward:
         weights: Mapping[str, float] | None = None,
         discriminability: float = 0.0,
     ) -> None:
-        """Count the n-grams of the captions (word ids) of each image; no weights are CIDEr-D alone.
+        """Count the n-grams of each image's captions, given as word ids; without weights the reward is CIDEr-D alone.
 
         `discriminability` is the share taken away of the most that a sample earns for another image of the batch."""
         self.weights = dict(weights or {"cider": 1.0})
@@ -91,7 +91,7 @@ class Reward:
         self.document_frequency = IdFrequency.of(list(self.references.values()), vocabulary_size)
 
     def __call__(self, words: Tensor, is_word: Tensor, image_ids: Sequence[str]) -> Tensor:
-        """(B, N) in fp64, of words (B, N, T) of which those with `is_word` count, from the first on without a gap."""
+        """Rewards (B, N) in fp64 of words (B, N, T); `is_word` marks those that count, from the first without a gap."""
         if unknown := [image for image in image_ids if image not in self.references]:
             raise DataError(f"The reward was not prepared for {len(unknown)} image(s): {summarise(unknown)}.")
         images, samples = words.shape[:2]
