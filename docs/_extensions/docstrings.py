@@ -38,10 +38,7 @@ def to_rest(text: str) -> str:
     blocks: list[str] = []
     in_section = False
     for paragraph in paragraphs:
-        if _SECTION.match(paragraph):
-            in_section = True
-        elif not paragraph.startswith(" "):
-            in_section = False
+        in_section = bool(_SECTION.match(paragraph)) or (in_section and paragraph.startswith(" "))
         if paragraph.startswith(">>>"):
             blocks.append(paragraph)
         elif in_section:
@@ -80,8 +77,7 @@ def _kept(lines: Sequence[str]) -> str:
 def _list(lines: Sequence[str]) -> str:
     items: list[list[str]] = []
     for line in lines:
-        match = _ITEM.match(line)
-        if match:
+        if match := _ITEM.match(line):
             items.append([match[1], match[2]])
         else:
             items[-1].append(line.strip())
@@ -109,11 +105,8 @@ def declarations(file: Path, class_name: str = "") -> dict[str, Declaration]:
     tree: ast.Module | ast.ClassDef = ast.parse(source)
     if class_name:
         tree = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
-    comments = {
-        token.start[0]: token
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = {token.start[0]: token for token in tokens if token.type == tokenize.COMMENT}
     kept = {}
     for node in tree.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)

@@ -33,9 +33,8 @@ def marked_lines(root: Path = ROOT) -> Mapping[tuple[str, str], int]:
                 continue
             for mark in comment[1].split("; "):
                 assert (path, mark) not in lines, f'{path} has the mark "{mark}" twice'
-                lines[path, mark] = next(
-                    at for at in range(number, len(code) + 1) if not code[at - 1].lstrip().startswith("#")
-                )
+                following = enumerate(code[number - 1 :], number)
+                lines[path, mark] = next(at for at, one in following if not one.lstrip().startswith("#"))
     return lines
 
 
@@ -44,10 +43,8 @@ def with_lines(text: str, root: Path = ROOT) -> str:
 
     def link(match: re.Match[str]) -> str:
         path, mark = match.groups()
-        assert (path, mark) in marked_lines(root), (
-            f'No line of {path} bears the comment "# {mark}", which a page links to'
-        )
-        line = marked_lines(root)[path, mark]
+        line = marked_lines(root).get((path, mark))
+        assert line, f'No line of {path} bears the comment "# {mark}", which a page links to'
         return f'[{Path(path).name}, line {line}](../{path}#L{line} "{mark}")'
 
     return LINK.sub(link, text)

@@ -124,9 +124,8 @@ def documented() -> Iterator[str]:
 
 def page(module: str) -> str:
     """The part of a page about a package or module, as Markdown."""
-    names = sorted(
-        public_names(module), key=lambda name: path_of(module, name) != f"showtell.{name}"
-    )  # Captioner first
+    # Captioner first
+    names = sorted(public_names(module), key=lambda name: path_of(module, name) != f"showtell.{name}")
     rows = [f"| {{py:obj}}`{name} <{path_of(module, name)}>` | {_cell(summary(module, name))} |" for name in names]
     own = [name for name in names if owner(module, name) == module]
     entries = "\n".join(entry(module, name) for name in own)

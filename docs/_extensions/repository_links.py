@@ -43,10 +43,8 @@ def files() -> dict[str, Path]:
 
 def page_of(name: str) -> str | None:
     """The page of a file that is named by its path from the root or from src/showtell."""
-    for path in (name, f"src/showtell/{name}"):
-        if path in files():
-            return f"source/{path}"
-    return None
+    paths = (name, f"src/showtell/{name}")
+    return next((f"source/{path}" for path in paths if path in files()), None)
 
 
 def _read(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -117,11 +115,8 @@ def _pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
         named = f"{path}{'.txt' if file.suffix == '.csv' else '' if file.suffix else '.sh'}"
         lexer = guess_lexer_for_filename(named, text, stripnl=False)
         body = highlight(text, lexer, form).replace('"L-', '"L').replace('"#L-', '"#L')
-        yield (
-            f"source/{path}",
-            {"title": path, "body": f'<h1>{path}</h1>\n<div class="source-page">{body}</div>'},
-            "page.html",
-        )
+        content = f'<h1>{path}</h1>\n<div class="source-page">{body}</div>'
+        yield f"source/{path}", {"title": path, "body": content}, "page.html"
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

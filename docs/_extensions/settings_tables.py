@@ -66,12 +66,8 @@ def values(annotation: Any, bounds: Sequence[Any] = ()) -> str:
     if origin is dict:
         return "mapping of " + " to ".join(map(_item, parts))
     if annotation in NUMBERS:
-        limits = {
-            sign: shown(getattr(bound, name))
-            for bound in bounds
-            for name, sign in BOUNDS.items()
-            if hasattr(bound, name)
-        }  # the last bound is the narrowest
+        pairs = ((bound, name) for bound in bounds for name in BOUNDS if hasattr(bound, name))
+        limits = {BOUNDS[name]: shown(getattr(bound, name)) for bound, name in pairs}  # the last bound is the narrowest
         return f"{NUMBERS[annotation]} {', '.join(f'{sign} {limit}' for sign, limit in limits.items())}".strip()
     return PLAIN.get(annotation, "settings")
 
