@@ -53,9 +53,8 @@ def render_explanations(
 ) -> str:
     """A page with explanations, all of the same models, by explanation_page.html.j2 or a template that extends it."""
     scores = list(dict.fromkeys(name for photo in explanations for model in photo.models for name in model.scores))
-    short = [
-        Path(photo.image).name or photo.image for photo in explanations
-    ]  # the names without folders if they differ
+    # file names without folders, unless two of them are equal
+    short = [Path(photo.image).name or photo.image for photo in explanations]
     names = short if len(set(short)) == len(short) else [photo.image for photo in explanations]
     photos = [view_photo(number, *pair) for number, pair in enumerate(zip(explanations, names, strict=True), start=1)]
     return render_page(
