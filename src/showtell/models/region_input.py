@@ -73,10 +73,8 @@ class RegionInput(nn.Module):
         vectors = F.normalize(own, dim=-1) if self.config.normalise_features else own
         if self.config.box_features == "none":
             return vectors
-        if features.vectors.shape[-1] == self.size:
-            numbers = features.vectors[..., self.feature_size :]
-        else:
-            numbers = box_numbers(features).to(vectors.dtype)
+        has_numbers = features.vectors.shape[-1] == self.size
+        numbers = features.vectors[..., self.feature_size :] if has_numbers else box_numbers(features).to(vectors.dtype)
         if self.config.box_features == "normalised":
             numbers = F.normalize(numbers, dim=-1)
         return torch.cat([vectors, numbers], -1)

@@ -40,6 +40,11 @@ class Objective(nn.Module, abc.ABC):
 
     # A reward instead of the captions' likelihood: `training/health.py` then compares captions with those of the start.
     optimises_reward: ClassVar[bool] = False
+    # Whether steps of one shape do the same with other tensors and wait for none, so that they can be captured
+    # (`cuda_graphs.py`). An objective has to say so.
+    has_fixed_shapes: bool = False
+    variant: Hashable = None  # what of the present step is no tensor and may be different in the next
+    supervised_words: NamingWords | None = None  # the words whose objects batches need to know (`Batch.mentions`)
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
         """Use the training captions before the first step; by default only `max_length`, without `end`, is kept.
@@ -52,20 +57,6 @@ class Objective(nn.Module, abc.ABC):
     def rates(self) -> Mapping[str, float]:
         """Factors of the learning rate for submodules of the decoder, by name; none by default."""
         return {}
-
-    @property
-    def supervised_words(self) -> NamingWords | None:
-        """The words whose objects batches need to know (`Batch.mentions`); None: of none."""
-        return None
-
-    # Whether steps of one shape do the same with other tensors and wait for none, so that they can be captured
-    # (`cuda_graphs.py`). An objective has to say so.
-    has_fixed_shapes: bool = False
-
-    @property
-    def variant(self) -> Hashable:
-        """What of the present step is no tensor and may be different in the next; nothing by default."""
-        return None
 
     def begin_step(self, step: int, epoch: int) -> None:
         """Set what depends on the step or the epoch, counted from 0, and needs no saved state; nothing by default."""

@@ -128,7 +128,7 @@ class CrossEntropy(Objective):
             self.agreement.copy_(agreement(list(captions.values()), len(self.agreement)))
 
     @property
-    def supervised_words(self) -> NamingWords | None:
+    def supervised_words(self) -> NamingWords | None:  # type: ignore[override]
         """Which mentions the attention loss needs."""
         supervision = self.config.attention_supervision
         return supervision.words if supervision.weight else None
@@ -140,7 +140,7 @@ class CrossEntropy(Objective):
         self.sampling_probability.fill_(probability)
 
     @property
-    def variant(self) -> Hashable:
+    def variant(self) -> Hashable:  # type: ignore[override]
         """Scheduled sampling is another loop."""
         return self.feeds_own_words
 

@@ -38,7 +38,7 @@ def over_whole_batch(function: Callable[[Tensor, Tensor], Tensor], values: Tenso
 
 
 def roll_images(x: Tensor, is_dummy: bool) -> Tensor | None:
-    """The rows of the next image in the whole batch for each, (B, R, D), of the first for the last; None for one."""
+    """Each image's vectors, (B, R, D), replaced by those of the next of the whole batch; None if that is one image."""
     state = PartialState()
     images = int(sum_over_processes(torch.tensor(0 if is_dummy else len(x), device=x.device)))
     if images == 1:

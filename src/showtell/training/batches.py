@@ -97,7 +97,7 @@ class TrainingSet(Dataset[Example]):
 
 
 def collate(examples: Sequence[Example], rows: int | None = None) -> Batch:
-    """One batch, padded to its longest, for a fixed number of captions, `rows`, to few shapes (`cuda_graphs.py`)."""
+    """Examples as one batch, padded to the longest; with a fixed number of captions, `rows`, to few shapes."""
     is_static = rows is not None
     rows = rows or max(len(example.words) for example in examples)
     padded = [example.words + [torch.tensor([Vocabulary.pad])] * (rows - len(example.words)) for example in examples]

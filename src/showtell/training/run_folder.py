@@ -30,7 +30,7 @@ MAY_CHANGE = (  # in a run that is resumed
 
 
 class RunFolder:
-    """The files of a run, and its log; `writes`: whether this process does."""
+    """The files of a run and its log; `writes` says whether this process is the one that writes them."""
 
     def __init__(self, path: Path, *, writes: bool) -> None:
         self.path, self.writes = path, writes

@@ -14,7 +14,7 @@ def learning_rate_factor(
 ) -> float:
     """What the learning rate is multiplied by at a step, from 0; `decay_steps` are those between two decays.
 
-    With `inverse_sqrt` it is the factor of Vaswani et al. (2017, §5.3) over its greatest, which is the learning rate's.
+    With `inverse_sqrt` it is the factor of Vaswani et al. (2017, §5.3) over its greatest, which the learning rate has.
     """
     if step < warmup:
         return (step + 1) / warmup
