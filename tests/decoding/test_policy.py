@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from showtell import counter_rng
-from showtell.decoding import Captions, beam, greedy, teacher_forced
+from showtell.decoding import Captions, beam, greedy
 from showtell.decoding.policy import beam_rollouts, policy_logprobs, rollouts
 from showtell.decoding.rollout import collect, trimmed
 from showtell.errors import UsageError
@@ -41,8 +41,7 @@ def every_caption(max_length: int) -> Captions:
 
 def fed(decoder: Decoder, features: Features, captions: Captions) -> Output:
     """The outputs of a decoder that is fed captions, one step more than they have words."""
-    begin = torch.full_like(captions.words[..., :1], BEGIN)
-    return teacher_forced(decoder, features, torch.cat([begin, captions.words], -1)).outputs
+    return decoder.forced_outputs(features, torch.nn.functional.pad(captions.words, (1, 0), value=BEGIN))
 
 
 def test_probabilities_by_hand():

@@ -162,10 +162,12 @@ class AdversarialPretraining(CrossEntropy):
         real = batch.is_caption
         all_captions = torch.ones_like(sampled[..., 0], dtype=torch.bool)
         fakes = [("sampled", sampled, image, all_captions, counts.images * sampled.shape[1])]
-        next_features = _features_of_next_image(features, batch.is_dummy) if image is not None else None
-        if next_features is not None:
-            next_image = decoder.discriminator.encode_image(next_features.vectors, next_features.is_region)
-            fakes.append(("mismatched", batch.words, next_image, real, counts.captions))
+        if image is not None:
+            present = features.is_region.unsqueeze(-1).to(features.vectors.dtype)
+            following = roll_images(torch.cat([features.vectors, present], -1), batch.is_dummy)
+            if following is not None:
+                next_image = decoder.discriminator.encode_image(following[..., :-1], following[..., -1] > 0)
+                fakes.append(("mismatched", batch.words, next_image, real, counts.captions))
         total, parts = sampled.new_zeros((), dtype=torch.float32), {}
         for name, words, encoded, is_caption, count in (("real", batch.words, image, real, counts.captions), *fakes):
             sign, weight = (1, 1.0) if name == "real" else (-1, 1 / len(fakes))
@@ -313,13 +315,6 @@ def fraction_of_step(batch: Batch) -> Tensor:
 def _image_of_discriminator(decoder: GoalDecoder, features: Features) -> DiscriminatorImage | None:
     """Images encoded for the discriminator, whose loss gives the image encoder no gradient."""
     return decoder.discriminator.encode_image(features.vectors.detach(), features.is_region)
-
-
-def _features_of_next_image(features: Features, is_dummy: bool) -> Features | None:
-    """The features of the next image in the whole batch, for each image; None if the batch is one image."""
-    vectors = features.vectors
-    both = roll_images(torch.cat([vectors, features.is_region.unsqueeze(-1).to(vectors.dtype)], -1), is_dummy)
-    return None if both is None else Features(both[..., :-1], both[..., -1] > 0)
 
 
 def _goals(forced: TeacherForcedOutput) -> Tensor:
