@@ -130,10 +130,8 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             f'"preprocessing" in {settings_file} is not what the encoder was trained with; it follows from the encoder '
             "and cannot be edited: fetch the file again."
         )
-    decoder = _build(
-        lambda: build_decoder(model, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary)),
-        tensors, "decoder", weights_file,
-    )  # fmt: skip
+    sizes = {"feature_size": encoder.feature_size, "vocabulary_size": len(vocabulary)}
+    decoder = _build(lambda: build_decoder(model, **sizes), tensors, "decoder", weights_file)
     return Checkpoint(encoder, decoder, vocabulary, decoding, settings.about)
 
 

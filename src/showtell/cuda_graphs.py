@@ -239,11 +239,8 @@ class Graphs:
                 except RuntimeError as error:
                     self._refused.add(key)
                     self._recorder = self._make_recorder(device)  # memory of a broken capture is not captured into
-                    first_line = str(error.__context__ or error).partition("\n")[0]
-                    warnings.warn(
-                        f"{type(owner).__name__} cannot be captured as a CUDA graph and runs without: {first_line}",
-                        stacklevel=2,
-                    )
+                    name, reason = type(owner).__name__, str(error.__context__ or error).partition("\n")[0]
+                    warnings.warn(f"{name} cannot be captured as a CUDA graph and runs without: {reason}", stacklevel=2)
                     return None
         finally:
             with torch.no_grad():
