@@ -36,12 +36,12 @@ MAY_IMPORT: dict[str, str] = {
     "decoding": "counter_rng cuda_graphs decoding_config errors models registry text types",
     "checkpoint": "config decoding errors features files hub models text torch_weights",
     "captions": "errors text",
+    "confidence": "captions decoding_config errors files",
     "captioners": "captions checkpoint confidence config counter_rng decoding decoding_config errors features files "
     "hub images models text types",
     "scores": "config datasets errors features files hub images progress registry scenes text torch_weights",
     "importing": "checkpoint config decoding errors features files hub models text torch_weights",
     "evaluation": "captioners captions confidence datasets decoding errors features images scores",
-    "confidence": "captions decoding_config errors files",
     "sidecars": "captions datasets errors files images text",
     # what is made of captioners and captions
     "explanations": "captioners captions datasets decoding errors features files images models scores text types",

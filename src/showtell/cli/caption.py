@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 20  # photos and corrections that a message names
 IF_INTERRUPTED = "with --out, --xmp or --format sidecar the same command resumes"
-Format = Literal["text", "json", "jsonl", "csv", "corrections", "sidecar"]  # `caption_formats.py` has the writers
+# Sidecars are written by `sidecars.py`, the others by `caption_formats.py`.
+Format = Literal["text", "json", "jsonl", "csv", "corrections", "sidecar"]
 _FOR_PEOPLE = ("corrections", "sidecar", "xmp")  # who do not want <unknown>, and no doubtful captions
 
 

@@ -1,4 +1,4 @@
-"""The contract of a decoder: what it can do, by its settings, and one step at a time; `decoding/` loops over time.
+"""The contract of a decoder: what it can do, one step at a time, and along given words; `decoding/` has other walks.
 
 Objectives, recipes and tests ask for a capability and not for the name of a model.
 
