@@ -69,7 +69,7 @@ def _explain_stage(
     attention = None if best.attention is None else best.attention[:, 0].cpu()  # (B, T, R)
     sampled = None if best.sampled_regions is None else best.sampled_regions[:, 0].tolist()  # -1: none
     word_values = {title: values[:, 0].cpu() for title, values in best.diagnostics().items()}  # (B, T, K) each
-    drops = None
+    drops = None  # how much less likely each word becomes where a region is hidden
     if saliency is not None:
         begin = results.words.new_full((len(results.words), 1, 1), Vocabulary.begin)
         words = torch.cat((begin, results.words[:, :1]), -1)
@@ -77,7 +77,7 @@ def _explain_stage(
     explained = []
     captions = captioner.calibrated(captioner.read_captions(results), settings, batch)
     for image, (caption, *_) in enumerate(captions):
-        assert caption.logprob is not None and caption.confidence is not None  # a model's own
+        assert caption.logprob is not None and caption.confidence is not None  # None comes from servers alone
         length, is_region = len(caption.words) + caption.finished, features.is_region[image].cpu()
         own_drops = None if drops is None else drops[image, :length, is_region]
         regions = [-1] * length if sampled is None else sampled[image]

@@ -34,13 +34,13 @@ _IF_INTERRUPTED = "nothing was written; run the same command again"
 
 def function_of(verb: str) -> Callable[..., None]:
     """What runs a verb."""
-    name = verb.replace(" ", "_") + "_" * iskeyword(verb)
-    made: Callable[..., None] = getattr(import_module(f"showtell.cli.{name}"), name.removeprefix("data_"))
-    return made
+    name = verb.replace(" ", "_") + "_" * iskeyword(verb)  # import_, since import is a word of Python
+    function: Callable[..., None] = getattr(import_module(f"showtell.cli.{name}"), name.removeprefix("data_"))
+    return function
 
 
 def _with_options(verb: str) -> Callable[..., None]:
-    """The function of a verb, from whose signature typer makes its options."""
+    """The function of a verb, from whose signature typer makes its options; it refuses pipes and reports interrupts."""
     function = function_of(verb)
     run = with_settings_options(function)
     module = inspect.getmodule(function)
@@ -49,7 +49,7 @@ def _with_options(verb: str) -> Callable[..., None]:
     def call(**arguments: Any) -> None:
         from showtell.files import is_named_pipe
 
-        for argument in arguments.values():  # a writer of a pipe may never come; lists of photos check each item
+        for argument in arguments.values():  # a pipe may never be written; lists of photos check each when it is opened
             if isinstance(argument, (str, Path)) and is_named_pipe(Path(argument)):
                 raise UsageError(f"{argument} is a named pipe; give a regular file or a folder.")
         try:

@@ -18,7 +18,7 @@ _START = 65536  # bytes that are enough to tell what a file is
 
 
 def list_files(path: Path, suffixes: tuple[str, ...], subfolders: Sequence[str] = ("",)) -> list[Path]:
-    """The regular files with a suffix (lower case, with a dot): the path itself, or those in a folder, none hidden."""
+    """The regular files with a suffix such as ".csv": the path itself, or those in its subfolders, none hidden."""
     if not path.is_dir():
         return [path] if path.suffix.lower() in suffixes and path.is_file() else []
     files = [
@@ -48,7 +48,7 @@ def names_in(folder: str) -> frozenset[str]:
 
 
 def as_text(name: str) -> str:
-    r"""A file name as valid text: bytes that are not UTF-8, half characters in Python, are escaped: dog\xff.jpg."""
+    r"""A file name as valid text: bytes that are not UTF-8, surrogates in Python, are escaped: dog\xff.jpg."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -60,14 +60,14 @@ def read_start(file: Path) -> str:
 
 
 def first_line(file: Path, skipped: re.Pattern[str] | None = None) -> str:
-    """The first line of a file that is not empty, up to 64 kB, after what is skipped at its beginning."""
+    """The first line that is not empty, in the first 64 kB of a file, behind what `skipped` matches at its start."""
     start = read_start(file)
     match = skipped.match(start) if skipped else None
     return re.split(r"[\r\n]+", start[match.end() if match else 0 :].lstrip("\r\n"), maxsplit=1)[0]
 
 
 def root_of(file: Path, subfolders: Sequence[str] = ("annotations",)) -> Path:
-    """The folder of the dataset that a file belongs to, which may lie in a subfolder of it."""
+    """The folder of the dataset that a file belongs to: its own, or the one above if its own is such a subfolder."""
     return file.parent.parent if file.parent.name in subfolders else file.parent
 
 
@@ -88,7 +88,7 @@ class ImageFiles:
         """
         names = [self._relative(name) for name in names]
         outside = next(filter(_is_outside, names), None)
-        # without its first folders, but for the one before its last part
+        # a/b/dog.jpg as b/dog.jpg; dog.jpg alone is for the search by bare names, behind the loop
         shorter = [name[slash.end() :] for name in names for slash in [*re.finditer("/", name)][:-1] if outside is None]
         for is_shorter, name in [*((False, name) for name in names), *((True, name) for name in shorter)]:
             if _is_outside(name):
@@ -108,7 +108,8 @@ class ImageFiles:
                 if matches[0].name != name:
                     self.guessed.append(f"{name} with {matches[0]}")
                 return matches[0]
-        return Path(next(filter(self._listing, self._folders), self._folders[0]), names[0])
+        where_it_should_be = next(filter(self._listing, self._folders), self._folders[0])  # the first that is not empty
+        return Path(where_it_should_be, names[0])
 
     def _relative(self, name: str) -> str:
         """An absolute name in one of the folders as it starts from there; any other as it is."""

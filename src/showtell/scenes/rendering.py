@@ -1,6 +1,6 @@
 """Rendering a scene: flat colours with a dark edge on light paper, antialiased.
 
-The edge and the paper are such that a small network sees shapes soon (docs/scenes.md has the measurements).
+Edge and paper are chosen so that a small network learns shapes in few epochs (docs/scenes.md has the measurements).
 
 Items lie on whole units and come in a few extents, so a picture is a background with a few ready-made sprites
 pasted onto it. A sprite is drawn `SUPERSAMPLING` times as large, then averaged down.
@@ -27,7 +27,7 @@ PAPER: dict[str, tuple[int, int, int]] = {
     "squared": (250, 250, 255),
 }  # fmt: skip
 GRID_LINE, GRID_STEP = (160, 188, 226), 12  # of the squared paper; the step in units
-WHITE_MARKS = frozenset({"red", "green", "blue", "purple"})
+WHITE_MARKS = frozenset({"red", "green", "blue", "purple"})  # colours whose stripes and dots are white
 MARK_LIGHT = 0.22  # the other colours are light: their marks are dark, with this share of the colour left
 EDGE = {"small": 1.5, "medium": 1.7, "big": 1.9}  # width in units
 EDGE_LIGHT = 0.15  # share of the colour that is left in the edge
@@ -86,7 +86,7 @@ def _silhouette(shape: str, size: str, extent: int, scale: float) -> tuple[Image
 
 @lru_cache(maxsize=4096)
 def _sprite(shape: str, colour: str, size: str, pattern: str, extent: int, scale: float) -> Image.Image:
-    """One item as an RGBA picture with an even side; its centre lies at the corner of the middle pixels."""
+    """One item as an RGBA picture with an even side, whose centre lies where the four middle pixels meet."""
     whole, edge = _silhouette(shape, size, extent, scale)
     fill = RGB[colour]
     marks = (255, 255, 255) if colour in WHITE_MARKS else _darker(fill, MARK_LIGHT)

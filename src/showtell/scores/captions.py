@@ -94,14 +94,14 @@ def read_predictions(
 
 
 def _entries(content: object, source: str, bare_texts: bool) -> Iterator[tuple[Any, Any]]:
-    """Image and caption of each prediction, as they stand there."""
+    """Image and caption of each prediction, as the content has them, not yet checked."""
     if isinstance(content, Mapping):
         if isinstance(content.get("annotations"), list):
             raise DataError(
                 f"{source}: these are COCO's captions, several for an image, which are references; give them with "
                 "--references, and predictions as {id: text} or COCO results."
             )
-        content = [content]
+        content = [content]  # {id: text} is a single entry that names all images
     if not isinstance(content, Sequence) or isinstance(content, str):
         raise DataError(f"{source}: {content!r:.60} is not {{id: text}}, COCO results or a list of texts.")
     for number, entry in enumerate(content):
@@ -117,13 +117,15 @@ def _entries(content: object, source: str, bare_texts: bool) -> Iterator[tuple[A
 
 
 def _entry(number: int, entry: Mapping[Any, Any], source: str) -> Iterator[tuple[Any, Any]]:
-    """Image and captions of one entry, of each image of an entry of {id: text}, or nothing of one with an error."""
+    """Image and captions of an entry: of each of its images, if it is {id: text}; nothing, if it holds an error."""
     keys = tuple(map(str, entry)) if len(entry) < _MANY else ()
     columns, values = Columns.of(keys, predicted=True), list(entry.values())
     if columns is not None:
+        # Of several columns of captions those that are filled; a single one is checked even if it is empty.
         captions = [values[at] for at in columns.captions if values[at] is not None or len(columns.captions) == 1]
         yield values[columns.image], captions[0] if len(captions) == 1 else captions
         return
+    # It has an image if a caption is all that it lacks, and the other way round.
     has_image, has_caption = (Columns.of((*keys, key), predicted=True) for key in ("caption", "image"))
     if not has_image and not has_caption:
         yield from entry.items()

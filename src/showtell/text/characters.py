@@ -1,4 +1,4 @@
-r"""Which characters the reference's tokenizer knows, as the insides of regular-expression classes.
+r"""Which characters the tokenizer of caption evaluation knows, as insides of regular-expression classes.
 
 Measured, not read: every character of the basic plane was sent through Stanford CoreNLP 3.4.1 (the jar inside
 pycocoevalcap 1.2, Java 17) alone, between letters and between digits. Characters above U+FFFF (emoji) always vanish.
@@ -17,7 +17,7 @@ MARKS = (
     r"\u0ec8-\u0ecd"
 )
 
-# What Unicode has added, or may add, to its letters and digits since the reference was made: it vanishes.
+# What Unicode has added to its letters and digits since CoreNLP 3.4.1 was made, or may add: it vanishes.
 LATER_CHARACTERS = (
     r"\u037f-\u0383\u038b\u038d\u03a2\u0528-\u0530\u0557-\u0558\u0560\u0588\u058b-\u0590\u05c8-\u05cf\u05eb-\u05ef"
     r"\u05f5-\u05ff\u070e\u07b2-\u07bf\u07fb-\u07fc\u082e-\u083f\u085c-\u0897\u08a1\u08ad-\u08c9\u0978\u0980\u0984"

@@ -29,7 +29,7 @@ from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_loading import as_yaml
 
-_LEARNS = {"dropout", "input_dropout"}  # settings of models that say how weights learn, and not what they compute
+_ONLY_FOR_LEARNING = {"dropout", "input_dropout"}  # settings of models that do not change what trained weights compute
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Start:
     unknown: tuple[str, ...] = ()  # words of the captions that the checkpoint's vocabulary lacks, most frequent first
     added: int = 0  # how many of them got an id of their own
     about: Mapping[str, Any] = field(default_factory=dict)  # the checkpoint's record of its origin
-    kind: type[EncoderDecoderCaptioner] = EncoderDecoderCaptioner  # what the parts make
+    kind: type[EncoderDecoderCaptioner] = EncoderDecoderCaptioner  # of captioner, that the parts make
 
     def describe(self, checkpoint: str) -> str:
         """What a person should know of a start from this checkpoint."""
@@ -59,7 +59,7 @@ class Start:
 
 
 def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | str | None) -> Start:
-    """Make or take vocabulary, encoder and decoder; a RecipeError names the keys in which a checkpoint's are others."""
+    """Make vocabulary, encoder and decoder, or take a checkpoint's; a RecipeError names settings that differ there."""
     if recipe.model.name == TRANSFORMERS:
         return _start_of_transformers(recipe, str(checkpoint))
     if checkpoint is None:
@@ -91,7 +91,7 @@ def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | 
 
 
 def _start_of_transformers(recipe: Recipe, checkpoint: str) -> Start:
-    """Take a captioner of transformers, or one that has learned since."""
+    """Take a captioner of transformers and give it adapters, or go on with the adapters of one that has learned."""
     from showtell.captioners import hugging_face_training as learning
     from showtell.captioners.hugging_face import TransformersCaptioner
     from showtell.captioners.hugging_face_adapters import TransformersConfig, adapt
@@ -126,7 +126,7 @@ def _require_same_settings(recipe: Recipe, before: Checkpoint, checkpoint: Path 
             f"model.name out, or choose a recipe of {model.name}."
         )
     settings = (
-        {"encoder": encoder.feature_settings(), "model": model.model_dump(mode="json", exclude=_LEARNS)}
+        {"encoder": encoder.feature_settings(), "model": model.model_dump(mode="json", exclude=_ONLY_FOR_LEARNING)}
         for encoder, model in ((recipe.encoder, recipe.model), (before.encoder.config, model))
     )
     _require_same(checkpoint, *settings)
@@ -158,7 +158,7 @@ def _vocabulary(
 
 @torch.no_grad()
 def _take_weights(decoder: Decoder, before: Decoder) -> None:
-    """Take all weights; where there are more words now, those of the old ones bit by bit; the new ones stay fresh."""
+    """Take all weights, exactly; where the vocabulary has grown, the rows of its new words keep their first values."""
     kept = before.state_dict()
     for name, tensor in decoder.state_dict().items():
         tensor[tuple(slice(size) for size in kept[name].shape)] = kept[name]
@@ -186,7 +186,7 @@ class StartAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside the block the model has the average; behind it what it learned, bit by bit."""
+        """Inside the block the model has the average; behind it exactly what it learned."""
         learned = {name: weight.detach().clone() for name, weight in self._weights.items()}
         try:
             with torch.no_grad():

@@ -24,9 +24,9 @@ MAX_BATCH_SIZE = 64  # images; the same for any number of processes, so that cap
 
 @dataclass(frozen=True)
 class Validation:
-    """The results of one."""
+    """What a validation found."""
 
-    scores: Mapping[str, float]  # the loss too
+    scores: Mapping[str, float]  # by name, "loss" among them
     captions: Mapping[str, Caption]  # greedy ones, by image id
     warnings: tuple[str, ...]  # a sentence each
 
@@ -45,9 +45,9 @@ def validate(
     training: TrainingConfig, accelerator: Accelerator, progress: Callable[[int], None],
 ) -> Validation:  # fmt: skip
     """Caption and score a split; processes share it, and `progress` gets the images done by all since the last call."""
-    if accelerator.num_processes > 1:  # what batch norm keeps, of the first process
+    if accelerator.num_processes > 1:  # running means of batch norm: those of the first process
         broadcast([*captioner.encoder.buffers(), *captioner.decoder.buffers()])
-    # Of each batch its first image, loss and captions; of the first also the verdict on the model.
+    # Of each batch the index of its first image, its loss and captions; of the first also the verdict on the model.
     own: list[tuple[int, float, dict[str, Caption], list[str]]] = []
     settings = captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
     size = min(training.batch_size, MAX_BATCH_SIZE)
@@ -58,7 +58,7 @@ def validate(
             batch = collate([data[0, index] for index in indices]).to(accelerator.device)
             features = batch.features or captioner.encode(batch.prepared)
             terms = objective(batch, features, captioner.decoder)
-            loss = float(terms.parts.get("words", terms.total)) * len(indices)
+            loss = float(terms.parts.get("words", terms.total)) * len(indices)  # the likelihood alone, if it is a part
             results = captioner.caption_features(features, settings)
             captions = {image: best for image, (best, *_) in zip(batch.image_ids, results, strict=True)}
             own.append((first, loss, captions, [] if first else verdict_on_features(captioner, features, batch.words)))
