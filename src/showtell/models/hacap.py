@@ -4,11 +4,11 @@
     e_ti = W_e ReLU(L_img a_i + L_lang h_{t-1} + b_a),  alpha_t = softmax(e_t)                               (§3.5)
     z_t = beta_t sum_i alpha_ti a_i,  beta_t = sigmoid(w_beta . h_{t-1} + b_beta),  z_1 = mean_i a_i  (§3.5, §4.4)
     h_t = SRU(E y_{t-1}, z_t)                                   the worker                                   (§3.4)
-    f_t = feature that the discriminator leaks, y_0 .. y_{t-1}  `models/discriminator.py`                    (§4.3)
+    f_t = what the discriminator leaks of y_0 .. y_{t-1}        a feature, `models/discriminator.py`         (§4.3)
     g_t = W_g SRU(f_t)                                          the manager; the subgoal, 6 numbers          (§4.3)
     g_t = f_t                                                   `manager: false`
     w_t = W_psi (g_{t-c+1} + .. + g_t)                          the last c subgoals, embedded            (LeakGAN)
-    O_t = A H_t',  H_t = U h_t as a matrix, M x k               a vector of k numbers for each word      (LeakGAN)
+    O_t = A H_t,  H_t = U h_t as a matrix, M x k                a vector of k numbers for each word      (LeakGAN)
     p(y_t | y_<t) = softmax(O_t w_t)                                                                     (LeakGAN)
 
 Their training is `objectives/adversarial.py`. With cross-entropy alone only the worker is trained, with manager and
@@ -121,9 +121,9 @@ class HacapRows:
 
     is_first: Tensor  # (B, N) bool, before the first word
     hidden: Tensor  # (B, N, H) the worker's features h_{t-1}
-    worker: tuple[Tensor, ...]  # (B, N, H) its cells
-    manager: tuple[Tensor, ...]  # (B, N, H_m) cells; empty without manager
-    discriminator: tuple[Tensor, ...]  # (B, N, H_d) cells; empty without goals
+    worker: tuple[Tensor, ...]  # of each layer (B, N, H), its cells
+    manager: tuple[Tensor, ...]  # of its layer (B, N, H_m), the cells; empty without manager
+    discriminator: tuple[Tensor, ...]  # of each layer (B, N, H_d), the cells; empty without goals
     goals: Tensor | None  # (B, N, c - 1, G) the last subgoals, 0 where there is none
 
 
@@ -134,7 +134,7 @@ HacapState = State[HacapImage, HacapRows]
 class HacapInputs:
     """The output of `embed`."""
 
-    worker: Tensor  # (..., 4 H) to the worker's first layer
+    worker: Tensor  # (..., 4 H, or 3 H without highway) to the worker's first layer
     discriminator: Tensor | None  # (..., E_d) to the discriminator
 
 

@@ -8,7 +8,7 @@
     beta_t = sigmoid(W_beta h_{t-1} + b_beta)          `gate_per: channel`, a gate for each channel of the context
     z_t = beta_t sum_i alpha_ti a_i                    soft: the expected context                         (§4.2)
     z_t = beta_t a_s,  s ~ alpha_t                     hard: one sampled region                           (§4.1)
-    i, f, o = sigmoid(T(E y_{t-1}, h_{t-1}, z_t)),  g = tanh(T(E y_{t-1}, h_{t-1}, z_t))
+    i, f, o = sigmoid(T(E y_{t-1}, h_{t-1}, z_t)),  g = tanh(T(E y_{t-1}, h_{t-1}, z_t)),  T affine
     c_t = f * c_{t-1} + i * g,  h_t = o * tanh(c_t)                                                       (§3.1.2)
     p(y_t | a, y_<t) ~ exp(L_o(E y_{t-1} + L_h h_t + L_z z_t))                                            (§3.1.2)
 
@@ -235,7 +235,10 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         return output, State(image, SatRows(hidden, cell, rows.is_expected))
 
     def _attend(self, alpha: Tensor, vectors: Tensor, is_expected: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """z_t before the gate, (B, N, D), and the regions, (B, N): the greatest log alpha plus Gumbel noise."""
+        """z_t before the gate, (B, N, D), and the regions of hard attention, (B, N), -1 for an expectation.
+
+        In training a region is drawn from alpha, as the greatest of log alpha plus Gumbel noise.
+        """
         config = self.config
         if config.attention == "soft" or (not self.training and config.eval_attention == "expectation"):
             return alpha @ vectors, None  # Xu et al. 2015, §4.2: E[z_t]; Boustany and Sarfati, §2.2: v

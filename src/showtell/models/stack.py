@@ -15,6 +15,7 @@ has words of its own, and the last stage's are the caption. With y_{t-1} the emb
 
 The likelihood of eq. 9 and 10, summed over the stages, is `objectives/cross_entropy.py`; the rewards of eq. 11 to 15
 are `objectives/coarse_to_fine.py`. Our copy lacks the sums, signs and tildes of these equations; they are restored.
+W_va (eq. 5) is the paper's W with the indices v and alpha; its W_va and W_ha are W_v and W_h here (eq. 7).
 
 Where this differs from the paper, or the paper is silent:
  1. The paper's o^i_t is the output of the LSTM cell, which is h^i_t.
@@ -164,7 +165,7 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         return State(image, StackRows(zeros, zeros))
 
     def embed(self, words: Tensor) -> StackInputs:
-        """y, and with it every LSTM's gates; its columns in their inputs are the last."""
+        """y's part of the gates of each LSTM; in the input of each, y stands last."""
         word = self.embedding(words)
         return StackInputs(
             tuple(lstm.project_input(word, offset=lstm.input_size - word.shape[-1]) for lstm in self._lstms)

@@ -148,7 +148,7 @@ class SelfCritical(Objective):
         return run_eagerly(self.steps(batch, features, decoder), batch.image_ids)
 
     def steps(self, batch: Batch, features: Features, decoder: Decoder) -> Steps[Terms]:
-        """The same; rewards are computed on the processor."""
+        """`forward` as steps of a graph; between them the processor computes the rewards (`cuda_graphs.py`)."""
         if not self.training:
             return self.likelihood(batch, features, decoder)
         with eval_mode(decoder):
@@ -168,12 +168,12 @@ class SelfCritical(Objective):
         """The policy-gradient term and its parts for the log."""
         drawn = self._draw(features, decoder)
         yield self._ask_reward(drawn)
-        logprobs = policy_logprobs(decoder, drawn.outputs, drawn.samples)  # meanwhile
+        logprobs = policy_logprobs(decoder, drawn.outputs, drawn.samples)  # while the processor computes rewards
         rewards = yield Answer()
         return self._terms(drawn.samples, logprobs, rewards, self._advantage(rewards), counts_of(batch).images)
 
     def _ask_reward(self, drawn: Rollouts) -> Ask:
-        """For the rewards of samples and greedy captions, (B, N + 1)."""
+        """What the processor is asked to compute: the rewards of samples and greedy caption, (B, N + 1)."""
 
         def reward(image_ids: Sequence[str], words: Tensor, is_word: Tensor) -> Tensor:
             assert self.reward is not None, "prepare comes before the first step"
@@ -199,7 +199,10 @@ class SelfCritical(Objective):
     def _terms(
         self, samples: Captions, logprobs: Tensor, rewards: Tensor, advantage: Tensor, images: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Minus the samples' mean reward, with the gradient of the advantage (B, N) times log p(ws), (B, N, T)."""
+        """The loss, with the value of eq. 10 and the gradient of eq. 11, and its parts.
+
+        Log-probabilities are (B, N, T), rewards (B, N + 1), advantages (B, N); `images` is their number in the step.
+        """
         rewards, advantage = rewards.to(logprobs.dtype), advantage.to(logprobs.dtype)
         mean = 1 / (images * self.config.samples)
         reward = rewards[:, :-1].sum() * mean  # Anderson et al. 2018, eq. 10: E r
