@@ -46,7 +46,7 @@ def encode(tokenizer: Any, text: str, *, follows_word: bool) -> list[int]:
 
 
 def bad_sequences(tokenizer: Any, texts: Sequence[str], *, no_unknown: bool) -> list[list[int]]:
-    """The token sequences of texts that captions must not contain: with and without a space, in all cases."""
+    """The token sequences of forbidden texts: as given, lower-case and capitalised, with and without a space."""
     forms = [form for text in texts for form in (text, text.lower(), text.capitalize())]
     sequences = {tuple(encode(tokenizer, form, follows_word=behind)) for form in forms for behind in (False, True)}
     if no_unknown and tokenizer.unk_token_id is not None:

@@ -37,7 +37,7 @@ def provenance(captioner: Captioner, settings: DecodingConfig) -> dict[str, Any]
 
 @contextmanager
 def open_journal(out: Path, made_with: dict[str, Any]) -> Iterator[Journal]:
-    """The results so far, JSON by the photo's name, and what adds those of a batch; a DataError names what is kept."""
+    """Results so far, JSON by the photo's name, and what adds a batch; a DataError if in use or of other settings."""
     part = out.with_name(out.name + ".part")
     head = json.loads(json.dumps({"kind": "showtell captions", **made_with}))  # as it is read back: tuples are lists
     results: dict[str, bytes] = {}

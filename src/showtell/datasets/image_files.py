@@ -18,7 +18,7 @@ _START = 65536  # bytes that are enough to tell what a file is
 
 
 def list_files(path: Path, suffixes: tuple[str, ...], subfolders: Sequence[str] = ("",)) -> list[Path]:
-    """The regular files with a suffix such as ".csv": the path itself, or those in its subfolders, none hidden."""
+    """The regular files with a suffix such as ".csv": the path itself, or those in its `subfolders` ("": itself)."""
     if not path.is_dir():
         return [path] if path.suffix.lower() in suffixes and path.is_file() else []
     files = [

@@ -20,7 +20,7 @@ class ActiveBatch:
         self.sync_is_free = device.type == "cpu" and not is_static()
 
     def remaining(self, is_done: Tensor, step: int, *, last: bool) -> Tensor | None:
-        """Indices of the active images to keep, by `is_done` (b,): none after the last step; None: all, for now."""
+        """Indices of the active images to keep, by `is_done` (b,): empty after the last step; None: all for now."""
         if last:
             return self.images[:0]
         if is_static() or (not self.sync_is_free and (step + 1) % SYNC_EVERY):

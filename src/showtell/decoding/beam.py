@@ -174,7 +174,7 @@ def _empty_pool(images: int, rows: int, length: int, device: torch.device) -> Po
 
 
 def _extensions(logprobs: Tensor, num_beams: int, *, at_limit: bool) -> tuple[Tensor, Tensor]:
-    """Candidates for each row's next word: log-probabilities and words, (b, N, m). A beam takes no more from a row."""
+    """The best next words of each row, as many as a beam could take: log-probabilities and words, (b, N, m)."""
     if not at_limit:
         return stable_topk(logprobs, min(num_beams, logprobs.shape[-1]))
     gain, most_likely = stable_topk(logprobs, 1)

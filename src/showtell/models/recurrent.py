@@ -103,7 +103,7 @@ Cell = LstmCell | MaxoutLstmCell | GruCell | RnnCell
 
 
 def initialise(decoder: nn.Module, cells: Iterable[Cell]) -> None:
-    """Matrices Xavier uniform, recurrent ones orthogonal by gate, `embedding` normal, 0.1, biases 0, forget gates 1."""
+    """Matrices Xavier uniform, recurrent ones orthogonal by gate, `embedding` normal (std 0.1), biases 0, forget 1."""
     for name, parameter in decoder.named_parameters():
         if name == "embedding.weight":
             nn.init.normal_(parameter, std=0.1)

@@ -68,7 +68,7 @@ class RegionInput(nn.Module):
         self.dropout = Dropout(config.input_dropout)
 
     def vectors(self, features: Features) -> Tensor:
-        """The vectors, (B, R, size), normalised and with their boxes' numbers, which features of others may have."""
+        """The vectors, (B, R, size), normalised, with the numbers of their boxes, which features may bring."""
         own = features.vectors[..., : self.feature_size]
         vectors = F.normalize(own, dim=-1) if self.config.normalise_features else own
         if self.config.box_features == "none":

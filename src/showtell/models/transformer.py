@@ -144,7 +144,10 @@ class MultiHeadAttention(nn.Module):
         return KeysValues(*(part.transpose(-2, -3).contiguous() for part in parts))
 
     def forward(self, x: Tensor, of: KeysValues, is_key: Tensor) -> tuple[Tensor, Tensor]:
-        """Contexts of queries x, (B, ..., H), and weights: (B, h, ..., K) over images, (B, N, h, T, K) over rows."""
+        """What x, regions (B, R, H) or words (B, N, T, H), finds in the keys `of` an image or a row, and its weights.
+
+        Those are (B, h, ..., K) over an image and (B, N, h, T, K) over a row; `is_key` is broadcast to them.
+        """
         owners = of.keys.dim() - 3  # axes of what has its own keys: an image, or a row of it
         lookers = x.shape[owners:-1]  # the others
         queries = torch.unflatten(self.query(x), -1, (self.heads, -1)).flatten(owners, -3).transpose(-2, -3)
@@ -262,7 +265,7 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
         self.initialise()
 
     def initialise(self) -> None:
-        """Matrices Xavier uniform, biases 0; W_e normal, 1 / sqrt(d): a word is as large as its position."""
+        """Matrices Xavier uniform, biases 0; W_e normal, std 1 / sqrt(d): a word is as large as its position."""
         for name, parameter in self.named_parameters():
             if name == "embedding.weight":
                 nn.init.normal_(parameter, std=self.config.hidden_size**-0.5)

@@ -86,7 +86,7 @@ def intrinsic_rewards(leaked: Tensor, goals: Tensor, horizon: int) -> Tensor:
 
 
 def rank_rewards(rewards: Tensor, is_word: Tensor, delta: float) -> Tensor:
-    """sigmoid(delta (1/2 - rank / B)) of the B rewards of words at a step, the best of rank 1: (B, N, T), else 0."""
+    """sigmoid(delta (1/2 - rank / B)) of the B rewards of words at a step, the best of rank 1; 0 without a word."""
     flat, real = rewards.flatten(0, 1), is_word.flatten(0, 1)  # (rows, T)
     both = real.unsqueeze(0) & real.unsqueeze(1)
     better = ((flat.unsqueeze(0) > flat.unsqueeze(1)) & both).sum(1)  # number of rows with a higher reward

@@ -214,7 +214,7 @@ def multi_label_margin(scores: Tensor, targets: Tensor) -> Tensor:
     """1/V sum_{y in caption} sum_{w not in it} max(0, 1 - s_y + s_w), summed over captions; s is the maximum over time.
 
     The loss of El Baz 2020 as its code has it, after Yang et al. (2016): a word that occurs twice counts twice. There,
-    end and padding are labels too, and the maximum includes the zeros after the end. Scores are (B, N, T, V).
+    end and padding are labels too, and the maximum includes the zeros after the end; not here. Scores: (B, N, T, V).
     """
     scores, targets = scores.flatten(0, 1).float(), targets.flatten(0, 1)  # (B N, T, V), (B N, T)
     highest = scores.masked_fill((targets == Vocabulary.pad).unsqueeze(-1), float("-inf")).amax(1)

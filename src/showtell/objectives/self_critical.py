@@ -228,7 +228,7 @@ def prepare_reward(
     *,
     discriminability: float = 0.0,
 ) -> Reward:
-    """A reward by each image's captions, as ids with `begin` and `end`; "unknown" in a caption matches no word."""
+    """A reward, `end` included, by each image's captions, ids with `begin` and `end`; "unknown" matches no word."""
     # `begin` is never predicted, so it stands for "unknown" in references as a word that no caption can match.
     replaced = {Vocabulary.unknown: Vocabulary.begin}
     references = {

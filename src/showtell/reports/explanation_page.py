@@ -46,10 +46,10 @@ def render_explanations(
     explanations: Sequence[Explanation],
     title: str,
     *,
-    is_fragment: bool = False,
-    style: str = "",
-    verdict: Sequence[str] | None = None,
-    **values: Any,
+    is_fragment: bool = False,  # without what only a page of its own needs
+    style: str = "",  # more CSS
+    verdict: Sequence[str] | None = None,  # sentences; None: by the explanations
+    **values: Any,  # for the template
 ) -> str:
     """A page with explanations, all of the same models, by explanation_page.html.j2 or a template that extends it."""
     scores = list(dict.fromkeys(name for photo in explanations for model in photo.models for name in model.scores))

@@ -27,7 +27,7 @@ def match(
     document_frequency: DocumentFrequency | None = None,
     clip: ClipEncoder | None = None,
 ) -> Corpus:
-    """Put each prediction beside the references of its image, in the order of the ids; see `score`."""
+    """Put each prediction beside the references of its image, sorted by id; a DataError lists images without either."""
     predicted, facts = read_predictions(predictions), _read_facts(references)
     if not predicted:
         raise DataError("There are no predictions to score.")

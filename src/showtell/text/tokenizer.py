@@ -47,7 +47,10 @@ def is_unspaced(captions: Iterable[str]) -> bool:
 
 
 def tokenize(caption: str, following: str = "") -> list[str]:
-    """The words of a caption, lower case, no punctuation; the `following` line decides on a full stop at the end."""
+    """The words of a caption, lower case, no punctuation; mixed fractions and phone numbers hold a no-break space.
+
+    The `following` line decides whether a full stop at the end is part of a word ("Plan B.").
+    """
     end = f" {caption.rstrip()}"[-7:]  # a search of whole captions would take as long as all else
     if following and end[-1:] == "." and not end[:-1].isalpha() and _LOOKS_AHEAD.search(end):
         return list(_words(caption, following))
