@@ -106,9 +106,6 @@ def compare_with_published(name: str, images: Mapping[str, int]) -> list[str]:
     return [f"Scores are not comparable with those on Karpathy's splits: {'; '.join(wrong)}."] if wrong else []
 
 
-# --- images ---
-
-
 def _examine_images(records: Sequence[CaptionRecord], issues: DatasetIssues, progress: Callable[[int], None]) -> None:
     """Open every image, report those that cannot be read, and those with the same content."""
     missing = set(missing_files(records))  # a problem already

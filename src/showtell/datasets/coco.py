@@ -75,9 +75,6 @@ def _holds_captions(file: Path) -> bool:
     return all(re.search(pattern, content) for pattern in _KEYS)
 
 
-# --- captions ---
-
-
 def _read_captions(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
     content = _sections(file, read_json(file), ("images", "annotations"))
     shown, split = issues.display(file), _split_of(file)
@@ -174,9 +171,6 @@ def _groundings(annotation: dict[str, Any], boxes: Iterable[Box]) -> tuple[Groun
     except (KeyError, TypeError):
         return None
     return spans if fits else None
-
-
-# --- boxes ---
 
 
 def read_boxes(file: Path, issues: DatasetIssues) -> dict[str, list[Box]] | None:

@@ -107,9 +107,6 @@ def _cells(line: str, delimiter: str) -> list[str]:
     return next(csv.reader([line], delimiter=delimiter), [])
 
 
-# --- rows ---
-
-
 @dataclass(frozen=True)
 class Table:
     """A table as it was read."""

@@ -126,9 +126,6 @@ class StoredImage:
         return self.store[self.image_id]
 
 
-# --- entries ---
-
-
 def _pack(image_id: str, features: ImageFeatures, info: StoreInfo) -> bytes:
     vectors = features.vectors
     if not len(vectors) or vectors.shape[1] != info.feature_size:
@@ -166,8 +163,6 @@ def _key(image_id: str) -> bytes | None:
         return None
     return key if 0 < len(key) <= LONGEST_KEY and b"\0" not in key else None
 
-
-# --- the database ---
 
 _opened: weakref.WeakValueDictionary[Path, lmdb.Environment] = weakref.WeakValueDictionary()  # for reading
 _opening = threading.Lock()

@@ -206,9 +206,6 @@ def _region_name(model: ModelExplanation, region: int) -> str:
     return (model.labels[region] if model.labels else "") or f"region {region + 1}"
 
 
-# --- for the script ---
-
-
 def _regions(model: ModelExplanation, size: tuple[int, int]) -> dict[str, Any]:
     """Boxes as shares of the photo's sides; for a grid also how its columns and rows spread: a map is their product."""
     boxes = torch.zeros(0, 4) if model.boxes is None else scale_boxes(model.boxes.double(), size, (1, 1))

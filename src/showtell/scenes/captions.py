@@ -70,9 +70,6 @@ def _choose_form(random: Random, words: Sequence[tuple[str, str]], is_plural: bo
     return _choose_word(random, [pair[is_plural] for pair in words], share)
 
 
-# --- what holds in a scene ---
-
-
 def _items_matching(scene: Scene, shape: str, attributes: dict[str, str]) -> Group:
     """The items that a description fits."""
     return tuple(
@@ -144,9 +141,6 @@ def _facts(scene: Scene) -> list[_Fact]:
         if name := _direction(scene, subject, other):
             facts.append(_Fact(name, subject, other, weight=4.0 if len(subject) + len(other) > 2 else 1.0))
     return facts
-
-
-# --- the words ---
 
 
 def _phrase(random: Random, scene: Scene, group: Group, allow_pattern_noun: bool = True) -> _Phrase:

@@ -181,8 +181,6 @@ def _defined(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-# --- text and JSON ---
-
 Reports = Mapping[str, ScoreReport]  # by the systems' names
 
 
