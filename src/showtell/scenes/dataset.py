@@ -1,7 +1,7 @@
 """The scenes dataset on disk, in COCO format (`docs/scenes.md` lists its files).
 
-Image k of a split depends on (seed, split, k) and on nothing else. The dataset is drawn into a hidden folder beside its
-own, which gets its name when it is complete.
+Image k of a split depends on (seed, split, k) and on nothing else. The dataset is drawn in a hidden folder beside its
+own, which one process at a time holds, and gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from showtell.cores import usable_cores
 from showtell.errors import DataError, UsageError
 from showtell.files import read_json
+from showtell.processes import lock_folder
 from showtell.scenes.annotations import SPLITS, SceneRecord, file_name, write_annotations
 from showtell.scenes.captions import SceneCaption, write_captions
 from showtell.scenes.lexicon import LANGUAGE_VERSION
@@ -114,7 +115,7 @@ def write_scenes(
 
     Raises:
         UsageError: too few or too many images, or too small or large ones; or a drawing process died.
-        DataError: the folder holds something else, or cannot be written to.
+        DataError: the folder holds something else, another process draws it, or it cannot be written to.
     """
     split_sizes(images)
     if not MIN_SIZE <= size <= MAX_SIZE:
@@ -123,22 +124,25 @@ def write_scenes(
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         _require_same(folder, settings)
         return
-    new = folder.absolute().with_name(f".{folder.name}.{os.getpid()}")
-    try:
-        (new / "images").mkdir(parents=True)
-        (new / "annotations").mkdir()
-        processes = 1 if images < MIN_FOR_WORKERS else usable_cores()
-        write_annotations(new / "annotations", draw_all(new, images, seed, size, processes, progress), settings)
-        new.rename(folder)
-    except BrokenProcessPool as error:
-        raise UsageError(
-            "A process that draws scenes has died; a script that calls write_scenes must do so under "
-            '`if __name__ == "__main__":`, and a machine must have the memory.'
-        ) from error
-    except OSError as error:
-        raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
+    hidden = folder.absolute().with_name(f".{folder.name}.new")
+    new = hidden / "scenes"
+    with lock_folder(hidden, "drawing scenes into", "another folder"):
+        shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
+        try:
+            (new / "images").mkdir(parents=True)
+            (new / "annotations").mkdir()
+            processes = 1 if images < MIN_FOR_WORKERS else usable_cores()
+            write_annotations(new / "annotations", draw_all(new, images, seed, size, processes, progress), settings)
+            new.rename(folder)
+        except BrokenProcessPool as error:
+            raise UsageError(
+                "A process that draws scenes has died; a script that calls write_scenes must do so under "
+                '`if __name__ == "__main__":`, and a machine must have the memory.'
+            ) from error
+        except OSError as error:
+            raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
 
 
 def _require_same(folder: Path, settings: dict[str, Any]) -> None:
