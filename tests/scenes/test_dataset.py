@@ -136,7 +136,7 @@ def test_ctrl_c_ends_the_workers_too_and_the_same_command_finishes(tmp_path: Pat
     command = [sys.executable, "-m", "showtell", "data", "scenes", str(folder), "--images", "500"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         limit = time.monotonic() + 60
-        while not any(tmp_path.glob(".drawn*/*/images/*.png")) and time.monotonic() < limit:
+        while not any(tmp_path.glob(".drawn*/images/*.png")) and time.monotonic() < limit:
             time.sleep(0.02)
         with pytest.raises(DataError, match="Another program is drawing scenes into"):
             write_scenes(folder, images=8)
@@ -145,7 +145,7 @@ def test_ctrl_c_ends_the_workers_too_and_the_same_command_finishes(tmp_path: Pat
     assert out == "" and not {"Traceback", "Warning", "InvalidState"} & {*err.replace(":", " ").split()}, err
     assert process.returncode == 130 and err.startswith("showtell: interrupted; nothing was written")
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / ".drawn.new" / "scenes" / "images").mkdir(parents=True)  # as a kill leaves it
+    (tmp_path / ".drawn.new" / "images").mkdir(parents=True)  # as a kill leaves it
     write_scenes(folder, images=8)
     assert len(read_scenes(folder) or {}) == 8
 

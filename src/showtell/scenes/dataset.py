@@ -1,7 +1,7 @@
 """The scenes dataset on disk, in COCO format (`docs/scenes.md` lists its files).
 
-Image k of a split depends on (seed, split, k) and on nothing else. The dataset is drawn in a hidden folder beside its
-own, which one process at a time holds, and gets its name when it is complete.
+Image k of a split depends on (seed, split, k) and on nothing else. One process at a time draws the dataset, into a hidden
+folder beside its own, which gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from typing import Any
 
 from showtell.cores import usable_cores
 from showtell.errors import DataError, UsageError
-from showtell.files import read_json
-from showtell.processes import lock_folder
+from showtell.files import locked, read_json
 from showtell.scenes.annotations import SPLITS, SceneRecord, file_name, write_annotations
 from showtell.scenes.captions import SceneCaption, write_captions
 from showtell.scenes.lexicon import LANGUAGE_VERSION
@@ -124,25 +123,30 @@ def write_scenes(
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         _require_same(folder, settings)
         return
-    hidden = folder.absolute().with_name(f".{folder.name}.new")
-    new = hidden / "scenes"
-    with lock_folder(hidden, "drawing scenes into", "another folder"):
-        shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
-        try:
-            (new / "images").mkdir(parents=True)
-            (new / "annotations").mkdir()
-            processes = 1 if images < MIN_FOR_WORKERS else usable_cores()
-            write_annotations(new / "annotations", draw_all(new, images, seed, size, processes, progress), settings)
-            new.rename(folder)
-        except BrokenProcessPool as error:
-            raise UsageError(
-                "A process that draws scenes has died; a script that calls write_scenes must do so under "
-                '`if __name__ == "__main__":`, and a machine must have the memory.'
-            ) from error
-        except OSError as error:
-            raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
+    new, lock = (folder.absolute().with_name(f".{folder.name}.{part}") for part in ("new", "lock"))
+    try:
+        new.parent.mkdir(parents=True, exist_ok=True)
+        with locked(lock):
+            shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
+            try:
+                (new / "images").mkdir(parents=True)
+                (new / "annotations").mkdir()
+                processes = 1 if images < MIN_FOR_WORKERS else usable_cores()
+                write_annotations(new / "annotations", draw_all(new, images, seed, size, processes, progress), settings)
+                new.rename(folder)
+            finally:
+                shutil.rmtree(new, ignore_errors=True)
+    except BlockingIOError as error:
+        raise DataError(
+            f"Another program is drawing scenes into {folder}; wait for it, or choose another folder."
+        ) from error
+    except BrokenProcessPool as error:
+        raise UsageError(
+            "A process that draws scenes has died; a script that calls write_scenes must do so under "
+            '`if __name__ == "__main__":`, and a machine must have the memory.'
+        ) from error
+    except OSError as error:
+        raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
 
 
 def _require_same(folder: Path, settings: dict[str, Any]) -> None:

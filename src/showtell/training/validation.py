@@ -24,7 +24,7 @@ MAX_BATCH_SIZE = 64  # images; the same for any number of processes, so that cap
 
 @dataclass(frozen=True)
 class Validation:
-    """What a validation found."""
+    """The results of a validation."""
 
     scores: Mapping[str, float]  # by name, "loss" among them
     captions: Mapping[str, Caption]  # greedy ones, by image id
