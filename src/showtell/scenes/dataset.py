@@ -1,7 +1,7 @@
 """The scenes dataset on disk, in COCO format (`docs/scenes.md` lists its files).
 
-Image k of a split depends on (seed, split, k) and on nothing else. One process at a time draws the dataset, into a hidden
-folder beside its own, which gets its name when it is complete.
+Image k of a split depends on (seed, split, k) and on nothing else. One process at a time draws the dataset, into a
+hidden folder beside its own, which gets its name when it is complete.
 """
 
 from __future__ import annotations
