@@ -6,7 +6,6 @@ from showtell.decoding import beam, greedy
 from showtell.decoding.active_batch import ActiveBatch
 from showtell.decoding.policy import rollouts
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import Features
 from tests.toys import TableDecoder, table_decoder
 
 
@@ -18,26 +17,19 @@ class Widths(TableDecoder):
         return super().step(words, state)
 
 
-def ends_after(lengths: list[int], steps: int) -> tuple[Widths, Features]:
-    """Image number n says word 4 so many times and ends."""
-    _, features = table_decoder(images=len(lengths), steps=steps, size=6, seed=0)
-    table = torch.zeros(len(lengths), steps, 6, 6)
-    for image, length in enumerate(lengths):
-        table[image, :, :, 4] = 90.0
-        table[image, length, :, Vocabulary.end] = 300.0
-    decoder = Widths(table)
-    decoder.widths = []
-    return decoder, features
-
-
 def test_images_that_are_done_leave_the_batch():
-    lengths = [1, 1, 2, 3, 5, 5, 7, 7]
+    lengths = [1, 1, 2, 3, 5, 5, 7, 7]  # so many times an image says word 4, and ends
+    _, features = table_decoder(images=8, steps=9, size=6, seed=0)
+    decoder = Widths(torch.zeros(8, 9, 6, 6))
+    decoder.table[..., 4] = 90.0
+    for image, length in enumerate(lengths):
+        decoder.table[image, length, :, Vocabulary.end] = 300.0
     for walk in (
         lambda *given: greedy(*given, 8),
         lambda *given: beam(*given, 8, 3, num_return=1),
         lambda *given: rollouts(*given, 8, 2).captions,
     ):
-        decoder, features = ends_after(lengths, 9)
+        decoder.widths = []
         assert walk(decoder, features).is_word.sum(-1)[:, 0].tolist() == [length + 1 for length in lengths]
         # They go when a quarter is done: two of eight after step 2, two of six after step 4, two of four after step 6.
         assert decoder.widths == [8, 8, 6, 6, 4, 4, 2, 2]

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from showtell.decoding import Rules, beam, greedy
+from showtell.decoding import Captions, Rules, beam, greedy
 from showtell.types import Features
 from tests.decoding.plain import Hypothesis, every_caption, plain_beam, words_of
-from tests.toys import table_decoder
+from tests.toys import TableDecoder, table_decoder
 
 NO_RULES, NO_PENALTY = Rules(), 0.0
 PENALTIES = [NO_PENALTY, 1.0, 0.7, -0.5]
@@ -106,16 +106,19 @@ def test_neither_the_order_nor_the_company_of_images_matters():
             assert torch.equal(alone.attention[0, row, :length], looked)
 
 
+def check_outputs(captions: Captions, decoder: TableDecoder) -> None:
+    """The outputs are those of the chosen path, and the probabilities of its words are those of the model."""
+    assert captions.outputs is not None
+    for image, row in itertools.product(*map(range, captions.words.shape[:2])):
+        words = words_of(captions, image, row)
+        for time, (last, word) in enumerate(zip([1, *words], words, strict=False)):
+            logits = captions.outputs.logits[image, row, time]
+            assert torch.equal(logits, decoder.table[image, time, last])
+            expected = float(logits.log_softmax(-1)[word])
+            assert float(captions.word_logprobs[image, row, time]) == pytest.approx(expected, abs=1e-5)
+        assert not captions.outputs.logits[image, row, len(words) :].any()
+
+
 def test_outputs_are_those_of_the_chosen_path():
     decoder, features = table_decoder(images=3, steps=7, size=8, seed=4)
-    captions = beam(decoder, features, 6, 4, keep_outputs=True)
-    assert captions.outputs is not None
-    for image in range(3):
-        for row in range(4):
-            words = words_of(captions, image, row)
-            for time, (last, word) in enumerate(zip([1, *words], words, strict=False)):
-                logits = captions.outputs.logits[image, row, time]
-                assert torch.equal(logits, decoder.table[image, time, last])
-                expected = float(logits.log_softmax(-1)[word])
-                assert float(captions.word_logprobs[image, row, time]) == pytest.approx(expected, abs=1e-5)
-            assert not captions.outputs.logits[image, row, len(words) :].any()
+    check_outputs(beam(decoder, features, 6, 4, keep_outputs=True), decoder)

@@ -14,9 +14,11 @@ from showtell.decoding.sampling import _nucleus, inverse_cdf
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 from tests.decoding.plain import options, words_of
+from tests.decoding.test_beam import check_outputs
 from tests.toys import TableDecoder, table_decoder
 
 DRAWS = 4000
+PAD, END = Vocabulary.pad, Vocabulary.end
 
 
 def frequencies(decoder: TableDecoder, features: Features, **options) -> torch.Tensor:
@@ -90,9 +92,8 @@ def test_top_k_and_top_p_by_hand():
 
 
 def test_a_nucleus_of_many_words_is_found_too():
-    generator = torch.Generator().manual_seed(0)
-    decoder = TableDecoder(torch.randn(1, 2, 500, 500, generator=generator) * 0.1)  # far more words than are looked at
-    features = Features(torch.zeros(1, 1, 1), torch.ones(1, 1, dtype=torch.bool))
+    decoder, features = table_decoder(images=1, steps=2, size=500, seed=0)  # far more words than are looked at
+    decoder.table *= 0.05
     drawn = frequencies(decoder, features, top_p=0.5).nonzero().flatten().tolist()
     logprobs = decoder.table[0, 0, 1].log_softmax(-1)
     logprobs[:2] = float("-inf")
@@ -124,15 +125,7 @@ def test_neither_company_nor_number_of_samples_matters(options):
         for row in range(2):
             assert words_of(some, index, row) == words_of(batched, image, row)
     assert not torch.equal(batched.words[:, :, :2], other.words[:, :, :2])
-    for image in range(7):
-        for row in range(4):
-            words = words_of(batched, image, row)
-            for time, (last, word) in enumerate(zip([1, *words], words, strict=False)):
-                logits = decoder.table[image, time, last]
-                assert torch.equal(batched.outputs.logits[image, row, time], logits)
-                # the probability is that of the model, whatever it was drawn by
-                expected = float(logits.log_softmax(-1)[word])
-                assert float(batched.word_logprobs[image, row, time]) == pytest.approx(expected, abs=1e-5)
+    check_outputs(batched, decoder)  # whose probabilities are those of the model, whatever words were drawn by
 
 
 def test_a_caption_with_nothing_left_to_say_is_cut_off():
@@ -157,19 +150,12 @@ def test_the_best_are_those_of_sorting_with_ties_to_the_lower_index(size, k, lev
     assert torch.equal(values, scores.gather(-1, indices))
 
 
-PAD, END = Vocabulary.pad, Vocabulary.end
-LONGEST = 3
-WORDS = torch.tensor([[[4, 5, END], [5, END, PAD]], [[4, 4, 5], [END, PAD, PAD]]])  # the third is cut off
-
-
-def uniform(times: int, seed: int = 0) -> torch.Tensor:
-    return torch.rand(2, 2, times, 3, LONGEST + 1, generator=torch.Generator().manual_seed(seed))
-
-
 def test_what_has_ended_stays_and_padding_stays_padding():
+    words = torch.tensor([[[4, 5, END], [5, END, PAD]], [[4, 4, 5], [END, PAD, PAD]]])  # the third is cut off
     decoder, features = table_decoder(images=2, steps=5, size=6, seed=3)
-    drawn = continuations(decoder, features, WORDS, uniform(2), max_length=LONGEST)
-    assert drawn.shape == (2, 2, 2, 3, LONGEST + 1)
+    uniform = torch.rand(2, 2, 2, 3, 4, generator=torch.Generator().manual_seed(0))
+    drawn = continuations(decoder, features, words, uniform, max_length=3)
+    assert drawn.shape == (2, 2, 2, 3, 4)
     assert drawn[0, 0, :, 2].tolist() == [[4, 5, END, PAD]] * 2
     assert drawn[0, 1, :, 1].tolist() == [[5, END, PAD, PAD]] * 2
     assert drawn[0, 1, :, 2].tolist() == [[5, END, PAD, PAD]] * 2  # of a position behind the end

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest
@@ -53,17 +54,16 @@ class Several(Decoder):
         return own.logits
 
 
-def several() -> tuple[Several, list[TableDecoder], Features]:
-    made = [table_decoder(IMAGES, STEPS, SIZE, seed=seed) for seed in (1, 2, 3)]
-    tables = [table for table, _ in made]
-    return Several(tables), tables, made[0][1]
+def several(images: int, steps: int, size: int, seeds: Sequence[int] = (1, 2, 3)) -> tuple[Several, Features]:
+    made = [table_decoder(images, steps, size, seed) for seed in seeds]
+    return Several([table for table, _ in made]), made[0][1]
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, -1])
 def test_every_walk_at_a_stage_is_that_of_the_stage_alone(stage):
     """The stages here know nothing of each other, so each must say what it would say on its own."""
-    decoder, tables, features = several()
-    at, alone = StageView(decoder, stage), tables[stage]
+    decoder, features = several(IMAGES, STEPS, SIZE)
+    at, alone = StageView(decoder, stage), decoder.tables[stage]
     for walk in (
         lambda one: greedy(one, features, STEPS - 1),
         lambda one: beam(one, features, STEPS - 1, 3, num_return=2),
@@ -80,9 +80,9 @@ def test_every_walk_at_a_stage_is_that_of_the_stage_alone(stage):
 
 
 def test_an_unknown_stage_is_refused():
-    decoder, tables, _ = several()
+    decoder, _ = several(IMAGES, STEPS, SIZE)
     for model, stage, stages in (
-        (decoder, 3, "stages 0 to 2"), (decoder, -4, "stages 0 to 2"), (tables[0], 1, "one stage, 0"),
+        (decoder, 3, "stages 0 to 2"), (decoder, -4, "stages 0 to 2"), (decoder.tables[0], 1, "one stage, 0"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=rf"^There is no stage {stage}: the model has {stages}\.$"):
             StageView(model, stage)

@@ -22,6 +22,8 @@ END, BEGIN, PAD = Vocabulary.end, Vocabulary.begin, Vocabulary.pad
 VOCABULARY = 7
 WORDS = torch.tensor([[[1, 4, 5, 2], [1, 6, 2, 0]], [[1, 5, 5, 2], [0, 0, 0, 0]]])
 IS_CAPTION = torch.tensor([[True, True], [True, False]])
+BATCH = Batch(("a", "b"), None, WORDS, IS_CAPTION)
+FEATURES = random_features(size=2, seed=2, dtype=torch.float32)
 
 
 def model(**settings: Any) -> HacapDecoder:
@@ -33,14 +35,6 @@ def model(**settings: Any) -> HacapDecoder:
     config = {"name": "hacap", **sizes, **settings}
     made = random_decoder(config, seed=0, std=0.8, feature_size=2, vocabulary_size=VOCABULARY, dtype=torch.float32)
     return made.train()
-
-
-def features() -> Features:
-    return random_features(size=2, seed=2, dtype=torch.float32)
-
-
-def batch() -> Batch:
-    return Batch(("a", "b"), None, WORDS, IS_CAPTION)
 
 
 def objective(name: str, longest: int = 3, **settings: Any) -> Any:
@@ -101,8 +95,8 @@ def test_the_discriminator_learns_what_is_real(image):
     """- log D(real) - log(1 - D(sampled)), and of captions of the other image where it sees images."""
     decoder, loss = model(discriminator_image=image), pretraining()
     sampled = torch.tensor([[[1, 5, 2]], [[1, 4, 4]]])
-    total, parts = loss._discriminate(batch(), features(), decoder, sampled)
-    images = decoder.discriminator.encode_image(features().vectors, features().is_region)
+    total, parts = loss._discriminate(BATCH, FEATURES, decoder, sampled)
+    images = decoder.discriminator.encode_image(FEATURES.vectors, FEATURES.is_region)
     assert (images is None) == (image == "none")
     real = torch.sigmoid(ours.verdicts(decoder.discriminator, WORDS, images))[IS_CAPTION]
     fake = torch.sigmoid(ours.verdicts(decoder.discriminator, sampled, images)).flatten()
@@ -127,7 +121,7 @@ def test_each_network_learns_from_its_own_term(make):
 
     def learning(**weights: float) -> set[str]:
         with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a", "b"])):
-            return learning_parts(decoder, make(**weights)(batch(), features(), decoder).total)
+            return learning_parts(decoder, make(**weights)(BATCH, FEATURES, decoder).total)
 
     assert learning(**everything) == WORKER
     if make is adversarial:
@@ -142,10 +136,10 @@ def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_t
     loss = adversarial(longest=2, rollouts=4000)
     words = torch.tensor([[[4, 6]], [[5, END]]])  # the first is as long as captions may be, without end
     with counter_rng.use(counter_rng.CounterRNG(3, 0, ["a", "b"])):
-        estimated = loss._rewards(features(), decoder, words)
+        estimated = loss._rewards(FEATURES, decoder, words)
     images = [
         decoder.discriminator.encode_image(vectors[None], torch.ones(1, 3, dtype=torch.bool))
-        for vectors in features().vectors
+        for vectors in FEATURES.vectors
     ]
 
     def judge(image: int, caption: list[int]) -> float:
@@ -155,7 +149,7 @@ def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_t
     def expectation(image: int, prefix: list[int]) -> float:
         if prefix[-1] == END:
             return judge(image, prefix)
-        one = Features(features().vectors[[image]], features().is_region[[image]])
+        one = Features(FEATURES.vectors[[image]], FEATURES.is_region[[image]])
         logits = teacher_forced(decoder, one, torch.tensor([[[BEGIN, *prefix]]])).logits[0, 0, -1]
         logits[[PAD, BEGIN]] = -torch.inf
         chances = logits.softmax(-1).tolist()
@@ -175,11 +169,11 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     weights = {"intrinsic_weight": 0.7, "external_weight": 0.5}
     loss = adversarial(rollouts=0, samples=2, interleave=0, baseline=baseline, **weights)
     with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
-        terms = loss(batch(), features(), decoder)
+        terms = loss(BATCH, FEATURES, decoder)
     with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
-        sampled = loss._sample(features(), decoder)
+        sampled = loss._sample(FEATURES, decoder)
     words, is_word = sampled[..., 1:], sampled[..., 1:] != PAD
-    forced = teacher_forced(decoder, features(), sampled[..., :-1])
+    forced = teacher_forced(decoder, FEATURES, sampled[..., :-1])
     logits = forced.logits.clone()
     logits[..., [PAD, BEGIN]] = -torch.inf
     logprobs = logits.log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
@@ -190,11 +184,10 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     goes_on = is_word & (words != END)
     logits[..., END] = -torch.inf
     followed = logits.log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
+    held = quality
     if baseline == "leave_one_out":
         intrinsic = intrinsic - mean_of_other_rows(intrinsic, goes_on)
         held = quality - mean_of_other_rows(quality, is_word)
-    else:
-        held = quality
     worker = -(0.7 * (intrinsic * followed)[goes_on].sum() + 0.5 * (held * logprobs)[is_word].sum()) / 4
     manager = -(quality * horizon_cosines(leaked, forced.outputs.goal, is_word.sum(-1), 2)).sum() / 4
     assert float(terms.parts["worker"]) == pytest.approx(float(worker.detach()), abs=1e-5)
@@ -209,11 +202,11 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
 def test_pretraining_has_the_likelihood_and_the_transitions_of_real_captions():
     decoder, loss = model(dropout=0.0), pretraining()
     with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a", "b"])):
-        parts = loss(batch(), features(), decoder).parts
-    forced = teacher_forced(decoder, features(), batch().inputs)
-    words = F.cross_entropy(forced.logits.flatten(0, 2), batch().targets.flatten(), ignore_index=PAD)
+        parts = loss(BATCH, FEATURES, decoder).parts
+    forced = teacher_forced(decoder, FEATURES, BATCH.inputs)
+    words = F.cross_entropy(forced.logits.flatten(0, 2), BATCH.targets.flatten(), ignore_index=PAD)
     assert float(parts["words"]) == pytest.approx(float(words.detach()), abs=1e-5)
-    lengths = (batch().targets != PAD).sum(-1)
+    lengths = (BATCH.targets != PAD).sum(-1)
     cosines = horizon_cosines(decoder.discriminator.leaked_features(WORDS), forced.outputs.goal, lengths, 2)
     assert float(parts["manager"]) == pytest.approx(-float(cosines.sum().detach()) / 8, abs=1e-5)
 
@@ -224,12 +217,12 @@ def test_steps_of_imitation_come_in_between():
     for step in range(7):
         loss.begin_step(step, 0)
         with counter_rng.use(counter_rng.CounterRNG(0, step, ["a", "b"])):
-            is_pretraining.append("worker" not in loss(batch(), features(), model()).parts)
+            is_pretraining.append("worker" not in loss(BATCH, FEATURES, model()).parts)
     assert is_pretraining == [True, False, False, True, False, False, True]
 
 
 def test_in_eval_mode_the_terms_are_those_of_cross_entropy():
-    assert set(adversarial().eval()(batch(), features(), model().eval()).parts) == {"words"}
+    assert set(adversarial().eval()(BATCH, FEATURES, model().eval()).parts) == {"words"}
 
 
 def test_goals_that_are_all_alike_have_no_spread():

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from showtell import counter_rng
+from showtell.decoding.rollout import pad_captions
 from showtell.models import Decoder
 from showtell.models.hacap import HacapConfig
 from showtell.models.sat import SatConfig
 from showtell.objectives import OBJECTIVES, build_objective
-from showtell.objectives.contract import Objective
 from showtell.types import Batch, Features
 from tests.toys import SMALL, random_decoder
 
@@ -66,34 +67,19 @@ def image(number: int) -> Features:
     return Features(vectors, torch.ones(1, REGIONS[number], dtype=torch.bool))
 
 
-def batch_of(numbers: Sequence[int], captions: Sequence[Sequence[Sequence[int]]]) -> tuple[Batch, Features]:
-    """Images with captions, all of them padded."""
-    rows, length = max(map(len, captions)), max(len(words) for own in captions for words in own)
-    words = torch.zeros(len(numbers), rows, length, dtype=torch.long)
-    vectors, is_region = torch.zeros(len(numbers), 4, 2).double(), torch.zeros(len(numbers), 4, dtype=torch.bool)
-    for at, (number, own) in enumerate(zip(numbers, captions, strict=True)):
-        vectors[at, : REGIONS[number]], is_region[at, : REGIONS[number]] = image(number).vectors[0], True
-        for row, caption in enumerate(own):
-            words[at, row, : len(caption)] = torch.tensor(caption)
-    ids = tuple(str(number) for number in numbers)
-    return Batch(ids, None, words, words[..., 0] == 1), Features(vectors, is_region)
-
-
-def made(case: str) -> tuple[Objective, Decoder]:
+@pytest.mark.parametrize("case", CASES)
+def test_the_total_of_captions_of_different_lengths(case):
     name, settings, model, in_training = CASES[case]
     config = OBJECTIVES[name][0].model_validate({"doubly_stochastic": WEIGHT, **settings})
     objective = build_objective(config, feature_size=2, vocabulary_size=7).double()
     objective.prepare({}, 3)
-    return objective, random_decoder(model, seed=2, std=0.8, feature_size=2, vocabulary_size=7).train(in_training)
-
-
-def total_of(objective: Objective, decoder: Decoder, batch: Batch, features: Features) -> float:
+    decoder = random_decoder(model, seed=2, std=0.8, feature_size=2, vocabulary_size=7).train(in_training)
+    images, words = [image(number) for number in range(3)], pad_captions(CAPTIONS)
+    is_caption = words[..., 1] > 0
+    words[~is_caption] = 0
+    batch = Batch(("0", "1", "2"), None, words, is_caption)
+    vectors = pad_sequence([one.vectors[0] for one in images], batch_first=True)
+    is_region = pad_sequence([one.is_region[0] for one in images], batch_first=True)
     with counter_rng.use(counter_rng.CounterRNG(0, 0, batch.image_ids)):
-        return float(objective(batch, features, decoder).total.detach())
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_total_of_captions_of_different_lengths(case):
-    objective, decoder = made(case)
-    expected = loss_of_captions(decoder, [image(0), image(1), image(2)], CAPTIONS, WEIGHT)
-    assert total_of(objective, decoder, *batch_of([0, 1, 2], CAPTIONS)) == pytest.approx(expected, rel=1e-6)
+        total = float(objective(batch, Features(vectors, is_region), decoder).total.detach())
+    assert total == pytest.approx(loss_of_captions(decoder, images, CAPTIONS, WEIGHT), rel=1e-6)

@@ -9,28 +9,20 @@ from torch import Tensor
 from showtell import counter_rng
 from showtell.decoding import StageView
 from showtell.decoding.policy import rollouts
-from showtell.models.stack import StackDecoder
 from showtell.objectives.coarse_to_fine import CoarseToFine, CoarseToFineConfig
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
-from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
 from tests.decoding.test_policy import sight
-from tests.decoding.test_stages import Several
+from tests.decoding.test_stages import several
 from tests.objectives import test_self_critical as self_critical
 from tests.objectives.test_self_critical import LENGTH, REFERENCES, batch, gradient, names
-from tests.toys import SMALL, random_decoder, table_decoder
+from tests.toys import SMALL, random_decoder
 
 
-def objective(kind: type[SelfCritical] = CoarseToFine, images: int = 1, **settings: object) -> Any:
-    """Ready for images that all have the same captions."""
-    config = CoarseToFineConfig if kind is CoarseToFine else SelfCriticalConfig
-    made = kind(config.model_validate(settings), feature_size=2, vocabulary_size=6)
-    made.prepare(dict.fromkeys(names(images), REFERENCES) | {"other": [[1, 3, 3, 2]]}, LENGTH)
+def objective(**settings: object) -> Any:
+    """Ready for one image."""
+    made = CoarseToFine(CoarseToFineConfig.model_validate(settings), feature_size=2, vocabulary_size=6)
+    made.prepare(dict.fromkeys(names(1), REFERENCES) | {"other": [[1, 3, 3, 2]]}, LENGTH)
     return made
-
-
-def stack(**settings: object) -> StackDecoder:
-    """Three stages over six ids, in double precision."""
-    return random_decoder({"name": "stack", **SMALL, **settings}, seed=1, std=0.6, feature_size=2, vocabulary_size=6)
 
 
 @pytest.mark.parametrize(
@@ -39,9 +31,8 @@ def stack(**settings: object) -> StackDecoder:
 )
 def test_the_gradient_of_the_scores_by_hand(sampling, baseline, first, second):
     """D_i (p_i - onehot(ws_i)) / 3 for three captions of each of three stages, none for stage 0 (eq. 14, 15)."""
-    made = [table_decoder(images=1, steps=3, size=6, seed=seed) for seed in (8, 9, 10)]
-    decoder, features = Several([table for table, _ in made]), made[0][1]
-    samples = [self_critical.captions_of_plain_beam(table, 1, 3) for table, _ in made]
+    decoder, features = several(images=1, steps=3, size=6, seeds=(8, 9, 10))
+    samples = [self_critical.captions_of_plain_beam(table, 1, 3) for table in decoder.tables]
     if sampling == "multinomial":
         with counter_rng.use(counter_rng.CounterRNG(0, 0, names(1))), torch.no_grad():
             samples = [rollouts(StageView(decoder, stage), features, LENGTH, 3).samples for stage in range(3)]
@@ -76,9 +67,8 @@ def test_eq_15_without_terms_is_refused():
 
 def test_every_stage_draws_its_own_words():
     """Three stages with the same table: each hears itself alone, with random numbers of its own."""
-    (table, features), *_ = made = [table_decoder(images=1, steps=3, size=6, seed=8) for _ in range(3)]
-    decoder = Several([one for one, _ in made])
-    for one, _ in made:
+    decoder, features = several(images=1, steps=3, size=6, seeds=(8, 8, 8))
+    for one in decoder.tables:
         one.table.requires_grad_()
     loss, heard = objective(samples=40), []
 
@@ -92,12 +82,12 @@ def test_every_stage_draws_its_own_words():
     assert len(heard) == 3
     assert heard[0][-1] == heard[1][-1] == heard[2][-1]  # greedy
     assert len({tuple(one[:-1]) for one in heard}) == 3
-    assert table.stages == 1
+    assert decoder.tables[0].stages == 1
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
 def test_stages_before_the_last_have_a_weight(weight):
-    decoder = stack()
+    decoder = random_decoder({"name": "stack", **SMALL}, seed=1, std=0.6, feature_size=2, vocabulary_size=6)
     loss = CrossEntropy(CrossEntropyConfig(earlier_stage_weight=weight), feature_size=2, vocabulary_size=6)
     terms = loss(batch(4), sight(4), decoder)
     plain = CrossEntropy(CrossEntropyConfig(), feature_size=2, vocabulary_size=6)
