@@ -18,7 +18,7 @@ from showtell.features.extraction import extract
 from showtell.features.store import FeatureStore, StoredImage
 from showtell.images.loading import stack_photos
 from showtell.types import Features, PreparedBatch
-from tests.features.lively_bottom_up import noise
+from tests.features.conftest import noise
 from tests.features.resnet_by_hand import stage, stem
 from tests.toys import random_captioner
 
@@ -28,11 +28,6 @@ ANCHORS = [
     [-24, -24, 39, 39], [-56, -56, 71, 71], [-120, -120, 135, 135], [-248, -248, 263, 263],
     [-14, -36, 29, 51], [-36, -80, 51, 95], [-80, -168, 95, 183], [-168, -344, 183, 359],
 ]  # fmt: skip
-
-
-@pytest.fixture
-def encoder(lively: BottomUp) -> BottomUp:
-    return lively
 
 
 @dataclass
@@ -176,17 +171,17 @@ def assert_regions(features: Features, expected: list[Region], window: tuple[flo
     assert regions.attributes[0].tolist() == [region.attribute for region in expected]
 
 
-def test_regions_are_those_of_the_steps_by_hand(encoder):
+def test_regions_are_those_of_the_steps_by_hand(lively):
     image, window = noise(81, 117), (0.0, 0.0, 234.0, 162.0)
-    expected = by_hand(encoder, image, window)
-    assert_regions(encoder(PreparedBatch.of([image], torch.tensor([window]))), expected, window, 117)
+    expected = by_hand(lively, image, window)
+    assert_regions(lively(PreparedBatch.of([image], torch.tensor([window]))), expected, window, 117)
     assert len({region.label for region in expected}) > 1  # they tell regions apart
 
 
-def test_overlaps_are_measured_in_pixels_of_the_photo(encoder, monkeypatch):
+def test_overlaps_are_measured_in_pixels_of_the_photo(lively, monkeypatch):
     """Every region is of one class, and the threshold is one at which photo and image make a difference."""
     image, window, scale = noise(81, 117), (0.0, 0.0, 39.0, 27.0), 3
-    proposals = propose(tensors_of(encoder), maps_of(encoder, 81, 117), 81, 117, scale)[: encoder.config.proposals]
+    proposals = propose(tensors_of(lively), maps_of(lively, 81, 117), 81, 117, scale)[: lively.config.proposals]
     on_photo = [[value / scale for value in box] for box in proposals]
     ones = [1.0] * len(proposals)
     threshold = next(
@@ -195,20 +190,20 @@ def test_overlaps_are_measured_in_pixels_of_the_photo(encoder, monkeypatch):
         if suppress(proposals, ones, threshold) != suppress(on_photo, ones, threshold)
     )
     changes = {"nms_threshold": float(threshold), "min_regions": 1, "max_regions": 9}
-    monkeypatch.setattr(encoder, "config", encoder.config.model_copy(update=changes))
-    bias = encoder.detector.cls_score.bias.detach().clone()
+    monkeypatch.setattr(lively, "config", lively.config.model_copy(update=changes))
+    bias = lively.detector.cls_score.bias.detach().clone()
     bias[77] += 80
-    monkeypatch.setitem(encoder.detector.cls_score._parameters, "bias", nn.Parameter(bias, requires_grad=False))
-    expected = by_hand(encoder, image, window)
-    assert_regions(encoder(PreparedBatch.of([image], torch.tensor([window]))), expected, window, 117)
+    monkeypatch.setitem(lively.detector.cls_score._parameters, "bias", nn.Parameter(bias, requires_grad=False))
+    expected = by_hand(lively, image, window)
+    assert_regions(lively(PreparedBatch.of([image], torch.tensor([window]))), expected, window, 117)
     assert {region.label for region in expected} == {77} and len(expected) < len(proposals)
 
 
-def test_a_photo_does_not_depend_on_its_company(encoder):
+def test_a_photo_does_not_depend_on_its_company(lively):
     images = [noise(80, 112, 1), noise(96, 80, 2)]
-    together = encoder(PreparedBatch.of(images))
+    together = lively(PreparedBatch.of(images))
     for index, image in enumerate(images):
-        alone = encoder(PreparedBatch.of([image]))
+        alone = lively(PreparedBatch.of([image]))
         count = int(alone.is_region.sum())
         assert int(together.is_region[index].sum()) == count
         assert torch.equal(together.vectors[index, :count], alone.vectors[0])
@@ -217,28 +212,28 @@ def test_a_photo_does_not_depend_on_its_company(encoder):
     assert bool((together.regions.attributes[~together.is_region] == -1).all())
 
 
-def test_a_photo_without_a_proposal_is_one_region(encoder):
-    bias = encoder.detector.rpn_bbox_pred.bias
+def test_a_photo_without_a_proposal_is_one_region(lively):
+    bias = lively.detector.rpn_bbox_pred.bias
     before = bias.clone()
     with torch.no_grad():
         bias.unflatten(0, (-1, 4))[:, 2:] -= 20  # every proposal is thinner than a pixel
-        features = encoder(PreparedBatch.of([noise(80, 112)], torch.tensor([[0.0, 0, 56, 40]])))
+        features = lively(PreparedBatch.of([noise(80, 112)], torch.tensor([[0.0, 0, 56, 40]])))
         bias.copy_(before)
     assert features.vectors.shape == (1, 1, 2048)
     assert features.regions.boxes[0].tolist() == [[0, 0, 55.5, 39.5]]  # from the first to the last pixel of the image
 
 
-def test_an_explanation_has_what_regions_are_called_by_photo_and_by_store(encoder, tmp_path):
+def test_an_explanation_has_what_regions_are_called_by_photo_and_by_store(lively, tmp_path):
     photo = tmp_path / "7.png"
     Image.fromarray(noise(60, 90, 1).permute(1, 2, 0).numpy()).save(photo)
-    regions = encoder(stack_photos([encoder.prepare(photo)])).regions
+    regions = lively(stack_photos([lively.prepare(photo)])).regions
     sizes = {"embedding_size": 8, "hidden_size": 8, "attention_size": 8}
-    captioner = random_captioner(encoder, {"name": "sat", **sizes}, ["a", "red", "car"], max_length=3)
-    extract(encoder, [CaptionRecord("7", photo, "train", ("a car",))], tmp_path / "store", dtype="fp32")
+    captioner = random_captioner(lively, {"name": "sat", **sizes}, ["a", "red", "car"], max_length=3)
+    extract(lively, [CaptionRecord("7", photo, "train", ("a car",))], tmp_path / "store", dtype="fp32")
     stored = StoredImage(FeatureStore(tmp_path / "store"), "7", photo)
     own, other = (captioner.explain(shown).models[0] for shown in (photo, stored))
     assert own.labels == other.labels and torch.equal(own.boxes, other.boxes)
     for label, attribute, name in zip(regions.labels[0], regions.attributes[0], own.labels, strict=True):
-        category = encoder.categories[label] if label >= 0 else ""
-        assert name == (f"{encoder.attributes[attribute]} {category}" if category and attribute >= 0 else category)
-    assert any(" " in name and name not in encoder.categories for name in own.labels)
+        category = lively.categories[label] if label >= 0 else ""
+        assert name == (f"{lively.attributes[attribute]} {category}" if category and attribute >= 0 else category)
+    assert any(" " in name and name not in lively.categories for name in own.labels)

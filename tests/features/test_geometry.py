@@ -39,11 +39,6 @@ def preprocessing(size: int, resize: str = "squash", share: float = 1.0, how: st
     return Preprocessing(image_size=size, resize=resize, crop_share=share, interpolation=how, **colours)
 
 
-def rectangles(encoder: GridEncoder, window: tuple[float, ...], cells: int) -> Tensor:
-    features = Features(torch.zeros(1, cells, 1), torch.ones(1, cells, dtype=torch.bool))
-    return encoder.rectangles(features, torch.tensor([window]))[0]
-
-
 @settings(max_examples=150)
 @given(
     size=st.tuples(st.integers(1, 90), st.integers(1, 90)) | st.sampled_from([(1, 300), (300, 1), (400, 9), (3, 200)]),
@@ -80,7 +75,9 @@ def test_a_hot_pixel_changes_only_cells_whose_rectangle_holds_it(size, point, si
 def test_pooled_cells_have_the_pixels_that_adaptive_pooling_gives_them():
     for side in range(1, 17):
         for grid in range(1, 17):
-            cells = rectangles(Patches(preprocessing(8 * side), 8, grid), (0, 0, side, side), grid * grid)
+            features = Features(torch.zeros(1, grid * grid, 1), torch.ones(1, grid * grid, dtype=torch.bool))
+            windows = torch.tensor([[0.0, 0, side, side]])
+            cells = Patches(preprocessing(8 * side), 8, grid).rectangles(features, windows)[0]
             pooled = F.adaptive_avg_pool1d(torch.eye(side).unsqueeze(0), grid)[0]  # (map cell, pooled cell)
             first = (pooled > 0).int().argmax(0)
             counts = (pooled > 0).sum(0)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
 from showtell.features.regions import choose_regions
-from tests.features.lively_bottom_up import SMALL
+from tests.features.conftest import SMALL
 
 
 def chosen_plainly(boxes, scores, overlap, score_threshold, least, most):

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 from torchvision.models import resnet50
 
 from showtell.errors import WeightsError
@@ -12,6 +11,7 @@ from showtell.features import build_encoder, encoder_config
 from showtell.features.grid import GridEncoder
 from showtell.features.resnet_caffe import caffe_resnet, last_map_before_stage_4
 from showtell.types import Features, PreparedBatch
+from tests.features.conftest import noise
 from tests.features.resnet_by_hand import enliven, stage, stem
 
 MEAN, DEVIATION = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
@@ -37,10 +37,6 @@ def encoder_of(weights: Path | str, **settings: object) -> GridEncoder:
 @pytest.fixture(scope="module")
 def encoder(weights: Path) -> GridEncoder:
     return encoder_of(weights)
-
-
-def noise(height: int, width: int, seed: int = 0) -> Tensor:
-    return torch.randint(0, 256, (3, height, width), generator=torch.Generator().manual_seed(seed)).to(torch.uint8)
 
 
 def test_features_are_those_of_the_layers_written_out(weights, encoder):

@@ -17,6 +17,7 @@ from showtell.features import build_encoder, encoder_config
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import METADATA, FeatureStore, ImageFeatures, StoreInfo, StoreWriter, collate_features
 from showtell.features.stored_images import choose_images
+from tests.features.test_extraction import contents
 from tests.toys import room_for
 
 INFO = StoreInfo(encoder={"name": "eye"}, fingerprint="0123456789ab", dtype="fp16", feature_size=3)
@@ -40,11 +41,6 @@ def path(tmp_path: Path) -> Path:
 def change(path: Path, key: bytes, value: bytes) -> None:
     with lmdb.open(str(path), lock=False, map_size=2**26) as environment, environment.begin(write=True) as transaction:
         transaction.put(key, value)
-
-
-def stored(path: Path, key: bytes) -> bytes:
-    with lmdb.open(str(path), readonly=True, lock=False) as environment, environment.begin() as transaction:
-        return transaction.get(key)
 
 
 ARRAYS = {"boxes": (2, "f4"), "scores": (1, "f4"), "labels": (1, "i4"), "attributes": (1, "i4")}
@@ -115,7 +111,7 @@ def test_padding_goes_to_the_max_regions(path):
 
 def test_a_damaged_entry_is_named_and_written_anew(path):
     write(path, {"7": image(3), "8": image(3)})
-    good = stored(path, b"7")
+    good = contents(path)[b"7"]
     for value in (b"", b"nonsense" * 8, good[:-1], good[:40] + bytes([good[40] ^ 1]) + good[41:]):
         change(path, b"7", value)
         store = FeatureStore(path)
@@ -126,7 +122,7 @@ def test_a_damaged_entry_is_named_and_written_anew(path):
         with StoreWriter(path, INFO) as writer:
             assert "7" not in writer and "8" in writer
             writer.write({"7": image(3)})
-        assert stored(path, b"7") == good
+        assert contents(path)[b"7"] == good
 
 
 def test_what_is_no_store_is_refused(tmp_path, path):
@@ -245,9 +241,7 @@ def test_a_fingerprint_is_of_the_weights_and_not_of_where_they_came_from():
 
 def store_of(folder: Path, *ids: str) -> FeatureStore:
     info = StoreInfo.of(Precomputed(PrecomputedConfig(feature_size=2, source="a test")), "fp32")
-    with StoreWriter(folder / "store", info) as writer:
-        writer.write({one: ImageFeatures(np.ones((3, 2), "f4")) for one in ids})
-    return FeatureStore(folder / "store")
+    return FeatureStore(write(folder / "store", {one: ImageFeatures(np.ones((3, 2), "f4")) for one in ids}, info))
 
 
 @pytest.fixture

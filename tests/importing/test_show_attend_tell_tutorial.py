@@ -11,13 +11,13 @@ from PIL import Image
 from torch import nn
 
 from published_parity import wordmap
-from showtell.captioners import Captioner
 from showtell.errors import CheckpointError, DataError, UsageError
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.files import write_json
 from showtell.importing import import_checkpoint
 from tests.importing import makers
 from tests.importing.makers import resnet18, write_tutorial
+from tests.importing.test_parity import opened
 
 CASE = "soft attention"
 
@@ -29,9 +29,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def captioner(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    out = tmp_path_factory.mktemp("imported") / "out"
-    import_checkpoint(source).save(out)
-    return Captioner.from_pretrained(out, device="cpu")
+    return opened(source, tmp_path_factory.mktemp("imported") / "out")
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,6 @@ KINDS = {
     "leaked as it is": {"manager": False, "normalise_goals": False, "discriminator_image": "attended"},
     "projected features": {"project_features": 3, "discriminator_image": "mean"},
 }  # fmt: skip
-everyone = pytest.mark.parametrize("kind", KINDS)
 
 
 def make(kind: str = "as it comes") -> HacapDecoder:
@@ -111,7 +110,7 @@ def plain(decoder: HacapDecoder, vectors: Tensor, words: list[int]) -> tuple[Ten
     )  # fmt: skip
 
 
-@everyone
+@pytest.mark.parametrize("kind", KINDS)
 def test_it_is_what_the_equations_say(kind):
     decoder, image_features = make(kind).eval(), features()
     forced = teacher_forced(decoder, image_features, WORDS)

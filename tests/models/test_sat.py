@@ -15,27 +15,25 @@ def make(**settings: object) -> SatDecoder:
     return random_decoder(config, seed=0, std=0.5, feature_size=7, vocabulary_size=9).train()
 
 
-def paper(
-    decoder: SatDecoder, a: Tensor, words: list[int], tanh: bool, gated: bool, from_mean: bool
-) -> tuple[list[Tensor], list[Tensor]]:
+def paper(decoder: SatDecoder, a: Tensor, words: list[int]) -> tuple[list[Tensor], list[Tensor]]:
     """Logits and attention for one image (L, D) and one caption, in the symbols of Xu et al. 2015, §3.1.2."""
-    w = dict(decoder.named_parameters())
+    config, w = decoder.config, dict(decoder.named_parameters())
     mean = a.mean(0)
-    h = c = a.new_zeros(decoder.config.hidden_size)
-    if from_mean:
+    h = c = a.new_zeros(config.hidden_size)
+    if config.init_state == "mean":
         h = torch.tanh(w["init_hidden.0.weight"] @ mean + w["init_hidden.0.bias"])
         c = torch.tanh(w["init_cell.0.weight"] @ mean + w["init_cell.0.bias"])
     logits, attention = [], []
     for y in words:
         alpha = plain.attention(decoder.attention, a, h)
         z = sum(alpha[i] * a[i] for i in range(len(a)))
-        if gated:
+        if config.gate:
             z = torch.sigmoid(w["beta.weight"][0] @ h + w["beta.bias"][0]) * z
         word = w["embedding.weight"][y]
         h, c = plain.lstm(decoder.lstm, torch.cat([word, z]), h, c)
         inner = word + w["hidden_to_output.weight"] @ h + w["hidden_to_output.bias"]
         inner = inner + w["context_to_output.weight"] @ z + w["context_to_output.bias"]
-        logits.append(w["output.weight"] @ (torch.tanh(inner) if tanh else inner) + w["output.bias"])
+        logits.append(w["output.weight"] @ (torch.tanh(inner) if config.readout_tanh else inner) + w["output.bias"])
         attention.append(alpha)
     return logits, attention
 
@@ -48,7 +46,7 @@ def test_it_computes_the_equations_of_the_paper(tanh, gated, init_state):
     words = torch.tensor([[[1, 4, 5, 2], [1, 7, 7, 3]], [[1, 8, 2, 0], [1, 5, 4, 6]]])
     forced = teacher_forced(decoder, image_features, words)
     for image, row, regions, caption in plain.rows(image_features, words):
-        logits, attention = paper(decoder, regions, caption, tanh, gated, init_state == "mean")
+        logits, attention = paper(decoder, regions, caption)
         torch.testing.assert_close(forced.logits[image, row], torch.stack(logits))
         torch.testing.assert_close(forced.outputs.attention[image, row], torch.stack(attention))
 

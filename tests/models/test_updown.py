@@ -11,9 +11,6 @@ def make(name: str, **settings: object) -> Decoder:
     return random_decoder({"name": name, **SMALL, **settings}, seed=1, std=0.5, feature_size=6, vocabulary_size=9)
 
 
-PARTS = ("of_features", "of_query", "score")
-
-
 def rows_of(layer: torch.nn.Module) -> torch.Tensor:
     """Its matrix, with rows of g w / |w| where it is normalised."""
     weights = dict(layer.named_parameters())
@@ -33,9 +30,9 @@ def test_two_steps_are_the_equations_written_out(activation, squash, weight_norm
     features = random_features(present=(3, 2))
     forced = teacher_forced(decoder, features, words)
     labels = decoder.score_labels(forced.outputs) if weight_norm else None
-    of_features, of_query, score, weight = (
-        rows_of(layer) for layer in (*(getattr(decoder.attention, name) for name in PARTS), decoder.output)
-    )
+    attention = decoder.attention
+    of_features, of_query, score = map(rows_of, (attention.of_features, attention.of_query, attention.score))
+    weight = rows_of(decoder.output)
     for image, row, regions, caption in plain.rows(features, words):
         h1 = c1 = h2 = c2 = torch.zeros(4, dtype=torch.float64)
         for time, word in enumerate(decoder.embedding.weight[caption]):

@@ -49,31 +49,27 @@ def train_killed(monkeypatch, steps: int, *recipe_and_folder: Any, **options: An
         train(*recipe_and_folder, **options)
 
 
-@pytest.fixture
-def every_option(tiny_recipe: dict[str, Any]) -> dict[str, Any]:
-    """A recipe with all options on: 50 images in batches of 8, two a step, so 4 steps an epoch."""
-    recipe = tiny_recipe
-    recipe["model"]["attention"] = "hard"
-    recipe["encoder"] |= {"start_epoch": 1, "learning_rate": 0.001}
-    recipe["objective"] |= {
+def test_with_every_option_a_killed_run_ends_with_the_same_bits(tiny_recipe, tmp_path, monkeypatch):
+    """Killed in the fourth step, in which the encoder is frozen, and in the eighth, in which it learns.
+
+    50 images in batches of 8, two a step, are 4 steps an epoch.
+    """
+    tiny_recipe["model"]["attention"] = "hard"
+    tiny_recipe["encoder"] |= {"start_epoch": 1, "learning_rate": 0.001}
+    tiny_recipe["objective"] |= {
         "name": "hard_attention", "label_smoothing": 0.1,
         "scheduled_sampling": {"max_probability": 0.5, "increment": 0.3, "increment_epochs": 1},
     }  # fmt: skip
-    recipe["training"] |= {
+    tiny_recipe["training"] |= {
         "epochs": 2, "optimizer": {"name": "adamw", "weight_decay": 0.01},
         "schedule": "step", "decay_epochs": 1, "decay_factor": 0.7, "clip_value": 0.2, "clip_norm": 1.0,
         "gradient_accumulation": 2, "mixed_precision": "bf16", "bucket": 2,
         "selection_metric": "bleu_4", "patience": 3, "save_every": 3,
     }  # fmt: skip
-    return recipe
-
-
-def test_with_every_option_a_killed_run_ends_with_the_same_bits(every_option, tmp_path, monkeypatch):
-    """Killed in the fourth step, in which the encoder is frozen, and in the eighth, in which it learns."""
-    whole = train(every_option, tmp_path / "whole", quiet=True).folder
+    whole = train(tiny_recipe, tmp_path / "whole", quiet=True).folder
     for steps in (4, 8):
-        train_killed(monkeypatch, steps, every_option, tmp_path / "broken", resume=True, quiet=True)
-    broken = train(every_option, tmp_path / "broken", resume=True, quiet=True).folder
+        train_killed(monkeypatch, steps, tiny_recipe, tmp_path / "broken", resume=True, quiet=True)
+    broken = train(tiny_recipe, tmp_path / "broken", resume=True, quiet=True).folder
     files = fingerprints(whole)
     assert {"last/model.safetensors", "last/training/optimizer.safetensors", "best/model.safetensors"} <= set(files)
     log = log_of(whole)

@@ -14,11 +14,12 @@ from showtell.datasets.records import CaptionRecord
 from showtell.errors import DataError
 from showtell.evaluation import caption_records
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
-from showtell.features.store import FeatureStore, ImageFeatures, StoreInfo, StoreWriter
+from showtell.features.store import FeatureStore, ImageFeatures, StoreInfo
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 from showtell.training import train
 from showtell.training.batches import TrainingSet, epoch_batches
+from tests.features.test_store import write
 from tests.training.test_loop import log_of
 
 
@@ -26,11 +27,11 @@ from tests.training.test_loop import log_of
 def stored_recipe(tiny_recipe: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
     tiny_recipe["encoder"]["trained"] = False
     tiny_recipe["data"]["features"] = str(tmp_path / "store")
+    tiny_recipe["training"]["epochs"] = 1
     return tiny_recipe
 
 
 def test_features_are_extracted_first_and_training_learns_from_them(stored_recipe, tmp_path, tiny_scenes):
-    stored_recipe["training"]["epochs"] = 1
     run = train(stored_recipe, tmp_path / "run", quiet=True).folder
     store = FeatureStore(tmp_path / "store")
     dataset = open_dataset(tiny_scenes)
@@ -52,7 +53,6 @@ def test_features_are_extracted_first_and_training_learns_from_them(stored_recip
 
 
 def test_features_of_another_encoder_are_refused_by_name(stored_recipe, tmp_path):
-    stored_recipe["training"]["epochs"] = 1
     train(stored_recipe, tmp_path / "run", quiet=True)
     encoder, data = stored_recipe["encoder"], stored_recipe["data"]
     for changed, message in (
@@ -76,11 +76,9 @@ def regions(tmp_path: Path) -> tuple[FeatureStore, dict[str, ImageFeatures], lis
         )
         for n in range(1, 13)
     }
-    encoder = Precomputed(PrecomputedConfig(feature_size=6, source="a test"))
-    with StoreWriter(tmp_path / "regions", StoreInfo.of(encoder, "fp16")) as writer:
-        writer.write(images)
+    info = StoreInfo.of(Precomputed(PrecomputedConfig(feature_size=6, source="a test")), "fp16")
     records = [CaptionRecord(n, Path(f"{n}.jpg"), "train", ("a dog runs", "a cat", "two birds fly")) for n in images]
-    return FeatureStore(tmp_path / "regions"), images, records
+    return FeatureStore(write(tmp_path / "regions", images, info)), images, records
 
 
 def test_batches_of_a_store_hold_each_image_with_its_own_regions(regions):
