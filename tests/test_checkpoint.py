@@ -107,10 +107,8 @@ def test_what_is_no_checkpoint_at_all(tiny_checkpoint, tmp_path, monkeypatch):
     file.write_bytes(b"x")
     with pytest.raises(CheckpointError, match=r"is a file; a checkpoint is a folder with model\.safetensors"):
         find_checkpoint(file)
-    import huggingface_hub.constants as constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     with pytest.raises(CheckpointError, match="is no folder here, is not in the local cache, and the Hugging"):
         find_checkpoint("someone/something@v2")
 

@@ -82,10 +82,6 @@ def part_of(file: Path) -> str:
     return file.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-
-
 def imports(tree: ast.AST) -> set[str]:
     """The parts of showtell that some code imports."""
     parts = set()
@@ -101,7 +97,7 @@ def imports(tree: ast.AST) -> set[str]:
 
 def imports_when_loaded(tree: ast.Module) -> set[str]:
     """The parts that are imported with the code itself, not when one of its functions is called."""
-    statements = [node for node in tree.body if not is_type_checking(node)]
+    statements = [node for node in tree.body if not ast.unparse(node).startswith("if TYPE_CHECKING:")]
     return set().union(*[imports(node) for node in statements if not isinstance(node, ast.FunctionDef | ast.ClassDef)])
 
 

@@ -1,11 +1,9 @@
 """Working beside other processes: locks of folders, lines of progress, and cores to be had."""
 
-import contextlib
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,20 +23,10 @@ with lock_folder(Path(sys.argv[1]), "testing in", "another folder"):
 """
 
 
-@contextlib.contextmanager
-def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python process that is killed when the block ends."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def test_a_second_process_is_refused_until_the_first_one_ends(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
-    with started("-c", HOLDER, str(folder)) as first:
+    command = [sys.executable, "-c", HOLDER, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None and first.stdout.readline() == "locked\n"
         with pytest.raises(DataError) as raised, lock_folder(folder, "testing in", "another folder"):
             pytest.fail("two hold the lock")

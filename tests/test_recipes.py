@@ -26,8 +26,6 @@ from showtell.types import Batch, Features
 RECIPES = showtell.recipes.FOLDER
 SMALL = 16  # sizes of the models that take a step
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-DOCUMENT = DOCS / "notes" / "recipe_sources.md"
-PUBLISHED = DOCS / "published.md"
 FILES = sorted(RECIPES.rglob("*.yaml"))
 NAMES = {file: recipe_name(file) or "" for file in FILES}
 NEEDED = (
@@ -119,25 +117,15 @@ def test_every_setting_of_a_papers_recipe_has_a_source():
                 assert has_source, f"{NAMES[file]}: {key} has no source"
 
 
-def default_rows() -> list[tuple[str, str, Any, str]]:
-    """(recipes, key, value, source) of what recipes leave at its default."""
-    row = re.compile(r"^\| `([^`]+/[^`]+)` \| `([^`]+)` \| (.+?) \| (.*) \|$", re.MULTILINE)
-    lines = row.findall(DOCUMENT.read_text())
-    return [(names, key, yaml.safe_load(value), source) for names, key, value, source in lines]
-
-
-def fits(file: Path, names: str) -> bool:
-    """Whether a recipe is one of those that a row is about: patterns with spaces between them."""
-    return any(fnmatch(NAMES[file], name) for name in names.split())
-
-
 def test_the_defaults_that_papers_recipes_rely_on_are_those_that_are_stated():
     """A later row of the table of defaults holds against an earlier one, which is about more recipes."""
     stated: dict[tuple[Path, str], Any] = {}
-    for names, key, value, source in default_rows():
-        new = [(file, key) for file in OF_PAPERS if fits(file, names) and key not in content_of(file)]
+    row = re.compile(r"^\| `([^`]+/[^`]+)` \| `([^`]+)` \| (.+?) \| (.*) \|$", re.MULTILINE)
+    for patterns, key, value, source in row.findall((DOCS / "notes" / "recipe_sources.md").read_text()):
+        about = [file for file in OF_PAPERS if any(fnmatch(NAMES[file], one) for one in patterns.split())]
+        new = [(file, key) for file in about if key not in content_of(file)]
         assert source and new, f"no recipe has {key} = {value} by default"
-        stated |= dict.fromkeys(new, value)
+        stated |= dict.fromkeys(new, yaml.safe_load(value))
     for file in OF_PAPERS:
         content = flat(load_recipe(file).model_dump(mode="json"))
         for (of, key), value in stated.items():
@@ -167,7 +155,7 @@ FILES_OF_PAPERS = {"El Baz 2020": "001", "Gu et al. 2018": "002", "Xu et al. 201
 def published() -> list[tuple[str, list[str], str]]:
     """(paper, its numbers in the order of the columns, recipe or "") of the tables of docs/published.md."""
     rows: list[tuple[str, list[str], str]] = []
-    for part in re.split(r"^## ", PUBLISHED.read_text(), flags=re.MULTILINE)[1:]:
+    for part in re.split(r"^## ", (DOCS / "published.md").read_text(), flags=re.MULTILINE)[1:]:
         paper = [name for name in FILES_OF_PAPERS if part.startswith(name)]
         for line in re.findall(r"^\| .*\d.* \|$", part, flags=re.MULTILINE):
             cells = [re.sub(r" \(\d\)$", "", cell.strip()) for cell in line.strip("|").split("|")]

@@ -8,23 +8,6 @@ from typing import Any
 
 from tests.bad_input.conftest import Captured, everything, run
 
-
-def text(name: str, content: str | bytes) -> Callable[[], None]:
-    """Write a file."""
-
-    def make() -> None:
-        path = Path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-
-    return make
-
-
-def recipe_with(line: str) -> Callable[[], None]:
-    """Add lines to the recipe."""
-    return lambda: text("r.yaml", Path("r.yaml").read_text() + line)()
-
-
 TRAIN = "train r.yaml --out new"
 CAPTION = "caption run/best scenes/images/000001.png"
 EXPLAIN = "explain run/best scenes/images/000001.png"
@@ -54,7 +37,8 @@ ROWS: list[tuple[str, str, str, Callable[[], Any] | None]] = [
     ("precision", f"{FEATURES} --dtype int8", "'int8' is not one of 'fp16', 'fp32'", None),
     # --- train
     ("no data of flickr8k", "train flickr8k/nic_lstm", "fetch it with `showtell data get flickr8k`, or set d", None),
-    ("recipe, key twice", TRAIN, 'the key "training" is there twice, at line', recipe_with("training: {epochs: 9}\n")),
+    ("recipe, key twice", TRAIN, 'the key "training" is there twice, at line',
+     lambda: Path("r.yaml").write_text(Path("r.yaml").read_text() + "training: {epochs: 9}\n")),
     ("recipe is a folder", "train scenes --out new", "Cannot read scenes: Is a directory.", None),
     ("no vocabulary", f"{TRAIN} vocabulary.min_count=9999", "No word of the captions occurs 9999 times", None),
     ("data moved", "train r.yaml data.path=gone --out a/b/c", "gone, the data.path of the recipe: set data.path", None),
@@ -86,7 +70,8 @@ ROWS: list[tuple[str, str, str, Callable[[], Any] | None]] = [
     ("words and a search", f"{EXPLAIN} --caption 'a dog' --num-beams 3", "so there is no search that num_beams", None),
     # --- score
     ("over predictions", f"{SCORE} --per-image pred.json", "--per-image pred.json would replace what is read", None),
-    ("frequencies of none", f"{SCORE} --document-frequency d.json", "has no captions to count", text("d.json", "{}")),
+    ("frequencies of none", f"{SCORE} --document-frequency d.json", "has no captions to count",
+     lambda: Path("d.json").write_text("{}")),
     # --- evaluate
     ("no split", "evaluate run/best scenes --split tset", 'did you mean "test"?', None),
     ("one file for two", "evaluate run/best run/best scenes --out r.json", "--out is for one captioner, and sev", None),

@@ -40,10 +40,8 @@ def folders(tiny_checkpoint: Path, tiny_blip: Path, tmp_path_factory: pytest.Tem
 
 @pytest.fixture(scope="module", autouse=True)
 def no_hub() -> object:
-    import huggingface_hub.constants as constants
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(constants, "HF_HUB_OFFLINE", True)
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         yield
 
 

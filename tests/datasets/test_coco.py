@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from showtell.datasets import Box, Grounding, coco, read_dataset
-from tests.datasets.makers import captioned, in_folders, listed, sentences, write_coco, write_photo
+from tests.datasets.makers import captioned, in_folders, listed, sentences, write_coco, write_files, write_photo
 
 LAYOUTS = [
     ("annotations/captions_train2014.json", "train2014", "COCO_train2014_{:012}.jpg", "train"),
@@ -97,8 +97,7 @@ NO_CAPTIONS = [
 
 def test_a_captions_file_that_is_none(tmp_path: Path) -> None:
     for folder, (content, expected) in in_folders(tmp_path, NO_CAPTIONS):
-        (folder / "annotations").mkdir()
-        (folder / FILE).write_text(content)
+        write_files(folder, {FILE: content})
         assert sentences(folder) == ([expected], [])
 
 

@@ -1,3 +1,5 @@
+import itertools
+import json
 import os
 import re
 import shutil
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from showtell.datasets import READERS, open_dataset, read_dataset, table
 from showtell.datasets.check import check_dataset
+from showtell.datasets.image_files import ImageFiles
 from showtell.errors import DataError, one_line
 from showtell.scores import image_facts
 from tests.datasets.makers import captioned, in_folders, listed, sentences, write_coco, write_files, write_photo
@@ -111,13 +114,11 @@ def test_examples_are_datasets(tmp_path: Path) -> None:
             text = example.partition("the lines ")[2].replace(" and ", "\n")
         else:
             text = re.split(" with the line | with ", example)[1]
-        photo = folder / ("images/dog.jpg" if name in ("karpathy", "coco", "flickr") else "dog.jpg")
-        write_photo(photo)
-        (folder / file).parent.mkdir(exist_ok=True)
-        (folder / file).write_text(text.replace("<TAB>", "\t") + "\n")
+        photo = "images/dog.jpg" if name in ("karpathy", "coco", "flickr") else "dog.jpg"
+        write_files(folder, {file: text.replace("<TAB>", "\t") + "\n"}, photo)
         dataset = read_dataset(folder)
         assert (dataset.format, dataset.problems) == (name, ())
-        assert [(record.path, record.captions) for record in dataset.records] == [(photo, ("A dog runs.",))]
+        assert [(record.path, record.captions) for record in dataset.records] == [(folder / photo, ("A dog runs.",))]
 
 
 def test_missing_files_and_the_place_where_they_should_be(tmp_path: Path) -> None:
@@ -199,7 +200,6 @@ def test_no_image_is_looked_at_when_a_dataset_is_read(tmp_path: Path, monkeypatc
 def test_several_datasets_are_one(tmp_path: Path) -> None:
     """Each has its own splits, one has no validation; ids that both have do not collide; a photo in two is told."""
     for part, splits in (("birds", "train val test"), ("dogs", "train test")):
-        (tmp_path / part).mkdir()
         for number, split in enumerate(splits.split()):
             write_photo(tmp_path / part / f"{split}.jpg", number + 10 * (part == "dogs"))
         lines = [f"{split}.jpg,a caption of {split},{split}" for split in splits.split()]
@@ -224,8 +224,36 @@ def test_several_datasets_are_one(tmp_path: Path) -> None:
 
 def test_parts_of_one_name_are_told_apart(tmp_path: Path) -> None:
     for folder in ("a/photos", "b/photos"):
-        (tmp_path / folder).mkdir(parents=True)
-        write_photo(tmp_path / folder / "1.jpg", len(folder))
-        (tmp_path / folder / "captions.csv").write_text("image,caption,split\n1.jpg,a dog,train")
+        write_files(tmp_path / folder, {"captions.csv": "image,caption,split\n1.jpg,a dog,train"}, "1.jpg")
     ids = [one.image_id for one in open_dataset([tmp_path / "a/photos", tmp_path / "b/photos"]).records]
     assert ids == [f"{tmp_path}/{folder}/photos/1.jpg" for folder in "ab"]
+
+
+NAMING = {
+    "karpathy": ("d.json", '{"images": [{"filename": "NAME", "split": "train", "sentences": [{"raw": "A."}]}]}'),
+    "coco": ("captions_train.json", json.dumps({"images": listed(1, name="NAME"), "annotations": captioned(1)})),
+    "flickr": ("F.token", "NAME#0\tA dog .\n"),
+    "table": ("captions.csv", 'image,caption,split\n"NAME",A.,train\n'),
+    "jsonl": ("train.jsonl", '{"image": "NAME", "caption": "A."}\n'),
+}
+
+
+def test_no_reader_opens_a_file_that_a_name_leads_to_outside_the_folder(tmp_path: Path) -> None:
+    names = ["../secret.jpg", "a/../../secret.jpg", "{absolute}", "..\\secret.jpg", "C:\\secret.jpg"]
+    for folder, (reader, name) in in_folders(tmp_path, itertools.product(NAMING, names)):
+        write_photo(folder / "secret.jpg")
+        name = name.replace("{absolute}", str(folder / "secret.jpg"))
+        folder = folder / "data"
+        write_photo(folder / "a" / "secret.jpg")  # by its bare name it would be found
+        file, form = NAMING[reader]
+        (folder / file).write_text(form.replace('"NAME"', json.dumps(name)).replace("NAME", name))
+        dataset = read_dataset(folder)
+        assert dataset.format == reader and dataset.records == ()
+        (problem,) = [problem for problem in dataset.problems if "outside its folder" in problem]
+        assert problem.startswith(f"1 image file named in {file} outside its folder: ")
+        assert problem.endswith("secret.jpg; put them into the folder and name them from there.")
+
+
+def test_names_that_stay_inside(tmp_path: Path) -> None:
+    for folder, name in in_folders(tmp_path, ["a/../b.jpg", "..b.jpg", "a..jpg", "./b.jpg", "a/b/../../b.jpg"]):
+        assert ImageFiles([folder]).find([name]) == Path(folder, name)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from showtell.datasets import read_dataset
 from showtell.datasets.records import CaptionDataset, CaptionRecord, Grounding
 from showtell.datasets.splits import draw_splits, split_name, split_of_name
-from tests.datasets.makers import captioned, listed, sentences, write_coco, write_table
+from tests.datasets.makers import captioned, listed, sentences, write_coco, write_files
 
 TABLE = "image,caption\na.jpg,A.\nsea/b.jpg,B.\nland/b.jpg,B.\nc.jpg,C.\n"
 PHOTOS = "a.jpg sea/b.jpg land/b.jpg c.jpg"
@@ -68,23 +68,19 @@ def test_each_split_with_a_share_has_an_image() -> None:
 
 
 def test_lists_name_images_by_file_with_or_without_folder_and_suffix(tmp_path: Path) -> None:
-    write_table(tmp_path, TABLE, PHOTOS)
-    (tmp_path / "train.txt").write_text("\ufeffa\n\nsea/b.jpg\r\n", encoding="utf-8")
-    (tmp_path / "dev.txt").write_text("land/b.jpg\n")
-    (tmp_path / "Test.txt").write_text("photos/c.jpg\n")
+    lists = {"train.txt": "\ufeffa\n\nsea/b.jpg\r\n", "dev.txt": "land/b.jpg\n", "Test.txt": "photos/c.jpg\n"}
+    write_files(tmp_path, {"captions.csv": TABLE, **lists}, PHOTOS)
     assert splits_of(tmp_path) == {"a.jpg": "train", "sea/b.jpg": "train", "land/b.jpg": "val", "c.jpg": "test"}
     assert sentences(tmp_path) == ([], [])
 
 
 def test_what_is_wrong_with_lists(tmp_path: Path) -> None:
-    write_table(tmp_path, TABLE, PHOTOS)
-    (tmp_path / "train.txt").write_text("a.jpg\nb.jpg\nc.jpg\n")  # b.jpg are two images
+    write_files(tmp_path, {"captions.csv": TABLE, "train.txt": "a.jpg\nb.jpg\nc.jpg\n"}, PHOTOS)  # b.jpg are two images
     assert sentences(tmp_path)[1] == [
         "1 image in train.txt without a caption in captions.csv: b.jpg.",
         "2 images of captions.csv left out, being in none of train.txt: sea/b.jpg, land/b.jpg.",
     ]
-    (tmp_path / "train.txt").write_text("a\nsea/b\nland/b.jpg\nsea/b.jpg\nc\n")
-    (tmp_path / "test.txt").write_text("c.jpg\n")
+    write_files(tmp_path, {"train.txt": "a\nsea/b\nland/b.jpg\nsea/b.jpg\nc\n", "test.txt": "c.jpg\n"})
     assert sentences(tmp_path)[0] == [
         "1 image is in more than one of test.txt and train.txt: c; what is scored must not have been trained on, "
         "so keep each in one list."
@@ -94,8 +90,7 @@ def test_what_is_wrong_with_lists(tmp_path: Path) -> None:
 def test_ids_in_lists(tmp_path: Path) -> None:
     write_coco(tmp_path / "annotations/mine.json", listed(*range(3)), captioned(*range(3)))
     for folder in (tmp_path, tmp_path / "annotations"):
-        (folder / "train.txt").write_text("0\n1\n")
-        (folder / "test.txt").write_text("2\n")
+        write_files(folder, {"train.txt": "0\n1\n", "test.txt": "2\n"})
         for path in (tmp_path, tmp_path / "annotations/mine.json"):
             assert splits_of(path) == {"0": "train", "1": "train", "2": "test"}
         (folder / "train.txt").unlink()
@@ -103,8 +98,7 @@ def test_ids_in_lists(tmp_path: Path) -> None:
 
 
 def test_a_dataset_that_says_its_splits_needs_no_list(tmp_path: Path) -> None:
-    write_table(tmp_path, "image,caption,split\na.jpg,A.,val\n", "a.jpg")
-    (tmp_path / "train.txt").write_text("a.jpg\n")
+    write_files(tmp_path, {"captions.csv": "image,caption,split\na.jpg,A.,val\n", "train.txt": "a.jpg\n"}, "a.jpg")
     assert splits_of(tmp_path) == {"a.jpg": "val"}
 
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from showtell.datasets import read_dataset, table
-from tests.datasets.makers import in_folders, sentences, write_photo, write_table
+from tests.datasets.makers import in_folders, sentences, write_table
 
 SPLIT = "image,caption,split\n"
 
@@ -27,11 +27,7 @@ def test_captions_in_columns(tmp_path: Path) -> None:
 
 COLUMNS = [
     *(("image", "caption"), ("File", "Text"), ("FileName", "Description"), ("image path", "sentence")),
-    *(
-        ("path", "captions"),
-        ("image_id", "caption"),
-        ("file_name", "text"),
-    ),  # the last as in Hugging Face's image folder
+    *(("path", "captions"), ("image_id", "caption"), ("file_name", "text")),  # the last: Hugging Face's image folder
 ]
 
 
@@ -47,9 +43,8 @@ def test_column_names_delimiters_and_line_ends(tmp_path: Path) -> None:
 
 
 def test_photos_in_images_in_a_folder_of_their_own_and_by_bare_name(tmp_path: Path) -> None:
-    for photo in ("images/a.jpg", "sea/b.jpg", "photos/c.jpg"):
-        write_photo(tmp_path / photo)
-    write_table(tmp_path, SPLIT + "./a.jpg,A.,train\nsea\\b.jpg,B.,train\nc.jpg,C.,train\n")
+    rows = "./a.jpg,A.,train\nsea\\b.jpg,B.,train\nc.jpg,C.,train\n"
+    write_table(tmp_path, SPLIT + rows, "images/a.jpg sea/b.jpg photos/c.jpg")
     dataset = read_dataset(tmp_path)
     paths = [record.path.relative_to(tmp_path).as_posix() for record in dataset.records]
     assert paths == ["images/a.jpg", "sea/b.jpg", "photos/c.jpg"]

@@ -14,6 +14,7 @@ from showtell.errors import ImageError, escaped
 from showtell.scores.facts import ImageFacts
 from showtell.scores.files import ScoredImages, read_prediction_file
 from showtell.sidecars import TextSidecars, XmpSidecars
+from tests.datasets.makers import write_files
 
 # Names that spreadsheets, shells and tables take for something else, in folders of trainers, splits and people.
 NAMES = st.tuples(
@@ -50,9 +51,7 @@ def test_files(style: str, photos: dict[str, str]) -> None:
     assume(unique_stems(list(photos)))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        for name in photos:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).touch()
+        write_files(folder, dict.fromkeys(photos, ""))
         results = [caption_result("broken.jpg", ImageError("broken.jpg cannot be read."))]
         for name, text in photos.items():
             results.append(caption_result(str(folder / name), [Caption(text, -1.0, True, ())]))
@@ -70,11 +69,9 @@ def test_sidecars(kind: TextSidecars | XmpSidecars, photos: dict[str, str]) -> N
     assume(unique_stems(list(photos)))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        expected = {}
+        write_files(folder, dict.fromkeys(photos, ""))
         for name, text in photos.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).touch()
             kind.write(kind.file_of(folder / name), Caption(text, -1.0, True, ()))
-            expected[name] = " ".join(text.split())
+        expected = {name: " ".join(text.split()) for name, text in photos.items()}
         assert captions_in(folder, folder) == expected
         assert predictions_in(folder, list(photos), folder) == expected

@@ -30,11 +30,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def pages(site: Path) -> list[Path]:
-    return sorted(site.rglob("*.html"))
-
-
 def test_search_puts_the_page_about_the_words_first(site: Path, tmp_path: Path):
     with Chromium(tmp_path) as browser:
         for words, page in {
@@ -50,11 +45,11 @@ def test_search_puts_the_page_about_the_words_first(site: Path, tmp_path: Path):
             assert any(last) and last == sorted(last), "logs, designs and source behind what is for readers"
 
 
-def test_nothing_is_asked_of_the_outside_and_nothing_is_wider_than_a_phone(pages: list[Path], tmp_path: Path):
+def test_nothing_is_asked_of_the_outside_and_nothing_is_wider_than_a_phone(site: Path, tmp_path: Path):
     with Chromium(tmp_path) as browser:
         browser.resize(390, 844)
         wide = []
-        for page in pages:
+        for page in sorted(site.rglob("*.html")):
             browser.open(page)
             if (width := browser.ask("document.documentElement.scrollWidth")) > 390:
                 wide.append(f"{page.name}: {width}")

@@ -32,11 +32,6 @@ class Brevity(Score):
         return "toy:1"
 
 
-@pytest.fixture
-def brevity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCORES.builtin, "brevity", Brevity)
-
-
 def test_metrics_run_where_their_needs_are_met() -> None:
     facts = ImageFacts(("a dog",))
     ours = ("bleu", "meteor", "rouge_l", "cider", "spice", "truth", "chair")
@@ -51,7 +46,8 @@ def test_metrics_run_where_their_needs_are_met() -> None:
     assert available_metrics(["cider", "bleu"], [facts], enough) == ("bleu", "cider")
 
 
-def test_a_new_score_is_a_metric_of_everything_it_declares(brevity: None, tiny_scenes: Path) -> None:
+def test_a_new_score_is_a_metric_of_everything_it_declares(monkeypatch: pytest.MonkeyPatch, tiny_scenes: Path) -> None:
+    monkeypatch.setitem(SCORES.builtin, "brevity", Brevity)
     dataset = open_dataset(tiny_scenes)
     records = dataset["val"]
     texts = {record.image_id: "a b c d e" if index else "a b c d e f" for index, record in enumerate(records)}

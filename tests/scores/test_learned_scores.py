@@ -13,31 +13,34 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import showtell
-from learned_scores_parity import CAPTIONS, IDS, REFERENCES
+from learned_scores_parity import CAPTIONS, IDS, REFERENCES, openai_weights, photos, write_clip
+from openai_clip import from_openai
 from showtell.errors import CheckpointError
+from showtell.files import write_json
 from showtell.scores import ImageFacts, compare
 from showtell.scores.encoders import ClipEncoder
-from tests.cli.test_caption import run
-from tests.scores.learned import PREDICTIONS, change_json, clip_folder, facts_of, reference
+from tests.cli.test_caption import as_json, run
 
+PREDICTIONS = dict(zip(IDS, CAPTIONS, strict=True))
 TOLERANCE = 1e-5
 NAMES = ["clip_score", "ref_clip_score"]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tiny CLIP."""
-    return clip_folder(tmp_path_factory.mktemp("learned") / "clip")
+    """A folder with a tiny CLIP of made-up weights, in the layout of transformers."""
+    return write_clip(tmp_path_factory.mktemp("learned") / "clip", from_openai(openai_weights()))
 
 
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ImageFacts]:
-    return facts_of(tmp_path_factory.mktemp("photos"))
+    paths = photos(tmp_path_factory.mktemp("photos"))
+    return {image: ImageFacts(texts, path=path) for image, texts, path in zip(IDS, REFERENCES, paths, strict=True)}
 
 
 def test_the_numbers_are_those_of_their_authors(made: Path, facts: dict) -> None:
     report = showtell.score(PREDICTIONS, facts, NAMES, clip=ClipEncoder(str(made)))
-    published = reference("clip")
+    published = json.loads((Path(__file__).parent / "reference_clip.json").read_text())
     for number, score in report.scores.items():
         expected = published[number]
         assert [report.per_image[image][number] for image in IDS] == pytest.approx(expected, abs=TOLERANCE), number
@@ -75,6 +78,11 @@ def test_what_is_missing_is_skipped_with_a_sentence(made: Path, facts: dict) -> 
     assert "gone.png" in report.skipped["clip_score"]
 
 
+def change_config(folder: Path, **changes: str) -> None:
+    """Replace values of a folder's config."""
+    write_json(folder / "config.json", {**json.loads((folder / "config.json").read_text()), **changes})
+
+
 def change_tensors(folder: Path, **changes: torch.Tensor | None) -> None:
     """Replace tensors of a folder, or leave them out."""
     tensors = {**load_file(folder / "model.safetensors"), **changes}
@@ -88,14 +96,14 @@ def without_text_tower(folder: Path) -> None:
 
 
 BAD_CLIPS: list[tuple[Callable[[Path], object], str]] = [
-    (lambda folder: change_json(folder / "config.json", model_type="siglip"), '"siglip", and CLIPScore is'),
+    (lambda folder: change_config(folder, model_type="siglip"), '"siglip", and CLIPScore is'),
     (without_text_tower, "are not those of a whole CLIPModel: .* tensors are missing .text_model"),
     (lambda folder: (folder / "config.json").write_text("{}"), 'of no model of transformers: it names no'),
     (lambda folder: (folder / "model.safetensors").unlink(), "is incomplete: .* lacks model.safetensors"),
     (lambda folder: (folder / "model.safetensors").write_bytes(b"\x08"), "CLIPModel of .* cannot open clip from"),
     (lambda folder: change_tensors(folder, **{"visual_projection.weight": torch.zeros(16, 64)}), "cannot open clip"),
     (lambda folder: (folder / "vocab.json").unlink() or (folder / "merges.txt").unlink(), "lacks tokenizer.json"),
-    (lambda folder: change_json(folder / "config.json", attn_implementation="mine/kernel"), "a repository with code"),
+    (lambda folder: change_config(folder, attn_implementation="mine/kernel"), "a repository with code"),
 ]  # fmt: skip
 
 
@@ -128,9 +136,7 @@ def test_both_verbs_show_them(
 ) -> None:
     models = ("--clip-model", made)
     made_here = (tiny_checkpoint, tiny_scenes, "--limit", 3, "--num-beams", 1, "--out", tmp_path / "captions.json")
-    code, out, err = run(capsys, "evaluate", *made_here, *models, "--metrics", ",".join(NAMES), "--json")
-    assert code == 0, err
-    evaluated = json.loads(out)["scores"]
+    evaluated = as_json(capsys, "evaluate", *made_here, *models, "--metrics", ",".join(NAMES))["scores"]
     given = (tmp_path / "captions.json", "--references", tiny_scenes, "--common", "--per-image", tmp_path / "per.json")
     code, out, err = run(capsys, "score", *given, *models)
     assert code == 0, err

@@ -77,22 +77,20 @@ def test_reward_equals_the_score_of_the_same_strings(images: list[tuple[list[lis
         np.testing.assert_allclose(bleu[:, number], bleu_4, rtol=0, atol=1e-12)
 
 
-def random_images(rng: random.Random, images: int, samples: int, longest: int) -> tuple[dict, list]:
+@pytest.mark.parametrize("longest", [12, 130])
+def test_a_batch_is_its_samples_one_by_one_whatever_the_padding(longest: int) -> None:
+    rng = random.Random(longest)
+
     def caption() -> list[int]:
         return rng.choices(range(20), k=rng.randint(0, longest))
 
-    references = {f"image {number}": [caption() for _ in range(rng.randint(1, 5))] for number in range(images)}
-    return references, [[caption() for _ in range(samples)] for _ in range(images)]
-
-
-def test_a_batch_is_its_samples_one_by_one_whatever_the_padding() -> None:
-    for longest in (12, 130):
-        references, samples = random_images(random.Random(longest), 7, 3, longest)
-        reward = Reward(references, vocabulary_size=20, weights={"cider": 1.0, "bleu_2": 0.5})
-        whole = reward(*batch(samples, longest + 70), list(references))
-        for image, (name, own) in enumerate(zip(references, samples, strict=True)):
-            for number, sample in enumerate(own):
-                assert whole[image, number] == reward(*batch([[sample]]), [name])[0, 0], (longest, sample)
+    references = {f"image {number}": [caption() for _ in range(rng.randint(1, 5))] for number in range(7)}
+    samples = [[caption() for _ in range(3)] for _ in references]
+    reward = Reward(references, vocabulary_size=20, weights={"cider": 1.0, "bleu_2": 0.5})
+    whole = reward(*batch(samples, longest + 70), list(references))
+    for image, (name, own) in enumerate(zip(references, samples, strict=True)):
+        for number, sample in enumerate(own):
+            assert whole[image, number] == reward(*batch([[sample]]), [name])[0, 0], sample
 
 
 def test_a_weighted_sum_by_hand() -> None:
