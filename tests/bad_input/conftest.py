@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from showtell.datasets import open_dataset
 from showtell.features import build_encoder, encoder_config
 from showtell.features.extraction import extract
 from showtell.scenes import write_scenes
@@ -28,8 +29,6 @@ RECIPE = {
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The world as it is before anybody does anything wrong."""
-    from showtell.datasets import open_dataset
-
     folder = tmp_path_factory.mktemp("made") / "world"
     with pytest.MonkeyPatch.context() as patch:
         folder.mkdir()

@@ -14,8 +14,6 @@ from showtell.scores import score
 from showtell.training import make_recipe
 from study import RATES, Bench, best_rate, missing_rates, pool_reports
 
-BY_NAME = {row.name: row for row in ROWS}
-
 
 def test_runs_are_pooled_image_by_image():
     """CIDEr-D becomes the mean over runs, BLEU that of the captions of all runs merged."""
@@ -56,7 +54,7 @@ def test_every_row_of_a_study_is_a_valid_recipe_of_equal_effort(tmp_path):
 
 
 def test_the_best_rate_on_validation_is_taken(tmp_path):
-    bench, row = Bench(tmp_path), BY_NAME["updown"]
+    bench, row = Bench(tmp_path), next(row for row in ROWS if row.name == "updown")
 
     def tried(rate: float, validation: float) -> None:
         write_json(bench.results / bench.trial_path(row, rate) / "result.json", {"validation": validation})

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import os
 import zipfile
 from collections.abc import Iterator
@@ -84,8 +85,8 @@ def archive(server: Server, *paths: str, content: bytes = ZIP) -> Archive:
     return Archive("photos.zip", "images", urls, 1, digest, "Photos/", "images")
 
 
-def source(*archives: Archive, by_hand: str = "") -> Source:
-    return Source("Three photos", "Free", archives, by_hand)
+def source(*archives: Archive) -> Source:
+    return Source("Three photos", "Free", archives)
 
 
 def names(folder: Path) -> list[str]:
@@ -176,17 +177,13 @@ def test_members_that_point_outside_stay_inside(server: Server, tmp_path: Path) 
 
 def test_what_was_fetched_is_a_dataset(server: Server, tmp_path: Path) -> None:
     """The layout of COCO, small: the captions of Karpathy's zip beside the photos of two others."""
-    sentences = '[{"raw": "A dog runs."}]'
-    entries = [
-        f'{{"filename": "{number}.png", "filepath": "{folder}", "cocoid": {number}, "split": "{split}", '
-        f'"sentences": {sentences}}}'
-        for number, (folder, split) in enumerate((("train2014", "train"), ("val2014", "restval"), ("val2014", "test")))
-    ]
-    captions = f'{{"images": [{", ".join(entries)}], "dataset": "small"}}'.encode()
-    photos: dict[str, dict[str, bytes]] = {"train2014": {}, "val2014": {}}
-    for number, folder in enumerate(("train2014", "val2014", "val2014")):
+    entries, photos = [], {"train2014": {}, "val2014": {}}
+    for number, (folder, split) in enumerate((("train2014", "train"), ("val2014", "restval"), ("val2014", "test"))):
+        entry = {"filename": f"{number}.png", "filepath": folder, "cocoid": number, "split": split}
+        entries.append({**entry, "sentences": [{"raw": "A dog runs."}]})
         write_photo(tmp_path / f"{number}.png", shade=80 * number)
         photos[folder][f"{folder}/{number}.png"] = (tmp_path / f"{number}.png").read_bytes()
+    captions = json.dumps({"images": entries, "dataset": "small"}).encode()
     wanted = []
     for described in SOURCES["coco"].archives:
         content = zipped({"dataset_coco.json": captions} if described.holds == "captions" else photos[described.target])

@@ -1,8 +1,10 @@
-"""Numbers of the pages are those that benchmarks wrote."""
+"""Numbers of the pages are those that benchmarks wrote; pictures are there, are small, and show the commands above."""
 
 import csv
 import re
 from pathlib import Path
+
+import pictures
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,3 +35,25 @@ def test_the_head_of_a_recipe_for_two_cores_has_the_score_that_the_benchmark_wro
         (score, *_) = re.findall(r"CIDEr-D (\d+\.\d(?: ± \d+\.\d)?)", text)
         assert score in known, head.name
     assert len(heads) == 15
+
+
+def test_a_terminal_shows_the_commands_above_it_and_loads_nothing():
+    for block in pictures.read_blocks():
+        assert block.is_shown(), f"run: make pictures ONLY={block.name}"
+        content = block.picture.read_text(encoding="utf-8")
+        printed = re.sub(r"<[^>]+>", "", content)
+        assert printed.count("\n$ ") == len(block.commands) and "Traceback" not in printed, block.name
+        assert not re.search(r"<style|<script|<image|<use|href=|url\(|@import", content), block.name
+        assert not re.search(r"(?<![\w.])/(home|root|tmp|Users)/", content), f"{block.name} names a machine"
+
+
+def test_every_picture_is_shown_and_small():
+    shown = {block.picture for block in pictures.read_blocks()}
+    for page in pictures.PAGES:
+        for name in re.findall(pictures.SCREEN, (pictures.DOCS / page).read_text(encoding="utf-8")):
+            shown.update(pictures.files_of(name).values())
+    assert {pictures.files_of(name)["light"] for name in pictures.SCREENS} <= shown, "a screen that no page shows"
+    files = list((pictures.DOCS / pictures.FOLDER).iterdir())
+    assert set(files) == shown
+    assert max(file.stat().st_size for file in files) < 80_000
+    assert sum(file.stat().st_size for file in files) < 1_500_000

@@ -27,15 +27,10 @@ def test_captions_are_true_different_and_of_five_to_twenty_words(drawn: Drawn) -
             assert 5 <= len(caption.text.split()) <= 20
 
 
-def pixels(picture: Scene, size: int = 96) -> np.ndarray:
-    return np.asarray(render(picture, size)).astype(int)
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_item_covers_its_area_and_stays_in_its_box(shape: str) -> None:
     thing = item(f"medium solid blue {shape} 48 48")
-    image = pixels(Scene("white", (thing,)))
-    drawn = (image != 255).any(axis=-1)
+    drawn = (np.asarray(render(Scene("white", (thing,)), 96)) != 255).any(axis=-1)
     left, top, width, height = box(thing)
     rows, columns = np.nonzero(drawn)
     assert left - 1.5 <= columns.min() and columns.max() + 1 <= left + width + 1.5
