@@ -20,7 +20,7 @@ from showtell.evaluation import evaluate
 from showtell.models import Decoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
-from tests.toys import random_captioner
+from tests.toys import random_captioner, random_features
 
 GPU = torch.device("cuda")
 TEXTS = ("a b", "b", "", "c a b", "a zebra")
@@ -28,9 +28,7 @@ TEXTS = ("a b", "b", "", "c a b", "a zebra")
 
 @pytest.fixture(scope="module")
 def features() -> Features:
-    generator = torch.Generator().manual_seed(1)
-    is_region = torch.tensor([[True] * 4, [True, True, False, False]])
-    return Features(torch.randn(2, 4, 8, generator=generator), is_region)
+    return random_features(2, 4, 8, dtype=torch.float32, present=[4, 2])
 
 
 def tiny(model: str = "sat", words: str = "a b c", **settings: object) -> EncoderDecoderCaptioner:

@@ -32,13 +32,10 @@ Open = Callable[[str], Any]
 
 @pytest.fixture(scope="session")
 def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    made: dict[str, Path] = {}
-
+    @functools.cache
     def folder(name: str) -> Path:
-        if name not in made:
-            path = tmp_path_factory.mktemp("tiny") / name
-            made[name] = build("blip-2", path, language="t5") if name == "blip-2-t5" else build(name, path)
-        return made[name]
+        path = tmp_path_factory.mktemp("tiny") / name
+        return build("blip-2", path, language="t5") if name == "blip-2-t5" else build(name, path)
 
     return folder
 

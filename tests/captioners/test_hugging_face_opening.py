@@ -200,16 +200,14 @@ def test_a_processor_of_another_model_is_a_sentence_at_the_first_photo(folder: P
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    import huggingface_hub.constants as constants
-
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     return tmp_path / "cache"
 
 
-def put_into_cache(cache: Path, tiny_blip: Path, reference: str = "main") -> Path:
+def put_into_cache(cache: Path, tiny_blip: Path) -> Path:
     repository = cache / "models--someone--captioner"
-    for name in (reference, "refs/pr/7"):
+    for name in ("main", "refs/pr/7"):
         file = repository / "refs" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(COMMIT)

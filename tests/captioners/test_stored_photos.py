@@ -10,11 +10,9 @@ import torch
 from showtell import UsageError
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.captioners.opening import fastest_precision
-from showtell.captions import ModelExplanation
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.features.extraction import extract
-from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import FeatureStore, ImageFeatures, StoredImage, StoreInfo, StoreWriter
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
@@ -83,36 +81,24 @@ def test_a_store_gives_what_the_photos_give(tiny_scenes: Path, tmp_path: Path) -
     for one, another in zip(*explanations, strict=True):
         assert another.image == one.image and another.size == one.size == (48, 48)
         assert another.photo.tobytes() == one.photo.tobytes()
-        assert_same(another.models[0], one.models[0])
-
-
-def assert_same(one: ModelExplanation, other: ModelExplanation) -> None:
-    assert (one.grid, one.labels) == (other.grid, other.labels)
-    torch.testing.assert_close(one.boxes, other.boxes, atol=1e-3, rtol=0)
-    for word, another in zip(one.caption.words, other.caption.words, strict=True):
-        assert word.word == another.word and [text for text, _ in word.others] == [text for text, _ in another.others]
-        assert word.probability == pytest.approx(another.probability, abs=1e-5)
-        torch.testing.assert_close(word.saliency, another.saliency, atol=2e-5, rtol=0)
-
-
-def precomputed_store(folder: Path, images: dict[str, ImageFeatures], **names: tuple[str, ...]) -> FeatureStore:
-    encoder = Precomputed(PrecomputedConfig(feature_size=6, source="a test"))
-    info = StoreInfo.of(encoder, "fp32").model_copy(update=names)
-    with StoreWriter(folder, info) as writer:
-        writer.write(images)
-    return FeatureStore(folder)
-
-
-PRECOMPUTED = {"name": "precomputed", "feature_size": 6, "source": "a test"}
-VECTORS = np.random.default_rng(0).random((3, 6), dtype="f4")
-BOXES = np.array([[0, 0, 20, 30], [10, 5, 64, 40], [1, 1, 9, 9]], "f4")
+        of_photo, of_store = one.models[0], another.models[0]
+        assert (of_store.grid, of_store.labels) == (of_photo.grid, of_photo.labels)
+        torch.testing.assert_close(of_store.boxes, of_photo.boxes, atol=1e-3, rtol=0)
+        for word, other in zip(of_store.caption.words, of_photo.caption.words, strict=True):
+            assert word.word == other.word and [text for text, _ in word.others] == [text for text, _ in other.others]
+            assert word.probability == pytest.approx(other.probability, abs=1e-5)
+            torch.testing.assert_close(word.saliency, other.saliency, atol=2e-5, rtol=0)
 
 
 def test_regions_have_the_categories_of_the_store_and_attributes_in_front(tiny_scenes: Path, tmp_path: Path) -> None:
     described = {"labels": np.array([1, -1, 0], "i4"), "attributes": np.array([0, 1, -1], "i4")}
-    image = ImageFeatures(VECTORS, (100, 50), BOXES, **described)
-    store = precomputed_store(tmp_path / "store", {"7": image}, categories=("cat", "dog"), attributes=("red", "old"))
-    explanation = captioner_of(PRECOMPUTED, tiny_scenes).explain(StoredImage(store, "7"))
+    vectors = np.random.default_rng(0).random((3, 6), dtype="f4")
+    boxes = np.array([[0, 0, 20, 30], [10, 5, 64, 40], [1, 1, 9, 9]], "f4")
+    captioner = captioner_of({"name": "precomputed", "feature_size": 6, "source": "a test"}, tiny_scenes)
+    names = {"categories": ("cat", "dog"), "attributes": ("red", "old")}
+    with StoreWriter(tmp_path / "store", StoreInfo.of(captioner.encoder, "fp32").model_copy(update=names)) as writer:
+        writer.write({"7": ImageFeatures(vectors, (100, 50), boxes, **described)})
+    explanation = captioner.explain(StoredImage(FeatureStore(tmp_path / "store"), "7"))
     assert explanation.models[0].labels == ("red dog", "", "cat")
     assert (explanation.image, explanation.size, explanation.photo.size) == ("7", (100, 50), (640, 320))
     colours = {colour for _, colour in explanation.photo.getcolors(2**16) or ()}

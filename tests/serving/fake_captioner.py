@@ -40,6 +40,8 @@ class FakeCaptioner(Captioner):
     """The caption of a photo is its bytes. Photos that begin with "broken" are no images, those with "poison" make the
     model fail for the whole batch, and those with "nan" have a caption whose probability is no number."""
 
+    about = About(name="fake", library="tests", parameters=0, preprocessing={}, knows="knows nothing.")
+    abilities = Abilities(searches=tuple(SEARCHES), settings=tuple(DecodingConfig.model_fields))
     device = torch.device("cpu")
 
     def __init__(self) -> None:
@@ -51,14 +53,6 @@ class FakeCaptioner(Captioner):
         self.preparing = Gate()
         self.encoding = Gate()
         self._lock = threading.Lock()
-
-    @property
-    def about(self) -> About:
-        return About(name="fake", library="tests", parameters=0, preprocessing={}, knows="knows nothing.")
-
-    @property
-    def abilities(self) -> Abilities:
-        return Abilities(searches=tuple(SEARCHES), settings=tuple(DecodingConfig.model_fields))
 
     def to(self, device: str | torch.device) -> Self:
         return self

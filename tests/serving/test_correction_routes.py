@@ -3,16 +3,13 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from fastapi.testclient import TestClient
 
 from showtell.datasets import open_dataset
 from showtell.errors import UsageError
 from showtell.images.descriptions import description_of
-from showtell.serving.app import create_app
 from showtell.serving.settings import ServeSettings
-from tests.serving.conftest import LOCAL, PNG
+from tests.serving.conftest import PNG, client_of
 from tests.serving.corrector import make_photo
-from tests.serving.fakes import FakeEngine
 from tests.serving.test_routes import detail
 
 ROWS = "/v1/corrections"
@@ -25,8 +22,7 @@ XMP = (
 
 @pytest.fixture
 def client(tmp_path):
-    settings = ServeSettings(corrections=tmp_path / "kept", max_body=100_000)
-    with TestClient(create_app(FakeEngine(), settings), base_url=LOCAL) as client:
+    with client_of(corrections=tmp_path / "kept", max_body=100_000) as client:
         yield client
 
 
@@ -89,9 +85,8 @@ def test_many_changes_are_kept_together_or_not_at_all(client):
 def test_sidecars_of_corrections_two_browsers_at_once_and_what_is_left_out(tmp_path):
     photos = tmp_path / "album"
     photos.mkdir()
-    settings = ServeSettings(corrections=photos / "kept", photos=photos)
     rename = ["same.png", "moved/other.png", "edited.png", None, "linked.png", "damaged.png", "mine.png"]
-    with TestClient(create_app(FakeEngine(), settings), base_url=LOCAL) as client:
+    with client_of(corrections=photos / "kept", photos=photos) as client:
         for number, name in enumerate(rename):
             id = put(client, number, name=name or "gone.png").json()["id"]
             client.patch(f"{ROWS}/{id}", json={"revision": 1, "caption": f"dog {number}"})
@@ -141,7 +136,7 @@ def test_every_mistake_has_its_sentence(client):
     ):
         answer = client.request(method, f"{ROWS}{path}", **given)
         assert detail(answer, status).startswith(sentence), path
-    with TestClient(create_app(FakeEngine(), ServeSettings()), base_url=LOCAL) as without_folder:
+    with client_of() as without_folder:
         assert detail(without_folder.get(ROWS), 404).startswith("There is nothing at /v1/corrections")
 
 

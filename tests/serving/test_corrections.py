@@ -168,16 +168,12 @@ def test_killed_nothing_that_was_acknowledged_is_lost(tmp_path, kills):
     assert sum(row.revision for row in rows.values()) > kills
 
 
-def secret_of(tmp_path: Path) -> Path:
-    """A photo of somebody else, outside of the folder."""
-    (tmp_path / "secret.png").write_bytes(make_photo(99)[1])
-    return tmp_path / "secret.png"
-
-
 @pytest.mark.parametrize("way", ["path", "parent", "link", "hard link", "pipe"])
 def test_a_folder_from_elsewhere_gives_out_no_other_file(store, tmp_path, way):
     """Its journal, or a link in it, may name any file; an id names the bytes that were sent and no others."""
-    row, secret = add(store, 1), secret_of(tmp_path)
+    secret = tmp_path / "secret.png"  # a photo of somebody else, outside of the folder
+    secret.write_bytes(make_photo(99)[1])
+    row = add(store, 1)
     kept = store.photo(row.id)
     other = {"path": str(secret), "parent": "../secret.png"}.get(way, kept.name)
     journal = store.folder / JOURNAL

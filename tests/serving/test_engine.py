@@ -29,14 +29,15 @@ def on_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 @asynccontextmanager
-async def engine_of(captioner: FakeCaptioner, **settings: Any) -> AsyncIterator[Engine]:
-    """A started engine of a captioner called "0", whose own first question is forgotten."""
+async def engine_of(**settings: Any) -> AsyncIterator[tuple[Engine, FakeCaptioner]]:
+    """A started engine and its captioner, called "0", whose own first question is forgotten."""
+    captioner = FakeCaptioner()
     engine = Engine({"0": captioner}, ServeSettings(**settings))
     await engine.start()
     captioner.prepared.clear()
     captioner.batches.clear()
     try:
-        yield engine
+        yield engine, captioner
     finally:
         captioner.preparing.open()  # a test that fails does not wait at its own gates
         captioner.encoding.open()
@@ -73,12 +74,10 @@ def texts(answers: list[list[Caption]]) -> list[str]:
 
 @on_a_loop
 async def test_a_batch_has_questions_of_one_kind_with_equal_settings():
-    captioner = FakeCaptioner()
-    beams = captioner.settings(num_beams=3)
-    async with engine_of(captioner) as engine:
+    async with engine_of() as (engine, captioner):
         first = await hold(engine, captioner)
         groups = [
-            ask(engine, [b"1", b"2"]), ask(engine, [b"3", b"4"], settings=beams),
+            ask(engine, [b"1", b"2"]), ask(engine, [b"3", b"4"], settings=captioner.settings(num_beams=3)),
             ask(engine, [b"7", b"8"], kind="explanation"), ask(engine, [b"9"], kind="explanation", saliency="pixels"),
         ]  # fmt: skip
         await until(lambda: captioner.outstanding == 8)
@@ -93,7 +92,7 @@ async def test_a_batch_has_questions_of_one_kind_with_equal_settings():
 
 @on_a_loop
 async def test_a_question_alone_does_not_wait_for_others():
-    async with engine_of(FakeCaptioner(), max_wait=10) as engine:
+    async with engine_of(max_wait=10) as (engine, _):
         started = time.monotonic()
         await engine.ask(question(b"1"))
         assert time.monotonic() - started < 9
@@ -102,8 +101,7 @@ async def test_a_question_alone_does_not_wait_for_others():
 @pytest.mark.parametrize(("max_wait", "batches"), [(10, [[b"1", b"2"]]), (0, [[b"1"], [b"2"]])])
 @on_a_loop
 async def test_it_waits_at_most_max_wait_for_what_is_on_its_way(max_wait, batches):
-    captioner = FakeCaptioner()
-    async with engine_of(captioner, max_wait=max_wait) as engine:
+    async with engine_of(max_wait=max_wait) as (engine, captioner):
         busy = await hold(engine, captioner)  # so that "1" is not computed before "2" comes
         (one,) = ask(engine, [b"1"])
         await until(lambda: captioner.outstanding == 2)
@@ -121,8 +119,7 @@ async def test_it_waits_at_most_max_wait_for_what_is_on_its_way(max_wait, batche
 
 @on_a_loop
 async def test_nobody_who_came_later_passes_a_rare_setting():
-    captioner = FakeCaptioner()
-    async with engine_of(captioner, max_batch=4, queue=100) as engine:
+    async with engine_of(max_batch=4, queue=100) as (engine, captioner):
         first = await hold(engine, captioner)
         common = ask(engine, [b"early 0", b"early 1"])
         await until(lambda: [bool(one.prepared) for one in engine.waiting] == [True] * 2)
@@ -139,8 +136,7 @@ async def test_nobody_who_came_later_passes_a_rare_setting():
 
 @on_a_loop
 async def test_the_queue_is_bounded():
-    captioner = FakeCaptioner()
-    async with engine_of(captioner, queue=3, max_batch=1) as engine:
+    async with engine_of(queue=3, max_batch=1) as (engine, captioner):
         first = await hold(engine, captioner)
         waiting = ask(engine, [b"1", b"2", b"3"])
         await until(lambda: len(engine.waiting) == 3)
@@ -153,8 +149,7 @@ async def test_the_queue_is_bounded():
 
 @on_a_loop
 async def test_no_more_than_two_batches_are_prepared_ahead():
-    captioner = FakeCaptioner()
-    async with engine_of(captioner, max_batch=4, queue=100) as engine:
+    async with engine_of(max_batch=4, queue=100) as (engine, captioner):
         first = await hold(engine, captioner)
         waiting = ask(engine, [f"{number}".encode() for number in range(60)])
         await until(lambda: captioner.outstanding == 12)  # a batch that is computed, and two
@@ -167,8 +162,7 @@ async def test_no_more_than_two_batches_are_prepared_ahead():
 
 @on_a_loop
 async def test_what_cannot_be_answered_is_refused_at_once():
-    captioner = FakeCaptioner()
-    async with engine_of(captioner, max_words=100) as engine:
+    async with engine_of(max_words=100) as (engine, captioner):
         with pytest.raises(UsageError, match=r'^fake has no saliency method "m"; Known: pixels'):
             await engine.ask(question(b"1", kind="explanation", saliency="m"))
         with pytest.raises(UsageError, match=r"^The question asks for up to 120 words "):
@@ -179,8 +173,7 @@ async def test_what_cannot_be_answered_is_refused_at_once():
 @pytest.mark.parametrize(("how", "where"), [("gone", "preparing"), ("gone", "model"), ("late", "model")])
 @on_a_loop
 async def test_what_nobody_waits_for_is_not_computed_and_makes_room(how, where):
-    captioner = FakeCaptioner()
-    async with engine_of(captioner, timeout=0.2 if how == "late" else 60) as engine:
+    async with engine_of(timeout=0.2 if how == "late" else 60) as (engine, captioner):
         first = await hold(engine, captioner)
         if where == "preparing":
             captioner.preparing.close()
@@ -202,8 +195,7 @@ async def test_what_nobody_waits_for_is_not_computed_and_makes_room(how, where):
 
 @on_a_loop
 async def test_who_brings_a_bad_photo_fails_alone():
-    captioner = FakeCaptioner()
-    async with engine_of(captioner) as engine:
+    async with engine_of() as (engine, captioner):
         first = await hold(engine, captioner)
         tasks = ask(engine, [b"1", b"broken", b"poison", b"nan", b"2", b"go go go go"])
         await until(lambda: captioner.outstanding == 6)
@@ -222,8 +214,7 @@ async def test_who_brings_a_bad_photo_fails_alone():
 
 @on_a_loop
 async def test_close_answers_those_who_wait_and_refuses_others():
-    captioner = FakeCaptioner()
-    async with engine_of(captioner, max_batch=2) as engine:
+    async with engine_of(max_batch=2) as (engine, captioner):
         first = await hold(engine, captioner)
         waiting = ask(engine, [b"1", b"2", b"3", b"broken"])
         await until(lambda: captioner.outstanding == 4)

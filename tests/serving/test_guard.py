@@ -1,18 +1,10 @@
 """What a request has to pass before a route sees it: host, origin, token, body."""
 
-from fastapi.testclient import TestClient
-
-from showtell.serving.app import create_app
-from showtell.serving.settings import ServeSettings
-from tests.serving.conftest import PNG
-from tests.serving.fakes import FakeEngine, photo_bytes
+from tests.serving.conftest import PNG, client_of
+from tests.serving.fakes import photo_bytes
 
 TOKEN = "sesame&open=1 please"
 OTHERS = {"host": "0.0.0.0", "token": TOKEN}
-
-
-def client_of(address: str = "http://127.0.0.1:7860", **settings) -> TestClient:
-    return TestClient(create_app(FakeEngine(), ServeSettings(**settings)), address, follow_redirects=False)
 
 
 def caption(client, **headers):
@@ -35,7 +27,7 @@ def test_a_name_that_was_made_to_resolve_here_is_refused():
             'The host "captions.local" is not a name of this server; open it as localhost or by its address, or start '
             "it with --token, which lets any name in."
         )
-    with client_of("http://captions.local", host="captions.local", open=True) as client:
+    with client_of(address="http://captions.local", host="captions.local", open=True) as client:
         assert client.get("/healthz").status_code == 200
 
 
@@ -89,7 +81,7 @@ def test_the_link_sets_a_cookie_and_leaves_the_address():
         assert client.get("/", headers={"Cookie": f"{name}={'0' * 64}"}).status_code == 401
         assert client.get("/v1/captioners", params={"token": TOKEN}).status_code == 401  # the page alone takes links
         assert caption(client, Cookie=f"{name}={TOKEN}").status_code == 401
-    with client_of("https://captions.example", **OTHERS) as client:
+    with client_of(address="https://captions.example", **OTHERS) as client:
         assert "Secure" in client.get("/", params={"token": TOKEN}).headers["set-cookie"]
 
 

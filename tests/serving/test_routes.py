@@ -4,14 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
 from showtell.errors import CheckpointError, ImageError
-from showtell.serving.app import create_app
 from showtell.serving.engine import ClosingError, QueueFullError, TooLateError
 from showtell.serving.routes import EXAMPLE
-from showtell.serving.settings import ServeSettings
-from tests.serving.conftest import LOCAL, PNG
+from tests.serving.conftest import PNG, client_of
 from tests.serving.fakes import FakeEngine, Served, photo_bytes
 
 PHOTO = photo_bytes()
@@ -62,7 +59,7 @@ def test_a_confidence_is_calibrated_where_the_captioner_is(client):
 
 def test_the_captioners_are_listed_without_paths_of_the_machine():
     about = replace(Served.about, folder=Path("/home/anna/run"), origin={"start_from": "/srv/models/a"})
-    with TestClient(create_app(FakeEngine(toy=Served(about=about)), ServeSettings()), base_url=LOCAL) as client:
+    with client_of(FakeEngine(toy=Served(about=about))) as client:
         answer = client.get("/v1/captioners")
     (listed,) = answer.json()["captioners"]
     assert listed["about"]["name"] == "toy model" and "num_beams" in listed["abilities"]["settings"]
@@ -70,7 +67,7 @@ def test_the_captioners_are_listed_without_paths_of_the_machine():
 
 
 def test_the_engine_lives_as_long_as_the_app(engine):
-    with TestClient(create_app(engine, ServeSettings()), base_url=LOCAL) as client:
+    with client_of(engine) as client:
         assert client.get("/readyz").json() == {"ready": True}
         engine.is_ready = False
         assert detail(client.get("/readyz"), 503).startswith("The captioners are not ready")
@@ -110,8 +107,7 @@ def test_an_error_of_the_engine_has_its_status():
         (CheckpointError("The captioner gives nan."), 422, "The captioner gives nan."),
         (ZeroDivisionError("secret"), 500, "Something failed inside the server; its log has the details."),
     ):
-        app = create_app(FakeEngine(error=error), ServeSettings())
-        with TestClient(app, base_url=LOCAL, raise_server_exceptions=False) as client:
+        with client_of(FakeEngine(error=error), raises=False) as client:
             response = post(client)
         assert detail(response, status) == sentence
         assert response.headers.get("retry-after") == ("1" if status == 429 else None)
