@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from showtell.captioners import Captioner
 from showtell.captions import Caption
 from showtell.cli.caption_formats import WRITERS
 from showtell.cli.caption_journal import open_journal
@@ -26,9 +25,8 @@ from tests.training.process_group import kill_command
 
 
 @pytest.fixture(scope="module")
-def texts(tiny_checkpoint, photos) -> list[str]:
+def texts(captioner, photos) -> list[str]:
     """The captions of all photos."""
-    captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
     return [captions[0].text for _, captions in captioner.caption_photos(photos)]
 
 
@@ -36,19 +34,15 @@ def texts_in(file: Path) -> list[str]:
     return [one["text"] for line in file.read_text().splitlines() for one in json.loads(line)["captions"][:1]]
 
 
-def arguments(checkpoint: Path, scenes: Path, out: Path) -> list[object]:
-    return [checkpoint, scenes / "images", "--batch-size", 2, "--out", out]
-
-
 def test_killed_it_resumes_and_ends_with_the_same_captions(capsys, tiny_checkpoint, tiny_scenes, tmp_path, texts):
     out, part = tmp_path / "captions.jsonl", tmp_path / "captions.jsonl.part"
-    given = arguments(tiny_checkpoint, tiny_scenes, out)
-    kill_command(["caption", *given], lambda: part.exists() and part.read_bytes().count(b"\n") >= 9)
+    given = ["caption", tiny_checkpoint, tiny_scenes / "images", "--batch-size", 2, "--out", out]
+    kill_command(given, lambda: part.exists() and part.read_bytes().count(b"\n") >= 9)
     assert not out.exists()
     kept = part.read_bytes()
     assert 9 <= kept.count(b"\n") < 61  # it was killed on its way
     part.write_bytes(kept + kept[100:150])  # and a line was torn
-    status, printed, err = run(capsys, "caption", *given)
+    status, printed, err = run(capsys, *given)
     assert (status, printed) == (0, "")
     assert err.splitlines()[1:] == [
         f"showtell: resuming {part}: {len(kept.splitlines()) - 1} photos are done.",
@@ -72,12 +66,12 @@ def test_what_is_there_is_replaced_on_request_alone(capsys, tiny_checkpoint, pho
 
 def test_a_full_disk_keeps_what_was_done(capsys, tiny_checkpoint, tiny_scenes, tmp_path, texts):
     out = tmp_path / "captions.jsonl"
-    given = arguments(tiny_checkpoint, tiny_scenes, out)
+    given = ["caption", tiny_checkpoint, tiny_scenes / "images", "--batch-size", 2, "--out", out]
     with room_for(8_000):
-        status, _, err = run(capsys, "caption", *given)
+        status, _, err = run(capsys, *given)
     assert status == 2 and f"\nshowtell: Cannot write {out}: File too large; " in err
     assert err.endswith(f"photos are kept in {out}.part.\n") and not out.exists()
-    assert run(capsys, "caption", *given)[0] == 0
+    assert run(capsys, *given)[0] == 0
     assert texts_in(out) == texts
 
 

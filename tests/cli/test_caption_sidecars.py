@@ -164,12 +164,11 @@ def test_what_a_kill_leaves_behind_goes_and_what_others_write_stays(capsys, tiny
 
 
 def test_a_caption_that_repeats_itself_is_listed_and_not_written(capsys, tiny_checkpoint, album, style, captioner):
-    settings = {"no_repeat_ngram_size": 0, "no_unknown": True}
-    texts = dict(captioner.caption_photos(sorted(album.rglob("*.png")), captioner.settings(**settings)))
+    settings = captioner.settings(no_repeat_ngram_size=0, no_unknown=True)
+    texts = dict(captioner.caption_photos(sorted(album.rglob("*.png")), settings))
     bad = [photo for photo, captions in texts.items() if is_degenerate(captions[0].text)]
     assert 0 < len(bad) < 12
-    more = ("--no-repeat-ngram-size", 0)
-    status, _, err = run(capsys, "caption", tiny_checkpoint, album, *STYLES[style], *more)
+    status, _, err = run(capsys, "caption", tiny_checkpoint, album, *STYLES[style], "--no-repeat-ngram-size", 0)
     assert status == 2 and err.count("has no caption, for all that the captioner says repeats itself") == len(bad)
     assert {photo for photo in texts if not sidecar_of(photo, style).exists()} == set(bad)
 

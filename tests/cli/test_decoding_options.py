@@ -2,15 +2,12 @@
 
 import inspect
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from pydantic import Field
 from settings_tables import rows
 
-from showtell.captioners import Captioner
 from showtell.cli.decoding_options import Decoding, short_names
 from showtell.cli.settings_options import option_name, with_settings_options
 from showtell.decoding import SEARCHES, DecodingConfig
@@ -19,16 +16,11 @@ from tests.cli.test_caption import run
 
 
 @pytest.fixture
-def photo(photos: list[Path]) -> Path:
-    return photos[0]
-
-
-@pytest.fixture
-def caption(capsys, tiny_checkpoint, photo):
+def caption(capsys, tiny_checkpoint, photos):
     """The captions of one photo with some options, as JSON."""
 
     def captions(*arguments: object) -> list[dict[str, Any]]:
-        status, out, err = run(capsys, "caption", tiny_checkpoint, photo, "--format", "json", *arguments)
+        status, out, err = run(capsys, "caption", tiny_checkpoint, photos[0], "--format", "json", *arguments)
         assert (status, err.count("\n")) == (0, 1) or "--unknown" in arguments  # what the captioner knows
         return json.loads(out)[0]["captions"]
 
@@ -36,10 +28,6 @@ def caption(capsys, tiny_checkpoint, photo):
 
 
 def decode(checkpoint: str, *, decoding: Decoding) -> None: ...
-
-
-def options_of(verb: Callable[..., None]) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(with_settings_options(verb)).parameters)
 
 
 class MoreSettings(DecodingConfig):
@@ -53,7 +41,8 @@ class MoreSettings(DecodingConfig):
 def test_a_new_field_is_an_option_a_key_and_a_row_with_no_other_edit(monkeypatch):
     monkeypatch.setattr("showtell.decoding_config.DecodingConfig", MoreSettings)
     monkeypatch.setattr("showtell.decoding.DecodingConfig", MoreSettings)
-    options = {name: get_args(parameter.annotation) for name, parameter in options_of(decode).items()}
+    parameters = inspect.signature(with_settings_options(decode)).parameters
+    options = {name: get_args(parameter.annotation) for name, parameter in parameters.items()}
     assert (options["patience"][0], options["patience"][1].default) == (int | None, "--patience")
     assert options["patience"][1].help == "Steps to wait, less than --max-length."
     assert (options["tags"][0], options["tags"][1].default) == (list[str] | None, "--tag")
@@ -102,7 +91,6 @@ GIVEN: list[tuple[list[object], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def test_options_are_the_settings_of_python(caption, tiny_checkpoint, photo):
-    captioner = Captioner.from_pretrained(tiny_checkpoint)
+def test_options_are_the_settings_of_python(caption, captioner, photos):
     for options, settings in GIVEN:
-        assert caption(*options) == [one.to_json() for one in captioner.caption(photo, **settings)]
+        assert caption(*options) == [one.to_json() for one in captioner.caption(photos[0], **settings)]

@@ -10,8 +10,6 @@ import pytest
 import torch
 from PIL import Image
 
-from showtell import Captioner
-from showtell.captioners import EncoderDecoderCaptioner
 from showtell.captioners.saliency import METHODS
 from showtell.cli.explain import SaliencyMethod
 from showtell.datasets import open_dataset
@@ -25,11 +23,10 @@ def photos(photos: list[Path], tmp_path: Path) -> Path:
     return copied(photos[:3], tmp_path / "photos", "{}.png".format)
 
 
-def test_json_is_that_of_python(capsys, tiny_checkpoint, photos):
+def test_json_is_that_of_python(capsys, tiny_checkpoint, captioner, photos):
     explanations = json.loads(run(capsys, "explain", tiny_checkpoint, photos, "--num-beams", 3)[1])
     paths = sorted(photos.iterdir())
-    expected = Captioner.from_pretrained(tiny_checkpoint, "cpu").explain(paths, num_beams=3)
-    for one in expected:
+    for one in captioner.explain(paths, num_beams=3):
         content = one.to_json()
         content["models"][0]["model"] = "tiny"
         assert explanations[paths.index(Path(one.image))] == content
@@ -88,13 +85,12 @@ def test_what_is_no_image_is_named_at_the_end(capsys, tiny_checkpoint, photos, t
     assert (status, json.loads(out)[3]) == (2, {"image": bad, "error": f"{bad} is not an image: it holds text."})
 
 
-def test_a_given_caption_is_followed_word_by_word(capsys, tiny_checkpoint, photos):
+def test_a_given_caption_is_followed_word_by_word(capsys, tiny_checkpoint, captioner, photos):
     """The attention and the probabilities are those of teacher forcing; a word that the model does not know is one."""
     photo = sorted(photos.iterdir())[0]
     _, out, _ = run(capsys, "explain", tiny_checkpoint, photo, "--caption", "a red zebra above a circle")
     (explained,) = json.loads(out)[0]["models"][0]["captions"]
     assert [word["word"] for word in explained["words"]] == ["a", "red", "<unknown>", "above", "a", "circle"]
-    captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, "cpu")
     (expected,) = captioner.logprobs(photo, "a red zebra above a circle")
     chances = [math.exp(word.logprob) for word in expected.words]
     assert [word["probability"] for word in explained["words"]] == pytest.approx(chances, abs=1e-5)

@@ -1,15 +1,14 @@
 """`showtell serve`: its options, where it listens, and how it ends."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import httpx
 
@@ -58,10 +57,8 @@ def test_what_is_being_answered_is_finished_before_it_ends():
     answers = []
     with running_server(engine) as running:
         engine.go.clear()
-        url = f"{running.url}/v1/captions"
-
         asked = {"content": photo_bytes(), "headers": {"Content-Type": "image/png"}, "timeout": PATIENCE}
-        client = threading.Thread(target=lambda: answers.append(httpx.post(url, **asked)))
+        client = threading.Thread(target=lambda: answers.append(httpx.post(f"{running.url}/v1/captions", **asked)))
         client.start()
         while not engine.questions:
             time.sleep(0.01)
@@ -107,10 +104,16 @@ def test_a_client_that_goes_away_takes_its_question_back():
     assert engine.cancelled == 1
 
 
-def start(checkpoint: Path, **variables: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "showtell", "serve", str(checkpoint), "--port", "0"]
-    environment = {**os.environ, **variables}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+@contextmanager
+def python(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that ends with the block, whatever happens there."""
+    command = [sys.executable, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 STUCK = """
@@ -136,9 +139,7 @@ with server.listen(settings) as listener:
 
 def test_neither_a_photo_that_is_never_read_nor_too_many_connections_keep_it_from_ending():
     """The client is told, the process ends though a thread does not, and the log stays short."""
-    command = [sys.executable, "-c", STUCK]
-    serving = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
+    with python("-c", STUCK) as serving:
         assert serving.stdout is not None
         address = ("127.0.0.1", int(serving.stdout.readline()))
         with socket.create_connection(address, timeout=PATIENCE) as asking, ExitStack() as stack:
@@ -154,24 +155,20 @@ def test_neither_a_photo_that_is_never_read_nor_too_many_connections_keep_it_fro
         assert b" 503 " in answer and b"The server ended before it had the answer; ask again once it is" in answer
         assert serving.returncode == 0 and err.count("\n") == 1
         assert err.startswith("showtell: a connection cannot be taken: [Errno 24] Too many open files; others wait")
-    finally:
-        serving.kill()
-        serving.communicate()
 
 
-def test_as_a_process_it_says_where_it_is_and_answers_as_caption_does(capsys, tiny_checkpoint, tiny_scenes):
-    photo = next((tiny_scenes / "images").iterdir())
-    serving = start(tiny_checkpoint, SHOWTELL_TOKEN=TOKEN)
-    try:
+def test_as_a_process_it_says_where_it_is_and_answers_as_caption_does(capsys, tiny_checkpoint, photos, monkeypatch):
+    monkeypatch.setenv("SHOWTELL_TOKEN", TOKEN)
+    with python("-m", "showtell", "serve", str(tiny_checkpoint), "--port", "0") as serving:
         assert serving.stdout is not None
         address = serving.stdout.readline().strip()
         assert address.endswith(f"/?token={TOKEN}")
         url = f"{address.partition('?')[0]}v1/captions"
         headers = {"Content-Type": "image/png", "Authorization": f"Bearer {TOKEN}"}
         settings = {"num_beams": 3, "num_return_sequences": 2}
-        answer = httpx.post(url, content=photo.read_bytes(), headers=headers, params=settings, timeout=PATIENCE)
+        answer = httpx.post(url, content=photos[0].read_bytes(), headers=headers, params=settings, timeout=PATIENCE)
         options = ["--num-beams", 3, "--num-return-sequences", 2, "--format", "json"]
-        _, printed, _ = run(capsys, "caption", tiny_checkpoint, photo, *options)
+        _, printed, _ = run(capsys, "caption", tiny_checkpoint, photos[0], *options)
         assert answer.json()["captions"] == json.loads(printed)[0]["captions"]
         serving.send_signal(signal.SIGINT)
         _, err = serving.communicate(timeout=PATIENCE)
@@ -179,6 +176,3 @@ def test_as_a_process_it_says_where_it_is_and_answers_as_caption_does(capsys, ti
         ready = "showtell: ready; Ctrl-C ends it.\n"
         assert err.endswith(f"{ready}showtell: interrupted; what had been asked was answered.\n")
         assert TOKEN not in err
-    finally:
-        serving.kill()
-        serving.communicate()

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -31,26 +30,23 @@ def command_of(verb: str) -> Any:
     return command
 
 
-def parameters() -> Iterator[tuple[str, Any]]:
-    for path in VERBS:
-        for parameter in command_of(path).params:
-            if parameter.name != "help":
-                yield path, parameter
-
-
 def test_help_of_every_verb_and_option_is_a_clause_with_the_default():
     for path in VERBS:
         help = command_of(path).help
         assert help and help[0].isupper() and help.split("\n")[0].endswith("."), path
-    for path, parameter in parameters():
-        name = f"{path} {parameter.opts[0]}"
-        assert parameter.help and parameter.help.endswith("."), f"{name}: {parameter.help}"
-        assert parameter.help[0].isupper() or parameter.help.startswith(("plain", "{")), f"{name}: {parameter.help}"
-        shared = getattr(parameter, "rich_help_panel", None) == "Decoding (default: the settings of the checkpoint)"
-        shows = isinstance(parameter.show_default, str) or (parameter.show_default and parameter.default is not None)
-        is_flag = getattr(parameter, "is_flag", False)
-        is_list = parameter.param_type_name == "argument" and not parameter.required  # such as overrides
-        assert parameter.required or shared or shows or is_flag or is_list, f"{name} does not say its default"
+        for parameter in command_of(path).params:
+            if parameter.name == "help":
+                continue
+            name = f"{path} {parameter.opts[0]}"
+            help = parameter.help
+            assert help and help.endswith("."), f"{name}: {help}"
+            assert help[0].isupper() or help.startswith(("plain", "{")), f"{name}: {help}"
+            shared = getattr(parameter, "rich_help_panel", None) == "Decoding (default: the settings of the checkpoint)"
+            is_default_shown = parameter.show_default and parameter.default is not None
+            shows = isinstance(parameter.show_default, str) or is_default_shown
+            is_flag = getattr(parameter, "is_flag", False)
+            is_list = parameter.param_type_name == "argument" and not parameter.required  # such as overrides
+            assert parameter.required or shared or shows or is_flag or is_list, f"{name} does not say its default"
 
 
 def test_help_lists_the_verbs_in_their_order_with_a_line_each(capsys, monkeypatch):
@@ -61,11 +57,6 @@ def test_help_lists_the_verbs_in_their_order_with_a_line_each(capsys, monkeypatc
     assert len(out.splitlines()) < 32
 
 
-def arguments_of(path: str) -> list[str]:
-    """As many positional arguments as a verb asks for."""
-    return ["x" for one in command_of(path).params if one.param_type_name == "argument" and one.required]
-
-
 def test_a_name_that_cannot_be_written_is_refused_before_any_work(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
@@ -73,14 +64,14 @@ def test_a_name_that_cannot_be_written_is_refused_before_any_work(capsys, tmp_pa
     Path("folder").mkdir()
     for path in sorted(FILES | FOLDERS):
         needed = "folder" if path in FOLDERS else "file"
-        takes_both = path == "explain"
+        required = [one for one in command_of(path).params if one.param_type_name == "argument" and one.required]
         names = {"pipe": "pipe is a named pipe"}
         if path in ("caption", "train"):  # one of each kind: all verbs share the option
             names |= {"": "'--out': the name is empty; is a variable of the shell not set?", "/": "is the root of all"}
-        if not takes_both:
+        if path != "explain":  # which takes both
             names["file" if path in FOLDERS else "folder"] = f"; --out needs the name of a {needed}."
         for out, sentence in names.items():
-            status, printed, err = run(capsys, *path.split(), *arguments_of(path), "--out", out)
+            status, printed, err = run(capsys, *path.split(), *["x"] * len(required), "--out", out)
             assert (status, printed) == (2, ""), path
             what = f"{path} --out {out}: {err}"
             assert err.startswith("showtell: ") and err.count("\n") == 1 and sentence in err, what

@@ -13,14 +13,18 @@ from showtell import Captioner
 from showtell.captions import ExplainedCaption
 from showtell.decoding import StageView, teacher_forced
 from showtell.images.loading import prepare_photo
-from showtell.models.hacap import HacapConfig, HacapDecoder
-from showtell.models.sat import SatConfig, SatDecoder
-from showtell.models.stack import StackConfig, StackDecoder
+from showtell.models import build_decoder
+from showtell.models.contract import DecoderConfig
+from showtell.models.hacap import HacapConfig
+from showtell.models.sat import SatConfig
+from showtell.models.stack import StackConfig
 from showtell.types import PreparedBatch
 
 
-def like(captioner: Captioner, decoder: torch.nn.Module) -> Captioner:
-    """The same captioner with another decoder."""
+def like(captioner: Captioner, config: DecoderConfig, seed: int) -> Captioner:
+    """The same captioner with another decoder, of random weights."""
+    torch.manual_seed(seed)
+    decoder = build_decoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary))
     return replace(captioner, decoder=decoder.eval())
 
 
@@ -35,9 +39,8 @@ def walk(captioner: Captioner, photo: Path, caption: ExplainedCaption, stage: in
 
 
 def hard(captioner: Captioner, look: str) -> Captioner:
-    torch.manual_seed(3)
     config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4, attention="hard", eval_attention=look)
-    return like(captioner, SatDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary)))
+    return like(captioner, config, seed=3)
 
 
 def test_the_caption_is_that_of_captioning(captioner, photos):
@@ -115,9 +118,8 @@ def test_the_drop_without_a_cell_is_that_of_a_teacher_forced_pass_without_it(cap
 
 
 def test_each_stage_has_its_own_caption_and_its_own_attention(captioner, photos):
-    torch.manual_seed(1)
     config = StackConfig(embedding_size=8, hidden_size=8, attention_size=4, fine_stages=2)
-    stack = like(captioner, StackDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary)))
+    stack = like(captioner, config, seed=1)
     by = stack.explain(photos[0]).models[0]
     assert [caption.title for caption in by.captions] == ["stage 0 of 0 to 2", "stage 1 of 0 to 2", "stage 2 of 0 to 2"]
     assert by.caption.text == stack.caption(photos[0])[0].text
@@ -137,10 +139,8 @@ def test_each_stage_has_its_own_caption_and_its_own_attention(captioner, photos)
 
 
 def test_hacap_has_its_subgoals(captioner, photos):
-    torch.manual_seed(0)
     config = HacapConfig(embedding_size=8, hidden_size=8, attention_size=4, output_size=8, manager_size=8)
-    decoder = HacapDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary))
-    caption = like(captioner, decoder).explain(photos[0]).models[0].caption
+    caption = like(captioner, config, seed=0).explain(photos[0]).models[0].caption
     gate, subgoal = caption.word_values
     assert (gate.title, subgoal.title, len(subgoal.values)) == ("gate", "subgoal", len(caption.words))
     torch.testing.assert_close(subgoal.values.norm(dim=-1), torch.ones(len(caption.words)))
