@@ -10,7 +10,7 @@ import pytest
 from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
 from showtell.evaluation import caption_records
-from tests.cli.test_caption import run
+from tests.cli.test_caption import as_json, run
 
 
 def write_table(folder: Path, texts: list[str]) -> None:
@@ -76,9 +76,8 @@ def test_it_is_fitted_kept_shown_and_used(capsys, checkpoint, dataset):
 
 
 def test_json_has_the_whole_calibration(capsys, checkpoint, dataset):
-    status, out, _ = run(capsys, "calibrate", checkpoint, dataset, *SEARCH, "--limit", 30, "--json")
-    content = json.loads(out)
-    assert (status, content["captions"], content["split"]) == (0, 30, "val")
+    content = as_json(capsys, "calibrate", checkpoint, dataset, *SEARCH, "--limit", 30)
+    assert (content["captions"], content["split"]) == (30, "val")
     assert content["file"] == str(checkpoint / "calibration.json")
     assert content["before"]["expected_calibration_error"] > content["reliability"]["expected_calibration_error"]
     kept = json.loads((checkpoint / "calibration.json").read_text())

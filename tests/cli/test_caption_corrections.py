@@ -22,6 +22,10 @@ from tests.training.process_group import kill_command
 WRITTEN = "two puppies on the beach"
 
 
+def expected(number: int) -> str:
+    return WRITTEN if number % 2 == 0 else f"proposed {number}"
+
+
 @pytest.fixture
 def album(photos: list[Path], tmp_path: Path) -> Path:
     return copied(photos[:12], tmp_path / "album", "{}.png".format)
@@ -35,12 +39,8 @@ def store(album: Path, tmp_path: Path) -> CorrectionStore:
         photo = album / f"{number}.png"
         row, _ = store.add(photo.read_bytes(), name=photo.name, captioner="tiny", caption=f"proposed {number}")
         if number < 6:
-            store.change(row.id, 1, caption=WRITTEN if number % 2 == 0 else f"proposed {number}")
+            store.change(row.id, 1, caption=expected(number))
     return store
-
-
-def expected(number: int) -> str:
-    return WRITTEN if number % 2 == 0 else f"proposed {number}"
 
 
 def test_every_format_has_what_people_wrote_and_the_captioner_s_words_for_the_others(

@@ -1,12 +1,11 @@
 """`showtell doctor`: what is installed, and what is missing for what."""
 
 import importlib.metadata
-import json
 
 import pytest
 
 from showtell.cli import doctor
-from tests.cli.test_caption import Captured, run
+from tests.cli.test_caption import Captured, as_json, run
 
 
 def test_what_is_missing_is_told_with_the_line_that_mends_it(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
@@ -15,7 +14,7 @@ def test_what_is_missing_is_told_with_the_line_that_mends_it(monkeypatch: pytest
     monkeypatch.setattr(doctor, "_version", lambda name: versions.get(name) or version(name))
     status, out, err = run(capsys, "doctor")
     assert (status, err) == (0, "") and out.startswith("python: 3.") and "meteor needs snowballstemmer" in out
-    content = json.loads(run(capsys, "doctor", "--json")[1])
+    content = as_json(capsys, "doctor")
     missing = {sentence.partition(" ")[0]: sentence for sentence in content["missing"]}
     assert content["torch"] == importlib.metadata.version("torch")
     assert missing["meteor"].endswith('pip install "snowballstemmer<3,>=2.2"')

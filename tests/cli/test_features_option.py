@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from showtell.captioners import EncoderDecoderCaptioner
 from showtell.datasets import CaptionRecord, open_dataset
 from showtell.features.precomputed import convert
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
-from tests.cli.test_caption import run
+from tests.cli.test_caption import as_json, run
 from tests.toys import random_captioner
 
 SIZE = 5  # of a feature vector
+ENCODER = {"name": "precomputed", "feature_size": SIZE, "source": "tsv"}
+MODEL = {"name": "updown", "embedding_size": 8, "hidden_size": 8, "attention_size": 8}
 
 
 def regions_of(record: CaptionRecord) -> tuple[np.ndarray, np.ndarray]:
@@ -38,13 +39,6 @@ def write_foreign(records: tuple[CaptionRecord, ...], path: Path) -> Path:
     return path
 
 
-def captioner_of(records: tuple[CaptionRecord, ...]) -> EncoderDecoderCaptioner:
-    vocabulary = Vocabulary.build(tokenize(text) for record in records for text in record.captions)
-    encoder = {"name": "precomputed", "feature_size": SIZE, "source": "tsv"}
-    model = {"name": "updown", "embedding_size": 8, "hidden_size": 8, "attention_size": 8}
-    return random_captioner(encoder, model, vocabulary, num_beams=2, max_length=6, no_repeat_ngram_size=2)
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path) -> Path:
     """A folder with stores from two sources, a checkpoint over the first, and a dataset whose photos are gone."""
@@ -53,13 +47,15 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path) -> Path:
     foreign = write_foreign(records, folder / "foreign.tsv")
     for source in ("tsv", "npz"):
         assert convert(foreign, folder / source, source=source, dtype="fp32") == 60
-    captioner_of(records).save_pretrained(folder / "tsv-checkpoint")
+    vocabulary = Vocabulary.build(tokenize(text) for record in records for text in record.captions)
+    captioner = random_captioner(ENCODER, MODEL, vocabulary, num_beams=2, max_length=6, no_repeat_ngram_size=2)
+    captioner.save_pretrained(folder / "tsv-checkpoint")
     shutil.copytree(tiny_scenes, folder / "data")
     shutil.rmtree(folder / "data" / "images")
     return folder
 
 
-def test_caption(made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any) -> None:
+def test_caption(made: Path, tiny_scenes: Path, capsys: Any) -> None:
     checkpoint, store = made / "tsv-checkpoint", made / "tsv"
     status, out, _ = run(capsys, "caption", checkpoint, "--features", store)
     texts = dict(line.split("\t") for line in out.splitlines())
@@ -97,9 +93,9 @@ def test_explain(made: Path, tmp_path: Path, capsys: Any) -> None:
 
 def test_evaluate_needs_no_photos(made: Path, capsys: Any) -> None:
     checkpoint, data = made / "tsv-checkpoint", made / "data"
-    features = ["--features", made / "tsv", "--json"]
-    status, out, _ = run(capsys, "evaluate", checkpoint, data, "--split", "val", "--metrics", "bleu", *features)
-    assert status == 0 and json.loads(out)["images"] == len(open_dataset(data, with_photos=False)["val"])
+    given = ("--features", made / "tsv", "--split", "val", "--metrics", "bleu")
+    content = as_json(capsys, "evaluate", checkpoint, data, *given)
+    assert content["images"] == len(open_dataset(data, with_photos=False)["val"])
 
 
 def test_images_of_a_dataset_that_the_store_lacks_are_named(made, tiny_scenes, tmp_path, capsys):
@@ -109,8 +105,7 @@ def test_images_of_a_dataset_that_the_store_lacks_are_named(made, tiny_scenes, t
     store, checkpoint = tmp_path / "part", made / "tsv-checkpoint"
     foreign = write_foreign(records, tmp_path / "foreign.tsv")
     assert run(capsys, "features", "--from", foreign, "--out", store, "--source", "tsv")[0] == 0
-    over = ["--features", store, "--split", "test"]
-    status, out, err = run(capsys, "explain", checkpoint, made / "data", *over)
+    status, out, err = run(capsys, "explain", checkpoint, made / "data", "--features", store, "--split", "test")
     assert status == 2 and len(json.loads(out)) == len(others)
     assert f"1 of {len(others) + 1} files could not be explained: {store} has no features of image {lacking}" in err
 
@@ -136,8 +131,8 @@ def test_a_run_over_features_from_training_to_its_report(made: Path, tmp_path: P
     shutil.copytree(made / "tsv", store)
     recipe = {
         "data": {"path": str(made / "data"), "features": str(store), "limit": 12},
-        "encoder": {"name": "precomputed", "feature_size": SIZE, "source": "tsv"},
-        "model": {"name": "updown", "embedding_size": 8, "hidden_size": 8, "attention_size": 8},
+        "encoder": ENCODER,
+        "model": MODEL,
         "objective": {"name": "cross_entropy"},
         "training": {"epochs": 1, "batch_size": 8, "learning_rate": 0.01, "trackers": []},
     }

@@ -1,6 +1,5 @@
 """`showtell features` as people call it."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -8,19 +7,18 @@ import pytest
 import yaml
 
 from showtell.training import load_recipe, train
-from tests.cli.test_caption import run
+from tests.cli.test_caption import as_json, run
 
 SMALL = ["--encoder", "small_cnn"]
 
 
 def test_a_dataset_becomes_a_store(tiny_scenes, tmp_path, capsys):
-    arguments = ["features", tiny_scenes, "image_size=48", "widths=[8,8]", *SMALL, "--out", tmp_path / "s", "--json"]
-    code, out, _ = run(capsys, *arguments)
-    facts = json.loads(out)
-    assert (code, facts["images"], facts["feature_size"], facts["dtype"]) == (0, 60, 8, "fp16")
+    arguments = ["features", tiny_scenes, "image_size=48", "widths=[8,8]", *SMALL, "--out", tmp_path / "s"]
+    facts = as_json(capsys, *arguments)
+    assert (facts["images"], facts["feature_size"], facts["dtype"]) == (60, 8, "fp16")
     assert facts["unreadable"] == []
     assert facts["bytes"] == (tmp_path / "s" / "data.mdb").stat().st_size
-    assert json.loads(run(capsys, *arguments)[1]) == facts  # again: nothing to do
+    assert as_json(capsys, *arguments) == facts  # again: nothing to do
     code, _, message = run(capsys, *arguments, "seed=1")
     assert code == 2 and "are of small_cnn (fingerprint" in message
 
@@ -37,10 +35,10 @@ def test_a_recipe_finds_the_store_that_was_extracted_for_it(tiny_recipe, tmp_pat
     assert (tmp_path / "store" / "data.mdb").stat().st_mtime_ns == changed  # training had nothing to add
     best = result.folder / "best"
     data = tiny_recipe["data"]["path"]
-    settings = ["--split", "val", "--metrics", "bleu", "--json"]
-    _, stored, _ = run(capsys, "evaluate", best, data, "--features", tmp_path / "store", *settings)
-    _, photos, _ = run(capsys, "evaluate", best, data, *settings)
-    assert json.loads(stored)["scores"] == pytest.approx(json.loads(photos)["scores"], abs=0.05)
+    settings = ["--split", "val", "--metrics", "bleu"]
+    stored = as_json(capsys, "evaluate", best, data, "--features", tmp_path / "store", *settings)
+    photos = as_json(capsys, "evaluate", best, data, *settings)
+    assert stored["scores"] == pytest.approx(photos["scores"], abs=0.05)
     assert run(capsys, "features", data, "image_size=48", *SMALL, "--out", tmp_path / "other")[0] == 0
     code, _, message = run(capsys, "evaluate", best, data, "--features", tmp_path / "other", *settings)
     assert code == 2 and "are of small_cnn (fingerprint" in message
@@ -56,7 +54,7 @@ def test_a_folder_of_stores_names_each_by_dataset_and_encoder(tiny_recipe, tmp_p
     for settings in ([], ["widths=[8,16]"]):
         overrides = [f"encoder.{setting}" for setting in settings]
         store = load_recipe(recipe, overrides).data.features
-        facts = json.loads(run(capsys, "features", "--recipe", recipe, data, *settings, "--split", "val", "--json")[1])
+        facts = as_json(capsys, "features", "--recipe", recipe, data, *settings, "--split", "val")
         assert facts["store"] == store and Path(store).is_dir()  # where training looks
     assert len(list(Path("stores").iterdir())) == 2
     vgg = load_recipe("flickr8k/sat_soft_xu2015", ["encoder.name=tf_efficientnet_lite2", "encoder.weights=package"])

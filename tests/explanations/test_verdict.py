@@ -63,10 +63,10 @@ def test_train_and_report_say_the_same_of_the_same_weights(tiny_checkpoint, tiny
     assert all(any(part in cause for cause in causes) for part in told)
     assert told[0] in page(captioner.explain([record.path for record in dataset["train"][:12]]))
 
-    settings = EncoderDecoderCaptioner.from_pretrained(tmp_path / "blind").decoder.config.model_dump(mode="json")
     recipe = {
         "data": {"path": str(tiny_scenes), "validation_split": "train"},
-        "encoder": captioner.encoder.config.model_dump(mode="json"), "model": settings,
+        "encoder": captioner.encoder.config.model_dump(mode="json"),
+        "model": captioner.decoder.config.model_dump(mode="json"),
         "objective": {"name": "cross_entropy"}, "decoding": {"max_length": 20},
         "training": {"epochs": 1, "batch_size": 32, "learning_rate": 1e-9, "seed": 0, "trackers": [],
                      "start_from": str(tmp_path / "blind")},
@@ -75,8 +75,9 @@ def test_train_and_report_say_the_same_of_the_same_weights(tiny_checkpoint, tiny
     for line in log_of(tmp_path / "run"):
         if "validation" in line:
             assert all(any(part in warning for warning in line["warnings"]) for part in told)
-    status, _, err = run(capsys, "report", str(tmp_path / "run"), "--out", str(tmp_path / "r.html"), "--no-score",
-                         "--split", "train", "--photos", "1")  # fmt: skip
+    out = tmp_path / "report.html"
+    given = ("--out", out, "--no-score", "--split", "train", "--photos", 1)
+    status, _, err = run(capsys, "report", tmp_path / "run", *given)
     assert (status, err) == (0, "")
-    written = html.unescape((tmp_path / "r.html").read_text()).partition("epoch 0: ")[0]
+    written = html.unescape(out.read_text()).partition("epoch 0: ")[0]
     assert all(part in written for part in told)  # in front of the warnings of training

@@ -1,6 +1,7 @@
-"""The page of explanations: what it says, and in a real Chromium what it draws and how it answers."""
+"""What all pages share; the page of explanations: what it says, and in a real Chromium what it draws and answers."""
 
 import base64
+import hashlib
 import io
 import json
 import re
@@ -8,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 import pytest
 import torch
@@ -18,6 +20,7 @@ from showtell.captions import ExplainedCaption, ExplainedWord, Explanation, Mode
 from showtell.explanations.geometry import attention_map
 from showtell.explanations.verdict import has_collapsed
 from showtell.images.boxes import scale_boxes
+from showtell.reports.base import content_policy, templates
 from showtell.reports.explanation_page import fragment, page, write_page
 from showtell.reports.explanation_view import MAX_DROP, describe_location
 from tests.chromium import Chromium
@@ -65,6 +68,26 @@ def regions() -> ModelExplanation:
     boxes = torch.tensor([[0.0, 0, 640, 480], [640, 480, 1280, 960], [320, 240, 960, 720]])
     weights = torch.tensor([[0.6, 0.3, 0.1], [0.0, 1, 0], [0, 0, 1]])
     return ModelExplanation("updown", (say("two dogs", weights),), boxes, None, ("dog", "", "cat"))
+
+
+# --- what all pages share ---
+
+
+def test_the_policy_allows_the_page_its_own_style_and_script_and_nothing_else():
+    texts = ("b {}", "let a;")
+    style, script = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts)
+    assert content_policy(*texts).split("; ") == [
+        "default-src 'none'", "img-src data:", f"style-src 'sha256-{style}'", f"script-src 'sha256-{script}'",
+        "base-uri 'none'", "form-action 'none'",
+    ]  # fmt: skip
+    assert "script-src" not in content_policy("b {}")
+
+
+def test_what_is_put_into_a_template_is_text():
+    page = templates().from_string("{{ text }}")
+    assert page.render(text="<b>a & b</b>") == "&lt;b&gt;a &amp; b&lt;/b&gt;"
+    with pytest.raises(jinja2.UndefinedError):
+        page.render(words="")  # a misspelt name is an error, not an empty text
 
 
 # --- what it says ---

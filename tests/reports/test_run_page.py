@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from showtell.captioners import Captioner
-from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
+from showtell.captioners import EncoderDecoderCaptioner
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.evaluation import evaluate
@@ -127,8 +126,8 @@ def run_folder(tiny_checkpoint: Path, tiny_scenes: Path, tmp_path_factory: pytes
     return folder
 
 
-def test_the_card_is_what_evaluation_says(tiny_checkpoint: Path, tiny_scenes: Path) -> None:
-    captioner, dataset = Captioner.from_pretrained(tiny_checkpoint, device="cpu"), open_dataset(tiny_scenes)
+def test_the_card_is_what_evaluation_says(captioner: EncoderDecoderCaptioner, tiny_scenes: Path) -> None:
+    dataset = open_dataset(tiny_scenes)
     card = score_run(captioner, dataset, "val")
     expected = evaluate(captioner, dataset["val"])
     assert card.report.scores | expected.scores == card.report.scores and "truth" in card.report.scores
@@ -137,13 +136,13 @@ def test_the_card_is_what_evaluation_says(tiny_checkpoint: Path, tiny_scenes: Pa
 
 
 def test_a_published_row_stands_beside_a_run_of_its_recipe(
-    run_folder: Path, tiny_checkpoint: Path, tiny_scenes: Path, tmp_path: Path
+    run_folder: Path, captioner: EncoderDecoderCaptioner, tiny_scenes: Path, tmp_path: Path
 ) -> None:
     ours = load_recipe("flickr8k/small/sat_soft", ["encoder.image_size=64"]).model_dump(mode="json")
     row = published_for(ours["training"]["recipe"])
     assert (row.recipe, row.scores["bleu_no_bp_4"], row.scores["meteor"]) == ("flickr8k/sat_soft_xu2015", 19.5, 18.93)
     paper = Paper(row, load_recipe(row.recipe).model_dump(mode="json"), ours)
-    captioner, dataset = Captioner.from_pretrained(tiny_checkpoint, device="cpu"), open_dataset(tiny_scenes)
+    dataset = open_dataset(tiny_scenes)
     card = score_run(captioner, dataset, "val", paper=paper)
     bleu = evaluate(captioner, dataset["val"], metrics="bleu_no_bp").scores
     assert card.in_unit_of_paper["bleu_no_bp_4"] == pytest.approx(100 * (bleu["bleu_no_bp_4"] or 0))
@@ -174,9 +173,9 @@ def test_the_page_in_a_browser(run_folder: Path, tmp_path: Path, browser: Chromi
 
 
 def test_features_of_a_split_that_training_did_not_need_are_extracted(
-    run_folder: Path, tiny_checkpoint: Path, tiny_scenes: Path, tmp_path: Path, capsys: Captured
+    run_folder: Path, captioner: EncoderDecoderCaptioner, tiny_scenes: Path, tmp_path: Path, capsys: Captured
 ) -> None:
-    captioner, dataset = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint), open_dataset(tiny_scenes)
+    dataset = open_dataset(tiny_scenes)
     fill_store(tmp_path / "store", captioner.encoder, dataset["val"])
     folder = shutil.copytree(run_folder, tmp_path / "run")
     read = recipe(data=str(tiny_scenes))
