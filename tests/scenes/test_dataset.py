@@ -131,7 +131,8 @@ def test_refusals_write_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core draws in its own process")
-def test_ctrl_c_ends_the_workers_too_and_the_same_command_finishes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["SIGINT", "SIGKILL"])
+def test_the_workers_end_with_their_parent_and_the_same_command_finishes(how: str, tmp_path: Path) -> None:
     folder = tmp_path / "drawn"
     command = [sys.executable, "-m", "showtell", "data", "scenes", str(folder), "--images", "500"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -140,14 +141,18 @@ def test_ctrl_c_ends_the_workers_too_and_the_same_command_finishes(tmp_path: Pat
             time.sleep(0.02)
         with pytest.raises(DataError, match="Another program is drawing scenes into"):
             write_scenes(folder, images=8)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(getattr(signal, how))
         out, err = process.communicate(timeout=240)  # until nobody, no worker either, holds the pipes
-    assert out == "" and not {"Traceback", "Warning", "InvalidState"} & {*err.replace(":", " ").split()}, err
-    assert process.returncode == 130 and err.startswith("showtell: interrupted; nothing was written")
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / ".drawn.new" / "images").mkdir(parents=True)  # as a kill leaves it
+    assert out == "" and not folder.exists()
+    if how == "SIGINT":
+        assert not {"Traceback", "Warning", "InvalidState"} & {*err.replace(":", " ").split()}, err
+        assert process.returncode == 130 and err.startswith("showtell: interrupted; nothing was written")
+        assert list(tmp_path.iterdir()) == []
     write_scenes(folder, images=8)
-    assert len(read_scenes(folder) or {}) == 8
+    assert len(read_scenes(folder) or {}) == 8 and list(tmp_path.iterdir()) == [folder]
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    write_scenes(folder, images=8)  # what is complete is left as it is
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == times
 
 
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
