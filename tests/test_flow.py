@@ -151,7 +151,11 @@ parts = sys.argv[1:]
 sys.modules.update(dict.fromkeys(parts))  # cannot be imported
 captioner = showtell.Captioner.from_pretrained("small", "cpu")
 print(captioner.caption(showtell.PHOTOS[0])[0])
-assert "torch._dynamo" not in sys.modules  # it takes as long as torch itself
+slow = "torch._dynamo", "timm.models.beit", "timm.data.loader", "torchvision.models.resnet"  # the first as torch itself
+assert not {*slow} & {*sys.modules}
+import timm, torchvision  # whole for whoever asks
+assert isinstance(captioner.encoder.backbone, timm.models.efficientnet.EfficientNet)
+assert timm.is_model("beit_base_patch16_224") and timm.data.create_transform and torchvision.models.resnet18
 for part in parts:
     del sys.modules[part]
 captioner.explain(showtell.PHOTOS[0])

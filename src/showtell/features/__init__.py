@@ -14,7 +14,7 @@ from showtell.errors import RecipeError, nearest
 from showtell.features.bottom_up import BottomUp, BottomUpConfig
 from showtell.features.contract import Encoder, EncoderConfig
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
-from showtell.features.quick_import import quick_import
+from showtell.features.quick_import import knows_backbone, quick_import
 from showtell.features.resnet_caffe import ResNetCaffe, ResNetCaffeConfig
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.features.store import FeatureStore, ImageFeatures, StoredImage, StoreInfo, StoreWriter, collate_features
@@ -48,7 +48,7 @@ def encoder_config(content: dict[str, Any]) -> EncoderConfig:
         return ENCODERS[name][0].model_validate(content)
     timm = quick_import("timm")
     architecture, _, tag = name.partition(".")
-    if not timm.is_model(architecture):
+    if not knows_backbone(architecture):
         close = nearest(name, [*ENCODERS, *timm.list_models()]).split("Known:")[0].strip()
         raise RecipeError(
             f'There is no encoder "{name}"; {close + " " if close else ""}known are {", ".join(ENCODERS)} and the '

@@ -1,55 +1,82 @@
-"""timm and torchvision, imported without what nothing here uses: torch's compiler, and torchvision's own models.
+"""timm and torchvision, imported without what nothing here uses: their other models, and torch's compiler.
 
-torchvision's `ops/roi_align.py` imports `torch._dynamo` for a function that it calls under deterministic algorithms,
-and timm marks a generator that the compiler shall leave alone, and imports torchvision's models for the tracing of
-`features_only` alone. Stand-ins replace both during the import; who asks for them later gets them.
+timm imports all of its 90 model files to make one model, and readers of datasets; torchvision its own models. Their
+packages therefore run their `__init__` when somebody asks for what it makes, and not before. timm and torchvision's
+`ops/roi_align.py` also import `torch._dynamo`, to mark functions that nothing here compiles; a stand-in takes its place
+during the import.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+from importlib.util import find_spec, module_from_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_MODELS, _TRACING = "torchvision.models", "torchvision.models.feature_extraction"
+_LATE = ("timm", "timm.models", "timm.data", "torchvision", "torchvision.models")
 
 
 def quick_import(name: str) -> Any:
     """A module of timm or torchvision, such as "torchvision.ops"; both have no types."""
-    package, utils = "torch._dynamo", "torch._dynamo.utils"
     if name in sys.modules:
         return sys.modules[name]
+    compiler, utils = "torch._dynamo", "torch._dynamo.utils"
     stand_ins: dict[str, ModuleType] = {}
-    if package not in sys.modules:
-        stand_ins |= {package: ModuleType(package), utils: ModuleType(utils)}
-        stand_ins[package].disable = lambda function, *options, **more: function  # type: ignore[attr-defined]
+    if compiler not in sys.modules:
+        stand_ins = {compiler: ModuleType(compiler), utils: ModuleType(utils)}
+        stand_ins[compiler].disable = lambda function, *options, **more: function  # type: ignore[attr-defined]
         stand_ins[utils].is_compile_supported = _is_compile_supported  # type: ignore[attr-defined]
-    is_quick = "torchvision" not in sys.modules and not name.startswith(_MODELS)
-    if is_quick:
-        stand_ins |= {_MODELS: ModuleType(_MODELS), _TRACING: ModuleType(_TRACING)}
-        for function in ("create_feature_extractor", "get_graph_node_names"):
-            setattr(stand_ins[_TRACING], function, _import_when_called(function))
     sys.modules |= stand_ins
     try:
+        for package in _LATE:
+            if package not in sys.modules and type(sys.modules.get(package.split(".")[0])) in (_Late, type(None)):
+                _add_late(package)
         return importlib.import_module(name)
     finally:
         for own in stand_ins:
             del sys.modules[own]
-        if is_quick and (torchvision := sys.modules.get("torchvision")):
-            vars(torchvision).pop("models", None)
-            torchvision.__getattr__ = _submodule  # type: ignore[method-assign]
 
 
-def _submodule(name: str) -> ModuleType:
-    """`torchvision.models`, imported when somebody asks for it."""
-    if name != "models":
-        raise AttributeError(f"module 'torchvision' has no attribute {name!r}")
-    return importlib.import_module(_MODELS)
+def knows_backbone(name: str) -> bool:
+    """Whether timm has a backbone; of its model files the one that makes it is imported, where there is one."""
+    makes = f"\ndef {name}("
+    for path in (Path(quick_import("timm").__path__[0]) / "models").glob("*.py"):
+        if makes in path.read_text(encoding="utf-8"):
+            quick_import(f"timm.models.{path.stem}")
+            if quick_import("timm.models._registry").is_model(name):
+                return True
+    return bool(quick_import("timm").is_model(name))  # from all of them, with names of old
 
 
-def _import_when_called(name: str) -> Any:
-    return lambda *args, **options: getattr(importlib.import_module(_TRACING), name)(*args, **options)
+class _Late(ModuleType):
+    """A package whose `__init__` runs at the first name that it lacks."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        assert self.__spec__ is not None and self.__spec__.loader is not None
+        self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def _add_late(package: str) -> None:
+    spec = find_spec(package)
+    if spec is None:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    sys.modules[package] = module = module_from_spec(spec)
+    module.__class__ = _Late
+    parent, _, own = package.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], own, module)
+    # what their own modules ask of them
+    if package in ("timm", "torchvision"):
+        module.__version__ = importlib.import_module(f"{package}.version").__version__  # type: ignore[attr-defined]
+    if package == "timm.data":
+        constants = vars(importlib.import_module("timm.data.constants"))
+        vars(module).update({name: value for name, value in constants.items() if name.isupper()})
 
 
 def _is_compile_supported(device_type: str) -> bool:

@@ -76,7 +76,7 @@ class TimmGrid(GridEncoder):
         self.stage = range(len(stages))[config.stage]
         self.with_norm = self.stage == len(stages) - 1
         whole = list(self.backbone.state_dict())  # before the cut
-        settings = quick_import("timm").data.resolve_model_data_config(self.backbone)
+        settings = quick_import("timm.data.config").resolve_model_data_config(self.backbone)
         tensors, source = _read(config, self.backbone) if load_weights and config.weights != "random" else (None, "")
         self.backbone.prune_intermediate_layers([self.stage], prune_norm=not self.with_norm, prune_head=True)
         if tensors is not None:
@@ -138,7 +138,7 @@ class TimmGrid(GridEncoder):
 
 def _create(config: TimmConfig) -> Any:
     """The whole backbone without its classifier, with random weights."""
-    create = quick_import("timm").create_model
+    create = quick_import("timm.models._factory").create_model
     try:
         try:
             size = {} if config.image_size is None else {"img_size": config.image_size}
