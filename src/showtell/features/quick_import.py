@@ -41,13 +41,12 @@ def quick_import(name: str) -> Any:
 
 def knows_backbone(name: str) -> bool:
     """Whether timm has a backbone; of its model files the one that makes it is imported, where there is one."""
-    makes = f"\ndef {name}("
-    for path in (Path(quick_import("timm").__path__[0]) / "models").glob("*.py"):
-        if makes in path.read_text(encoding="utf-8"):
-            quick_import(f"timm.models.{path.stem}")
-            if quick_import("timm.models._registry").is_model(name):
-                return True
-    return bool(quick_import("timm").is_model(name))  # from all of them, with names of old
+    registry = quick_import("timm.models._registry")
+    if not registry.is_model(name):
+        for path in (Path(quick_import("timm").__path__[0]) / "models").glob("*.py"):
+            if f"\ndef {name}(" in path.read_text(encoding="utf-8"):
+                quick_import(f"timm.models.{path.stem}")
+    return registry.is_model(name) or bool(quick_import("timm").is_model(name))  # of all files, and names of old
 
 
 class _Late(ModuleType):
