@@ -31,7 +31,7 @@ def quick_import(name: str) -> Any:
     sys.modules |= stand_ins
     try:
         for package in _LATE:
-            if package not in sys.modules and type(sys.modules.get(package.split(".")[0])) in (_Late, type(None)):
+            if package not in sys.modules:  # as where all of timm or torchvision is imported
                 _add_late(package)
         return importlib.import_module(name)
     finally:
@@ -63,8 +63,7 @@ class _Late(ModuleType):
 
 def _add_late(package: str) -> None:
     spec = find_spec(package)
-    if spec is None:
-        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    assert spec is not None, "both are installed with showtell"
     sys.modules[package] = module = module_from_spec(spec)
     module.__class__ = _Late
     parent, _, own = package.rpartition(".")
