@@ -6,19 +6,20 @@
  1. The encoder is EfficientNet-Lite2 with its weights from the package index, frozen. Its last map (9 x 9 x 352, of
     photos of 288 x 288 pixels) goes into a store once; so does the map of the stage before (14 x 14 x 120, of 224).
  2. Every row is a recipe of `flickr8k/small`. Half of the rate that stands in it, that rate and twice it are tried by
-    whole runs of seed 0, and further ones by the factor 2 as long as the best is at the edge; the best by CIDEr-D on
-    validation is the row's. Rows that switch one thing of another have its rate. (Runs of two epochs choose rates that
-    are too high: docs/lab_notes.md.)
+    whole runs of seed 0, and further ones by the factor 2 as long as the best is at the edge, six at most; the best by
+    CIDEr-D on validation is the row's. Rows with `tried_by` have the rate of another, those with `rate` a given one.
+    (Runs of two epochs choose rates that are too high: docs/lab_notes.md.)
  3. Test captions are those of a beam of 5.
 
 What came out of each run, and its captions of the test photos, is kept beside this file in `real_photos/`, so that
-another machine continues where this one stopped: a run whose results are there is not run again, unless a row that
-starts from it needs its weights; `--kept FOLDER` begins anew with another folder. `start.json` has the captions of a
-start that was trained again. `--summary-only` scores them, and needs the captions of Flickr8k alone.
+another machine continues where this one stopped: a run whose results are there is not run again, unless its weights
+are needed by a row that starts from it and is not done; its own results stay then. `--kept FOLDER` begins anew with
+another folder. `--summary-only` scores what is kept, and needs the captions of Flickr8k alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,12 +35,13 @@ from showtell.recipes import FOLDER
 from showtell.scores import diagnose
 from showtell.scores.files import training_captions
 from showtell.text.tokenizer import tokenize
-from study import REINFORCE, Bench, Row, command, mean_and_spread
+from study import REINFORCE, Bench, Row, command
 
 import torch
 from torch.nn import functional
 
 REFERENCE = "sat_soft"
+SMALL = find_checkpoint("small") / "model.safetensors"
 KEPT = Path(__file__).with_suffix("")
 HARD = ("0_word", "0.1_caption", "1_word", "1_caption", "10_word", "10_caption")  # of `REINFORCE`
 LETTER = (  # HACap §4.3 and LeakGAN: rewards for goals alone, no likelihood, no baseline; half as long
@@ -141,7 +143,7 @@ ROWS = (
     ),
     Row(
         "small_sc", "`small`, then self-critical", "sat_soft_self_critical", "small",
-        changes=("training.start_from=small",), tried_by="sat_soft_sc",
+        rate=0.00003, changes=("training.start_from=small",),
     ),
     # does a start that has learned its photos less by heart leave rewards more to find?
     Row("sat_soft_slow", "soft attention at a quarter of the rate", "sat_soft", rate=0.0005),
@@ -192,26 +194,12 @@ PAIRS = (  # beside each row and its start, or soft attention
     ("hacap_adversarial", "hacap_more"),
     ("hacap_image", "hacap"),
 )
-READS = {
-    "mean_length": "words",
-    "vocabulary": "different words",
-    "distinct_2": "distinct pairs",
-    "novelty": "not in training",
-    "identical": "said of another photo too",
-    "bad_endings": "bad endings",
-    "told_apart": "told from a person's",
-}
 
 
 @dataclass(frozen=True)
 class Photos(Bench):
     """Flickr8k."""
 
-    images: int = 0  # at most of each split; 0 for all
-    frozen_epochs: None = None  # the recipe's own
-    trial_epochs: None = None
-    reward_epochs: None = None
-    reward_trial_epochs: None = None
     photos: Path = Path("data/flickr8k")
     kept: Path = KEPT
 
@@ -219,15 +207,22 @@ class Photos(Bench):
     recipes: ClassVar[Path] = FOLDER / "flickr8k" / "small"
     splits: ClassVar[tuple[str, ...]] = ("test",)
     metrics: ClassVar[tuple[str, ...]] = ("bleu", "bleu_no_bp", "meteor", "rouge_l", "cider")
+    reads: ClassVar[Mapping[str, str]] = {
+        "mean_length": "words",
+        "vocabulary": "different words",
+        "distinct_2": "distinct pairs",
+        "novelty": "not in training",
+        "identical": "said of another photo too",
+        "bad_endings": "bad endings",
+        "told_apart": "told from a person's",
+    }
     factor: ClassVar[float] = 2
     trial_seed: ClassVar[int] = 0
-    encoder_row: ClassVar[Row | None] = None
-    has_boxes: ClassVar[bool] = False
     undivided: ClassVar[frozenset[str]] = frozenset({"sat_soft", "sat_hard"})  # beside the rows of Xu et al.
     views: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "last": {},
         "before": {"stage": -2, "image_size": 224},  # 14 x 14 cells
-        "small": {"weights": str(find_checkpoint("small") / "model.safetensors")},  # an encoder that has learned
+        "small": {"weights": str(SMALL)},  # an encoder that has learned
     }
 
     @property
@@ -243,11 +238,8 @@ class Photos(Bench):
         rate = self.recipe(row, self.trial_seed)["training"]["learning_rate"]
         return rate / 2, rate, 2 * rate
 
-    def draw(self) -> None:
-        """Photos are there."""
-
     def recipe(self, row: Row, seed: int, rate: float | None = None) -> dict[str, Any]:
-        content = self.overridden(row, seed, rate)
+        content = super().recipe(row, seed, rate)
         assert row.view is not None, "the encoder is frozen"
         if content["objective"]["name"] == "cross_entropy":
             content["objective"].pop("discriminator_lr_factor", None)  # of HACap without its goals
@@ -257,13 +249,20 @@ class Photos(Bench):
             content["data"]["limit"] = self.images
         return content
 
-    def describe(self, runs: Sequence[Mapping[str, str]], split: str) -> dict[str, Any]:
-        """How captions read: their variety, and how often they are told from a person's."""
+    def origin(self, row: Row) -> dict[str, Any]:
+        starts_from_small = "training.start_from=small" in row.changes
+        return super().origin(row) | ({"small": _digest(SMALL)} if row.view == "small" or starts_from_small else {})
+
+    def describe(self, captions: Mapping[str, str], split: str) -> dict[str, float]:
+        """Their variety, and how often they are told from a person's."""
         training, people = _people(self.data, split)
-        rates = [
-            diagnose(texts.values(), training=training) | {"told_apart": told_apart(texts, people)} for texts in runs
-        ]
-        return {title: mean_and_spread([one[name] for one in rates]) for name, title in READS.items()}
+        return diagnose(captions.values(), training=training) | {"told_apart": told_apart(captions, people)}
+
+
+@cache
+def _digest(file: Path) -> str:
+    """Which file it is: the first digits of its SHA-256."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
 @cache

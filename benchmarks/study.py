@@ -8,9 +8,9 @@ runs them and writes what came out. On scenes:
  2. What it sees in every picture is put into stores: the map of its last stage; the same without position
     embeddings; and the map of the stage before.
  3. Every model tries the learning rates of `RATES` on the last stage for a few epochs, with a seed of its own, and
-    further ones by the factor 3 as long as the best is at the edge: the best by CIDEr-D on validation lies inside its
-    bracket. It is that of all rows of this model with a frozen encoder. Where the encoder learns too, the learning
-    rate and the epochs are the recipe's.
+    further ones by the factor 3 as long as the best is at the edge, six at most. The best by CIDEr-D on validation is
+    that of all rows of this model with a frozen encoder. Where the encoder learns too, the learning rate and the epochs
+    are the recipe's.
  4. Every row is trained with each seed, and captions the two test splits by beam. Rows with a frozen encoder have the
     same epochs, captions and batch size. A decoder with stages captions them at every stage.
  5. Rows that start from another row (self-critical training, coarse-to-fine, and as a control more cross-entropy) start
@@ -21,11 +21,16 @@ runs them and writes what came out. On scenes:
 
 Each run is a folder OUT/runs/ROW/SEED, and what came out is in `result.json` there (of photos: in `Bench.results`). The
 same command, run again, skips what is done and resumes what was interrupted; tables with the same --out share their
-runs. Where there is a GPU, everything runs on it. KEY=VALUE changes every recipe, such as training.epochs=3.
+runs. A run is done if its result has the row's learning rate and the same `origin`: the rate of the row that it starts
+from, and what else the bench names. Where a start's result is kept and its weights are not, it is trained again in OUT
+alone, and `start.json` beside the result of the row that starts from it has the captions of the start that it had.
+Where there is a GPU, everything runs on it. KEY=VALUE changes every recipe, such as training.epochs=3.
 
-Rows are held against each other by a paired bootstrap over images: an image's statistics are averaged over the seeds
-first, so an interval says what other images would bring; the spread beside a score says what other seeds would bring. A
-row that starts from another is held against that row's runs of its own seeds.
+Rows are held against each other by a paired bootstrap over images, an image's statistics averaged over the seeds first:
+`low` and `high` say what other images would bring. `low, seeds too` and `high, seeds too` are wider by what other seeds
+would bring, Student's t times sigma sqrt(1 / n + 1 / m) for n and m seeds, where sigma is the spread between seeds,
+pooled over all rows that have several. A row that starts from another is held against that row's runs of its own
+seeds; then its own n seeds count alone.
 """
 
 from __future__ import annotations
@@ -33,13 +38,14 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
+import math
 import shutil
 import statistics
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ClassVar
@@ -71,13 +77,15 @@ import numpy as np
 import torch
 import yaml
 
-SPLITS = ("test", "test_compositional")
-METRICS = ("bleu", "meteor", "rouge_l", "cider", "truth")
 RATES = (0.003, 0.009, 0.027)
-FACTOR = 3  # between rates
+REWARD_RATES = (0.0003, 0.001, 0.003)  # of rows that start from another
 MAX_RATES = 6  # of one model
 UNDIVIDED = ".undivided"  # in the name of a file of captions
 RESULTS = Path(__file__).parent / "results"
+DIFFERENCE = {
+    "value": "difference", "low": "low", "high": "high",
+    "low_seeds": "low, seeds too", "high_seeds": "high, seeds too",
+}  # fmt: skip
 COMPARED = ("cider", "truth", "meteor")  # of which differences are written
 
 # How a row looks at a picture through the frozen encoder: what is changed of the recipe's encoder.
@@ -92,6 +100,9 @@ REINFORCE = {
     for weight in (0, 0.1, 1, 10)
     for unit in ("word", "caption")
 }
+
+
+Reports = dict[str, dict[int, ScoreReport]]  # of a row: of each split, of each seed
 
 
 @dataclass(frozen=True)
@@ -109,7 +120,7 @@ class Row:
 
     @property
     def trial(self) -> str:
-        """What its trials of learning rates are called; rows that share them look at another map at most."""
+        """What its trials of learning rates are called; rows of one recipe share them."""
         if self.tried_by:
             return self.tried_by
         return self.name if self.changes or self.start else self.recipe
@@ -119,6 +130,14 @@ class Row:
         """Whether learning rates are tried for it; where the encoder learns too, the recipe has its own."""
         return self.rate is None and self.view is not None
 
+    def run_path(self, seed: int) -> Path:
+        """Of a run, below the folders of runs and of results."""
+        return Path("runs", self.name, str(seed))
+
+    def trial_path(self, rate: float) -> Path:
+        """Of a run that tries a learning rate."""
+        return Path("trials", self.trial, str(rate))
+
 
 # The row and the seed whose encoder all frozen rows have.
 ENCODER_ROW, ENCODER_SEED = Row("sat_soft_joint", "sat soft, encoder learns too", "sat_soft", None), 0
@@ -126,65 +145,114 @@ ENCODER_ROW, ENCODER_SEED = Row("sat_soft_joint", "sat soft, encoder learns too"
 
 @dataclass(frozen=True)
 class Bench:
-    """Where everything is, and what holds for all rows; this one is of scenes."""
+    """Where everything is, and what holds for all rows."""
 
     out: Path
     overrides: tuple[str, ...] = ()
-    images: int = 5000  # that are drawn
-    frozen_epochs: int | None = 6  # of rows with a frozen encoder
-    trial_epochs: int | None = 2  # of runs that try a learning rate
-    reward_epochs: int | None = 2  # of rows that start from another
-    reward_trial_epochs: int | None = 1  # of runs that try a learning rate for these
+    rows: Mapping[str, Row] = field(default_factory=dict)  # by name, those too that others start from
+    images: int = 0  # at most of each split; 0 for all
 
-    name: ClassVar[str] = "old-papers"  # of the folder of the runs, where none is given
-    recipes: ClassVar[Path] = FOLDER / "scenes"
-    splits: ClassVar[tuple[str, ...]] = SPLITS
-    metrics: ClassVar[tuple[str, ...]] = METRICS
-    rates: ClassVar[tuple[float, ...]] = RATES
-    reward_rates: ClassVar[tuple[float, ...]] = (0.0003, 0.001, 0.003)  # of rows that start from another
-    factor: ClassVar[float] = FACTOR
-    trial_seed: ClassVar[int] = 100  # none of those that are reported
-    encoder_row: ClassVar[Row | None] = ENCODER_ROW  # whose encoder all others have
-    has_boxes: ClassVar[bool] = True  # so that pointing can be measured
+    name: ClassVar[str]  # of the folder of the runs, where none is given
+    recipes: ClassVar[Path]
+    splits: ClassVar[tuple[str, ...]]
+    metrics: ClassVar[tuple[str, ...]]
+    reads: ClassVar[Mapping[str, str]]  # what is said of captions beside their scores, with titles
+    factor: ClassVar[float]  # between rates
+    trial_seed: ClassVar[int]
+    encoder_row: ClassVar[Row | None] = None  # whose encoder all others have
+    has_boxes: ClassVar[bool] = False  # so that pointing can be measured
     undivided: ClassVar[frozenset[str]] = frozenset()  # rows captioned by a beam not divided by the length, too
 
     @property
     def data(self) -> Path:
         """The dataset."""
-        return self.out / "scenes"
+        raise NotImplementedError
 
     @property
     def results(self) -> Path:
         """Where the folders of results are, runs/ROW/SEED and trials/ROW/RATE."""
         return self.out
 
-    def run_path(self, row: Row, seed: int) -> Path:
-        """Of a run, below `out` and below `results`."""
-        return Path("runs", row.name, str(seed))
-
-    def trial_path(self, row: Row, rate: float) -> Path:
-        """Of a run that tries a learning rate."""
-        return Path("trials", row.trial, str(rate))
-
     def first_rates(self, row: Row) -> tuple[float, ...]:
         """The learning rates that a row tries first."""
-        return self.reward_rates if row.start else self.rates
+        raise NotImplementedError
 
     def draw(self) -> None:
-        """Make the dataset."""
-        with counting("drawing scenes", self.images) as progress:
-            write_scenes(self.data, images=self.images, progress=progress)
+        """Make the dataset, where it is not there."""
 
-    def describe(self, runs: Sequence[Mapping[str, str]], split: str) -> dict[str, Any]:
-        """How the captions of several runs read."""
-        diagnoses = [diagnose(texts.values()) for texts in runs]
-        return {title: mean_and_spread([one[name] for one in diagnoses]) for name, title in FAULTS.items()}
+    def describe(self, captions: Mapping[str, str], split: str) -> dict[str, float]:
+        """How the captions of a run read: each of `reads`."""
+        return diagnose(captions.values())
 
     def recipe(self, row: Row, seed: int, rate: float | None = None) -> dict[str, Any]:
         """The recipe of a run; without a rate, the recipe's own."""
-        content = self.overridden(row, seed, rate)
+        content: dict[str, Any] = yaml.safe_load((self.recipes / f"{row.recipe}.yaml").read_text(encoding="utf-8"))
+        fixed = [f"data.path={self.data}", f"training.seed={seed}", "training.trackers=[]"]
+        if row.start is not None:
+            fixed.append(f"training.start_from={self.out / self.start_path(row, seed) / 'best'}")
         if row.view is not None:
-            weights = self.out / self.run_path(ENCODER_ROW, ENCODER_SEED) / "best" / "model.safetensors"
+            content["objective"].pop("word_presence", None)  # it teaches the encoder
+        apply_overrides(content, [*row.changes, *self.overrides, *fixed])
+        if rate is not None:
+            content["training"]["learning_rate"] = rate
+        return content
+
+    def start_path(self, row: Row, seed: int) -> Path:
+        """Of the run that a run starts from."""
+        assert row.start is not None, "it starts from another row"
+        return Path("runs", row.start, str(0 if seed == self.trial_seed else seed))
+
+    def trial(self, row: Row, rate: float) -> dict[str, Any]:
+        """The recipe of a run that tries a learning rate."""
+        return self.recipe(dataclasses.replace(row, view="last"), self.trial_seed, rate)
+
+    def origin(self, row: Row) -> dict[str, Any]:
+        """What the row's runs depend on beside their recipe, which names weights by their path alone."""
+        if row.start is None:
+            return {}
+        start = self.rows[row.start]
+        rate = best_rate(self, start)
+        return {"start_rate": self.recipe(start, 0, rate)["training"]["learning_rate"]}
+
+
+@dataclass(frozen=True)
+class Scenes(Bench):
+    """Drawn scenes."""
+
+    images: int = 5000  # that are drawn
+    frozen_epochs: int = 6  # of rows with a frozen encoder
+    trial_epochs: int = 2  # of runs that try a learning rate
+    reward_epochs: int = 2  # of rows that start from another
+    reward_trial_epochs: int = 1  # of runs that try a learning rate for these
+
+    name: ClassVar[str] = "old-papers"
+    recipes: ClassVar[Path] = FOLDER / "scenes"
+    splits: ClassVar[tuple[str, ...]] = ("test", "test_compositional")
+    metrics: ClassVar[tuple[str, ...]] = ("bleu", "meteor", "rouge_l", "cider", "truth")
+    reads: ClassVar[Mapping[str, str]] = {
+        "mean_length": "words", "bad_endings": "bad endings", "repeats": "repeats", "identical": "said twice",
+        "vocabulary": "different words",
+    }  # fmt: skip
+    factor: ClassVar[float] = 3
+    trial_seed: ClassVar[int] = 100  # none of those that are reported
+    encoder_row: ClassVar[Row | None] = ENCODER_ROW
+    has_boxes: ClassVar[bool] = True
+
+    @property
+    def data(self) -> Path:
+        return self.out / "scenes"
+
+    def first_rates(self, row: Row) -> tuple[float, ...]:
+        return REWARD_RATES if row.start else RATES
+
+    def draw(self) -> None:
+        with counting("drawing scenes", self.images) as progress:
+            write_scenes(self.data, images=self.images, progress=progress)
+
+    def recipe(self, row: Row, seed: int, rate: float | None = None) -> dict[str, Any]:
+        content = super().recipe(row, seed, rate)
+        if row.view is not None:
+            weights = self.out / ENCODER_ROW.run_path(ENCODER_SEED) / "best" / "model.safetensors"
             content["encoder"] |= VIEWS[row.view] | {"trained": False, "weights": str(weights)}
             content["training"]["epochs"] = self.frozen_epochs if row.start is None else self.reward_epochs
             content["data"]["features"] = str(self.out / "stores" / row.view)
@@ -193,26 +261,10 @@ class Bench:
             content["training"]["optimizer"] = {"name": "adamw", "weight_decay": 0.01}
         return content
 
-    def overridden(self, row: Row, seed: int, rate: float | None) -> dict[str, Any]:
-        """The recipe of a row as it is written, with what the row, the command line, the seed and the rate change."""
-        content: dict[str, Any] = yaml.safe_load((self.recipes / f"{row.recipe}.yaml").read_text(encoding="utf-8"))
-        fixed = [f"data.path={self.data}", f"training.seed={seed}", "training.trackers=[]"]
-        if row.start is not None:
-            begun = 0 if seed == self.trial_seed else seed
-            fixed.append(f"training.start_from={self.out / 'runs' / row.start / str(begun) / 'best'}")
-        if row.view is not None:
-            content["objective"].pop("word_presence", None)  # it teaches the encoder
-        apply_overrides(content, [*row.changes, *self.overrides, *fixed])
-        if rate is not None:
-            content["training"]["learning_rate"] = rate
-        return content
-
     def trial(self, row: Row, rate: float) -> dict[str, Any]:
-        """The recipe of a run that tries a learning rate."""
-        content = self.recipe(dataclasses.replace(row, view="last"), self.trial_seed, rate)
+        content = super().trial(row, rate)
         epochs = self.trial_epochs if row.start is None else self.reward_trial_epochs
-        if epochs is not None:
-            content["training"] |= {"epochs": epochs, "validate_every": epochs}
+        content["training"] |= {"epochs": epochs, "validate_every": epochs}
         return content
 
 
@@ -224,20 +276,31 @@ def run(
     folder: Path,
     results: Path,
     splits: Sequence[str],
+    given: Mapping[str, Any],
     *,
     boxes: bool = False,
     undivided: bool = False,
+    tried: Path | None = None,
+    start: Path | None = None,
 ) -> bool:
-    """Train by a recipe, caption the splits, write what came out into `results`; false if that was interrupted."""
+    """Train by a recipe, caption the splits, write what came out into `results`; false if that was interrupted.
+
+    `given` is written with it; `tried` is the result of the same run as a trial, which knows the time; `start` has the
+    captions of its start, where that was trained again."""
     torch.set_num_threads(1)
     keep_freed_memory()
+    write_json(mark_of(folder), given)
     resumed = (folder / "last").exists()
     began, computed = time.perf_counter(), time.process_time()
     trained = train(content, folder, resume=True, quiet=True)
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - computed
     if trained.interrupted:
         return False
+    taken = {"seconds": seconds, "cpu_seconds": cpu_seconds}
+    if resumed:  # of a run that was interrupted only the end is known
+        taken = {name: read_json(tried)[name] if tried else None for name in taken}
     captioner = Captioner.from_pretrained(folder / "best")
+    (results / "result.json").unlink(missing_ok=True)  # of another origin; it says that the captions are whole
     if splits:
         dataset = open_dataset(content["data"]["path"])
         store = FeatureStore(content["data"]["features"]) if "features" in content["data"] else None
@@ -255,16 +318,22 @@ def run(
     result = {
         "validation": trained.best,
         "best_epoch": trained.best_epoch,
-        "learning_rate": content["training"]["learning_rate"],
+        **given,
         "weights": sum(weight.numel() for module in learned for weight in module.parameters()),
         "attention": attention_numbers(captioner, dataset["test"]) if splits and boxes else None,
-        # of a run that was interrupted only the end is known
-        "seconds": None if resumed else seconds,
-        "cpu_seconds": None if resumed else cpu_seconds,
+        **taken,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
     }
+    (results / "start.json").unlink(missing_ok=True)
+    if start is not None and start.exists():
+        shutil.copyfile(start, results / "start.json")
     write_json(results / "result.json", result, indent=1)
     return True
+
+
+def mark_of(folder: Path) -> Path:
+    """The file that says what a run in a folder was given."""
+    return folder.with_name(f"{folder.name}.json")
 
 
 @torch.no_grad()
@@ -288,39 +357,45 @@ def attention_numbers(captioner: Captioner, records: Sequence[CaptionRecord]) ->
 # --- all runs ---
 
 
-def run_all(bench: Bench, rows: Sequence[Row], known: Mapping[str, Row], *, seeds: int, jobs: int) -> None:
-    """Whatever is not done yet of the plan at the head of this file; `known` has the rows that try learning rates."""
-    settings = {name: value for name, value in dataclasses.asdict(bench).items() if not isinstance(value, Path)}
+def run_all(bench: Bench, rows: Sequence[Row], *, seeds: int, jobs: int) -> None:
+    """Whatever is not done yet of the plan at the head of this file."""
+    settings = {name: getattr(bench, name) for name in ("overrides", *settings_of(type(bench)))}
+    settings = {name: value for name, value in settings.items() if not isinstance(value, Path)}
     settings["overrides"] = list(bench.overrides)
     kept = bench.results / "settings.json"
     if kept.exists() and (before := read_json(kept)) != settings:
         raise UsageError(f"{bench.results} was begun with {before}, not with {settings}; take these, or other results.")
     write_json(kept, settings)
     bench.draw()
-    starts = {row.start for row in rows}
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
 
-        def submit(content: dict[str, Any], path: Path, splits: tuple[str, ...], weights: bool) -> None:
-            """Start a run, unless it is done at this rate; its weights may be needed where another machine did it."""
-            kept = bench.results / path / "result.json"
-            done = kept.exists() and read_json(kept)["learning_rate"] == content["training"]["learning_rate"]
-            undivided = path.parts[1] in bench.undivided
-            if undivided and splits:
-                done = done and (kept.parent / f"{splits[0]}{UNDIVIDED}.json").exists()
-            if not done or (weights and not (bench.out / path / "best").exists()):
-                folders = bench.out / path, bench.results / path
-                future = pool.submit(run, content, *folders, splits, boxes=bench.has_boxes, undivided=undivided)
-                runs[future] = bench.results / path
+        def submit(row: Row, content: dict[str, Any], path: Path, *, needed: bool = False, **more: Any) -> None:
+            """Start a run, unless it is done; `needed` are its weights."""
+            given = given_to(bench, row, content)
+            done = is_done(bench, path, given)
+            if done and not (needed and not (bench.out / path / "best").exists()):
+                return
+            mark = mark_of(bench.out / path)
+            if mark.exists() and (before := read_json(mark)) != given:
+                raise UsageError(f"{bench.out / path} was trained with {before}, not with {given}; move it away.")
+            results = bench.out / path if done else bench.results / path
+            runs[pool.submit(run, content, bench.out / path, results, given=given, **more)] = results
 
         def submit_row(row: Row, seed: int) -> None:
-            rate = None if row.view is None else best_rate(bench, row)
-            weights = row.name in starts or row == bench.encoder_row
-            content, path = bench.recipe(row, seed, rate), bench.run_path(row, seed)
+            rate, path = best_rate(bench, row), row.run_path(seed)
+            more: dict[str, Any] = {"boxes": bench.has_boxes, "undivided": row.name in bench.undivided}
+            if row.start and bench.results != bench.out:
+                more["start"] = bench.out / bench.start_path(row, seed) / f"{bench.splits[0]}.json"
+            content = bench.recipe(row, seed, rate)
             if rate and not row.tried_by and content == bench.trial(row, rate):  # the same run tried its rate
-                tried, own = bench.out / bench.trial_path(row, rate), bench.out / path
-                if tried.exists() and not own.exists():
-                    shutil.copytree(tried, own)
-            submit(content, path, bench.splits, weights)
+                before, own = row.trial_path(rate), bench.out / path
+                if (bench.out / before).exists() and not own.exists():
+                    shutil.copytree(bench.out / before, own)
+                    more["tried"] = bench.results / before / "result.json"
+            needed = row == bench.encoder_row or any(
+                not has_run(bench, other, seed) for other in with_trials(bench, rows) if other.start == row.name
+            )
+            submit(row, content, path, needed=needed, splits=bench.splits, **more)
 
         runs: dict[Future[bool], Path] = {}
         try:
@@ -329,10 +404,10 @@ def run_all(bench: Bench, rows: Sequence[Row], known: Mapping[str, Row], *, seed
             _wait(runs)
             _fill_stores(bench, rows)
             for group in ([row for row in rows if not row.start], [row for row in rows if row.start]):
-                tried = {row.trial: known[row.trial] if row.tried_by else row for row in group if row.is_tried}
+                tried = {trial_row(bench, row).trial: trial_row(bench, row) for row in group if row.is_tried}
                 while missing := [(row, rate) for row in tried.values() for rate in missing_rates(bench, row)]:
                     for row, rate in missing:
-                        submit(bench.trial(row, rate), bench.trial_path(row, rate), (), weights=False)
+                        submit(row, bench.trial(row, rate), row.trial_path(rate), splits=())
                     _wait(runs)
                 for seed in range(seeds):
                     for row in group:
@@ -341,6 +416,45 @@ def run_all(bench: Bench, rows: Sequence[Row], known: Mapping[str, Row], *, seed
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+def settings_of(bench_type: type[Bench]) -> dict[str, Any]:
+    """What the command can set of a bench, and what it is otherwise."""
+    return {one.name: one.default for one in dataclasses.fields(bench_type)[3:]}
+
+
+def given_to(bench: Bench, row: Row, content: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a run of a row another one: its learning rate, and where it comes from."""
+    return {"learning_rate": content["training"]["learning_rate"], "origin": bench.origin(row)}
+
+
+def is_done(bench: Bench, path: Path, given: Mapping[str, Any]) -> bool:
+    """Whether a run's result is there."""
+    kept = bench.results / path / "result.json"
+    if not kept.exists():
+        return False
+    result = {"origin": {}, **read_json(kept)}
+    return all(result[name] == value for name, value in given.items())
+
+
+def has_run(bench: Bench, row: Row, seed: int) -> bool:
+    """Whether a row's rates are tried and its run is done."""
+    if row.is_tried and missing_rates(bench, trial_row(bench, row)):
+        return False
+    content = bench.recipe(row, seed, best_rate(bench, row))
+    return is_done(bench, row.run_path(seed), given_to(bench, row, content))
+
+
+def trial_row(bench: Bench, row: Row) -> Row:
+    """The row that tries learning rates for a row: another, or itself."""
+    return bench.rows[row.tried_by] if row.tried_by else row
+
+
+def with_trials(bench: Bench, rows: Iterable[Row]) -> list[Row]:
+    """The rows, and those that still have rates to try for them."""
+    rows = list(rows)
+    others = [trial_row(bench, row) for row in rows if row.is_tried]
+    return [*rows, *(row for row in others if row not in rows and missing_rates(bench, row))]
 
 
 def _wait(runs: dict[Future[bool], Path]) -> None:
@@ -383,14 +497,16 @@ def missing_rates(bench: Bench, row: Row) -> list[float]:
 
 
 def tried_rates(bench: Bench, row: Row) -> dict[float, float]:
-    """The learning rates tried so far, each with its CIDEr-D on validation."""
-    results = (bench.results / "trials" / row.trial).glob("*/result.json")
-    return {float(path.parent.name): read_json(path)["validation"] for path in results}
+    """The learning rates tried so far, each with its CIDEr-D on validation; those from the start that the row has."""
+    origin = bench.origin(trial_row(bench, row))
+    files = (bench.results / "trials" / row.trial).glob("*/result.json")
+    results = {float(file.parent.name): {"origin": {}, **read_json(file)} for file in files}
+    return {rate: result["validation"] for rate, result in results.items() if result["origin"] == origin}
 
 
 def best_rate(bench: Bench, row: Row) -> float | None:
     """The learning rate with the best CIDEr-D on validation; of equals the smallest; where none is tried, the row's."""
-    tried = tried_rates(bench, row)
+    tried = tried_rates(bench, row) if row.is_tried else {}
     return max(tried, key=lambda rate: (tried[rate], -rate)) if tried else row.rate
 
 
@@ -398,54 +514,55 @@ def best_rate(bench: Bench, row: Row) -> float | None:
 
 
 def summarise_runs(
-    bench: Bench,
-    rows: Sequence[Row],
-    pairs: Iterable[tuple[str, str]],
-    metrics: Sequence[str] | None = None,
-    seeds: int | None = None,
+    bench: Bench, rows: Sequence[Row], pairs: Iterable[tuple[str, str]], metrics: Sequence[str], seeds: int
 ) -> list[dict[str, Any]]:
     """As JSON the scores of each row over its first seeds, and how the first of a pair differs from the second."""
-    dataset, metrics = open_dataset(bench.data), metrics or bench.metrics
+    dataset = open_dataset(bench.data)
     facts = {split: image_facts(dataset[split]) for split in bench.splits}
-    kept: dict[str, dict[str, dict[int, ScoreReport]]] = {}  # row, split, seed
+    kept: dict[str, Reports] = {}  # of each row
+    starts: dict[str, Reports] = {}  # of each row whose start was trained again, that start
     lines = []
     for row in rows:
-        folders = sorted(path.parent for path in (bench.results / "runs" / row.name).glob("*/result.json"))[:seeds]
+        files = (bench.results / "runs" / row.name).glob("*/result.json")
+        folders = {seed: file.parent for seed, file in sorted((int(file.parent.name), file) for file in files)}
+        folders = {seed: folder for seed, folder in folders.items() if seed < seeds}
         if not folders:
             continue
-        results = [read_json(folder / "result.json") for folder in folders]
+        results = [read_json(folder / "result.json") for folder in folders.values()]
+        if len(rates := sorted({result["learning_rate"] for result in results})) > 1:
+            raise DataError(f"{bench.results / 'runs' / row.name} mixes runs at the rates {rates}; train all at one.")
         scores: dict[str, Any] = {}
         kept[row.name] = {}
-        seeds_done = [int(folder.name) for folder in folders]
         described: dict[str, dict[str, Any]] = {}
         stages: dict[str, Any] = {}
         undivided: dict[str, Any] = {}
         for split in bench.splits:
-            captions = [read_json(folder / f"{split}.json") for folder in folders]
-            described[split] = bench.describe(captions, split)
-            reports = [score(texts, facts[split], metrics) for texts in captions]
-            kept[row.name][split] = dict(zip(seeds_done, reports, strict=True))
-            scores[split] = spreads(reports)
-            own = {seed: folder / "start.json" for seed, folder in zip(seeds_done, folders, strict=True)}
-            if all(file.exists() for file in own.values()):  # its start was trained again
-                again = {seed: score(read_json(file), facts[split], metrics) for seed, file in own.items()}
-                kept.setdefault(f"{row.name}, {row.start}", {})[split] = again
-            searched = [folder / f"{split}{UNDIVIDED}.json" for folder in folders]
+            captions = {seed: read_json(folder / f"{split}.json") for seed, folder in folders.items()}
+            described[split] = _reads(bench, list(captions.values()), split)
+            kept[row.name][split] = {seed: score(texts, facts[split], metrics) for seed, texts in captions.items()}
+            scores[split] = spreads(list(kept[row.name][split].values()))
+            again = {seed: folder / "start.json" for seed, folder in folders.items()}
+            if row.start and any(file.exists() for file in again.values()):
+                own = bench.results / "runs" / row.start
+                files = {seed: file if file.exists() else own / f"{seed}/{split}.json" for seed, file in again.items()}
+                starts.setdefault(row.name, {})[split] = {
+                    seed: score(read_json(file), facts[split], metrics) for seed, file in files.items()
+                }
+            searched = [folder / f"{split}{UNDIVIDED}.json" for folder in folders.values()]
             if texts := [read_json(file) for file in searched if file.exists()]:
                 numbers = spreads([score(one, facts[split], metrics) for one in texts])
-                undivided[split] = {"seeds": str(len(texts)), **cells({**numbers, **bench.describe(texts, split)})}
-            for number in range(len(list(folders[0].glob(f"{split}.stage*.json")))):
-                texts = [read_json(folder / f"{split}.stage{number}.json") for folder in folders]
+                undivided[split] = {"seeds": str(len(texts)), **cells({**numbers, **_reads(bench, texts, split)})}
+            for number in range(len(list(folders[min(folders)].glob(f"{split}.stage*.json")))):
+                texts = [read_json(folder / f"{split}.stage{number}.json") for folder in folders.values()]
                 stages.setdefault(split, []).append(spreads([score(one, facts[split], metrics) for one in texts]))
         lines.append(
             {
                 "name": row.name,
                 "says": row.says,
-                "seeds": seeds_done,
-                "learning_rate": results[0]["learning_rate"],
+                "seeds": list(folders),
+                "learning_rate": rates[0],
                 "tried": tried_rates(bench, row) if row.is_tried else {},
-                "weights": results[0]["weights"],
-                "cpu_seconds": mean_and_spread([result["cpu_seconds"] for result in results]),
+                "tried_by": bench.rows[row.tried_by].says if row.tried_by else "",
                 "devices": sorted({result.get("device", "CPU") for result in results}),
                 "device_minutes": minutes_by_device(results),
                 "attention": {
@@ -458,27 +575,50 @@ def summarise_runs(
                 "undivided": undivided,
             }
         )
-    starts = {row.name: row.start for row in rows}
-    for line in lines:
-        name = line["name"]
-        line["pairs"] = {
-            second: _compare(kept[name], kept.get(f"{name}, {second}", kept[second]), is_start=starts[name] == second)
-            for first, second in pairs
-            if first == name and second in kept
-        }
+    for line, row in zip(lines, [row for row in rows if row.name in kept], strict=True):
+        line["pairs"] = {}
+        for first, second in pairs:
+            if first == row.name and second in kept:
+                again = starts.get(first) if second == row.start else None
+                other = again or kept[second]
+                differences = _compare(kept[first], other, list(kept.values()), is_start=second == row.start)
+                line["pairs"][second] = {"again": bool(again), "differences": differences}
     return lines
 
 
-def _compare(
-    first: Mapping[str, Mapping[int, ScoreReport]], second: Mapping[str, Mapping[int, ScoreReport]], is_start: bool
-) -> dict[str, Any]:
-    """How much better the first is, on each split by each score, with its interval; of a start the same seeds."""
-    differences = {}
+def _reads(bench: Bench, runs: Iterable[Mapping[str, str]], split: str) -> dict[str, Any]:
+    described = [bench.describe(texts, split) for texts in runs]
+    return {title: mean_and_spread([one[name] for one in described]) for name, title in bench.reads.items()}
+
+
+def _compare(first: Reports, second: Reports, every: Sequence[Reports], is_start: bool) -> dict[str, Any]:
+    """How much better the first is, on each split by each score, with its intervals; of a start the same seeds.
+
+    `every` row says how far seeds spread."""
+    differences: dict[str, Any] = {}
     for split, reports in first.items():
         others = [report for seed, report in second[split].items() if not is_start or seed in reports]
         both = {"first": pool_reports(list(reports.values())), "second": pool_reports(others)}
-        differences[split] = {row.number: dataclasses.asdict(row) for row in compare(both)}
+        differences[split] = {}
+        for one in compare(both):
+            runs = [[report.scores[one.number] for report in row[split].values()] for row in every]
+            noise = seed_noise(runs) * math.sqrt(1 / len(reports) + (0 if is_start else 1 / len(others)))
+            differences[split][one.number] = dataclasses.asdict(one) | {
+                "low_seeds": one.value - math.hypot(one.value - one.low, noise),
+                "high_seeds": one.value + math.hypot(one.high - one.value, noise),
+            }
     return differences
+
+
+def seed_noise(rows: Iterable[Sequence[float | None]]) -> float:
+    """How far 95 % of single runs lie from their row's mean: t times the deviation pooled over rows of several runs."""
+    several = [known for row in rows if len(known := [value for value in row if value is not None]) > 1]
+    freedom = sum(len(values) - 1 for values in several)
+    if not freedom:
+        return math.nan
+    squares = sum(statistics.variance(values) * (len(values) - 1) for values in several)
+    draws = np.random.default_rng(0).standard_t(freedom, 1_000_000)
+    return float(np.quantile(draws, 0.975)) * math.sqrt(squares / freedom)
 
 
 def spreads(reports: Sequence[ScoreReport]) -> dict[str, Any]:
@@ -520,10 +660,6 @@ def mean_and_spread(values: Sequence[float | None]) -> dict[str, float | None]:
 # --- what is written ---
 
 TITLES = {number.name: number.title for score in SCORES.builtin.values() for number in score.numbers}
-FAULTS = {
-    "mean_length": "words", "bad_endings": "bad endings", "repeats": "repeats", "identical": "said twice",
-    "vocabulary": "different words",
-}  # fmt: skip
 
 
 def write_results(lines: Sequence[dict[str, Any]], name: str, folder: Path = RESULTS) -> None:
@@ -531,12 +667,17 @@ def write_results(lines: Sequence[dict[str, Any]], name: str, folder: Path = RES
     scores = [row for line in lines for row in score_rows(line)]
     says = {line["name"]: line["says"] for line in lines}
     differences = [
-        {"row": line["says"], "minus": says[second], "split": split, "score": TITLES[number]}
-        | {"difference": f"{one['value']:+.3f}", "low": f"{one['low']:+.3f}", "high": f"{one['high']:+.3f}"}
-        | {"p": f"{one['p']:.3f}"}
+        {
+            "row": line["says"],
+            "minus": f"{says[second]}{', trained again' if pair['again'] else ''}",
+            "split": split,
+            "score": TITLES[number],
+            **{title: f"{one[name]:+.3f}" for name, title in DIFFERENCE.items()},
+            "p": f"{one['p']:.3f}",
+        }
         for line in lines
-        for second, splits in line["pairs"].items()
-        for split, numbers in splits.items()
+        for second, pair in line["pairs"].items()
+        for split, numbers in pair["differences"].items()
         for number, one in numbers.items()
         if number in COMPARED
     ]
@@ -550,8 +691,7 @@ def write_results(lines: Sequence[dict[str, Any]], name: str, folder: Path = RES
 
 def score_rows(line: Mapping[str, Any]) -> list[dict[str, str]]:
     """A line for each split, and for the captions of each stage before the last."""
-    taken = {"learning rate": f"{line['learning_rate']:g}", "CPU seconds": cell(line["cpu_seconds"], 0)}
-    tried = ", ".join(f"{rate:g}: {value:.3f}" for rate, value in sorted(line["tried"].items()))
+    tried = ", ".join(f"{rate:g}: {value:.4f}" for rate, value in sorted(line["tried"].items()))
     minutes = ", ".join(f"{minutes:.0f} ({device})" for device, minutes in line["device_minutes"].items())
     rows = []
     for split, scores in line["scores"].items():
@@ -562,7 +702,8 @@ def score_rows(line: Mapping[str, Any]) -> list[dict[str, str]]:
         more = {**line["reads"][split], **(line["attention"] if split == "test" else {})}
         own = {"row": line["says"], "split": split, "seeds": str(len(line["seeds"])), **cells(scores), **cells(more)}
         devices = ", ".join(line["devices"])
-        rows.append({**own, **taken, "rates tried": tried, "device": devices, "minutes": minutes})
+        taken = {"learning rate": f"{line['learning_rate']:g}", "rates tried": tried, "tried by": line["tried_by"]}
+        rows.append({**own, **taken, "device": devices, "minutes": minutes})
         if split in line["undivided"]:
             title = f"{line['says']}: a beam not divided by the length, as the paper's"
             rows.append({"row": title, "split": split, **line["undivided"][split]})
@@ -573,11 +714,10 @@ def cells(values: Mapping[str, dict[str, float | None]]) -> dict[str, str]:
     return {TITLES.get(name, name): cell(value) for name, value in values.items()}
 
 
-def cell(value: dict[str, float | None], digits: int = 3) -> str:
+def cell(value: dict[str, float | None]) -> str:
     if value["mean"] is None:
         return ""
-    spread = "" if value["spread"] is None else f" ± {value['spread']:.{digits}f}"
-    return f"{value['mean']:.{digits}f}{spread}"
+    return f"{value['mean']:.3f}" + ("" if value["spread"] is None else f" ± {value['spread']:.3f}")
 
 
 # --- the command ---
@@ -591,7 +731,7 @@ def command(
     pairs: Sequence[tuple[str, str]],
     name: str,
     metrics: Sequence[str] | None = None,
-    bench_type: type[Bench] = Bench,
+    bench_type: type[Bench] = Scenes,
     arguments: Sequence[str] | None = None,
 ) -> int:
     """Run what is missing of the rows, write their scores and the differences of pairs; the exit status.
@@ -604,9 +744,9 @@ def command(
     parser.add_argument("--results", type=Path, default=RESULTS, help=about)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for every recipe, such as training.epochs=3")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0")
-    for setting in dataclasses.fields(bench_type)[2:]:
-        option, kind = "--" + setting.name.replace("_", "-"), type(setting.default)
-        parser.add_argument(option, type=kind, default=setting.default, help="see the head of benchmarks/study.py")
+    for setting, usual in settings_of(bench_type).items():
+        option = "--" + setting.replace("_", "-")
+        parser.add_argument(option, type=type(usual), default=usual, help="see the head of benchmarks/study.py")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, each on one core")
     parser.add_argument("--name", default=name, help="of the two files")
     parser.add_argument("--summary-only", action="store_true", help="train nothing; score what is done")
@@ -618,15 +758,15 @@ def command(
         if unknown := [name for name in wanted if name not in by_name]:
             raise UsageError(f"--rows: there is no {', '.join(unknown)}; known are {', '.join(by_name)}.")
         chosen = [by_name[name] for name in wanted]
-        settings = {setting.name: getattr(given, setting.name) for setting in dataclasses.fields(bench_type)[2:]}
-        bench = bench_type(given.out, tuple(given.overrides), **settings)
+        settings = {setting: getattr(given, setting) for setting in settings_of(bench_type)}
+        bench = bench_type(given.out, tuple(given.overrides), by_name, **settings)
         if not given.summary_only:
-            for row in chosen:
+            for row in with_trials(bench, chosen):
                 begun = row.start is None or row.start in wanted or (bench.out / "runs" / row.start / "0").exists()
                 if not begun:
                     raise UsageError(f"--rows: {row.name} starts from {row.start}; name that too.")
-            run_all(bench, chosen, by_name, seeds=given.seeds, jobs=given.jobs)
-        lines = summarise_runs(bench, chosen, pairs, metrics, given.seeds)
+            run_all(bench, chosen, seeds=given.seeds, jobs=given.jobs)
+        lines = summarise_runs(bench, chosen, pairs, metrics or bench.metrics, given.seeds)
         if not lines:
             raise DataError(f"{bench.out} has no finished run of {', '.join(wanted)}.")
         write_results(lines, given.name, given.results)

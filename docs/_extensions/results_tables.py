@@ -10,7 +10,8 @@ from pathlib import Path
 from settings_tables import row, table
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
-NUMBERS = ("difference", "low", "high")
+NUMBERS = ("difference", "low", "high")  # other images
+SEEDS_TOO = ("difference", "low, seeds too", "high, seeds too")
 STUDIES = ("models", "three-seeds", "ablations", "classic", "rewards", "hacap")
 
 
@@ -33,21 +34,25 @@ def photos_table() -> str:
     for one in rows("photos-scores"):
         if one["seeds"]:
             cells = [" ± ".join(f"{100 * float(part):.1f}" for part in one[name].split(" ± ")) for name in scores]
-            held = [f"{100 * float(first[one['row']][name]):+.1f}" for name in NUMBERS] if one["row"] in first else []
+            held = first.get(one["row"])
+            difference = interval([f"{100 * float(held[name]):+.1f}" for name in SEEDS_TOO]) if held else ""
+            if held and held["minus"].endswith("trained again"):
+                difference += " *"
             reads = [f"{100 * float(one[share].partition(' ')[0]):.0f}\u00a0%" for share in shares]
             words = f"{float(one['different words'].partition(' ')[0]):.0f}"
-            run = (_rate(one["learning rate"], one["rates tried"]), one["seeds"], one["device"].replace("NVIDIA ", ""))
-            lines.append(row(one["row"], *run, *cells, interval(held), words, *reads))
+            run = (_rate(one), one["seeds"], one["device"].replace("NVIDIA ", ""))
+            lines.append(row(one["row"], *run, *cells, difference, words, *reads))
     return table(["row", "rate", "seeds", "device", *scores.values(), "difference", "words", *shares.values()], lines)
 
 
-def _rate(rate: str, tried: str) -> str:
-    """A rate, and whether it was the best on validation of those that were tried, written as "0.001: 0.360, ..."."""
-    scores = dict(part.split(": ") for part in tried.split(", ") if part)
-    if not scores:
-        return rate
-    best = max(scores, key=lambda one: (float(scores[one]), -float(one)))
-    return f"{rate}, best of {len(scores)}" if best == rate else f"{rate}; of {len(scores)}, {best} was the best"
+def _rate(one: dict[str, str]) -> str:
+    """A row's rate, and how it was chosen: on validation among those tried, written as "0.001: 0.3604, ..."."""
+    rate, whose = one["learning rate"], f"{one['tried by']}'s, " if one["tried by"] else ""
+    scores = dict(part.split(": ") for part in one["rates tried"].split(", ") if part)
+    best = max(scores, key=lambda tried: (float(scores[tried]), -float(tried)), default=rate)
+    if best != rate:
+        return f"{rate}, {whose}of {len(scores)} {best} is the best"
+    return f"{rate}, {whose}" + (f"best of {len(scores)}" if len(scores) > 1 else "not tuned")
 
 
 def scenes_table() -> str:
@@ -71,4 +76,4 @@ def scenes_table() -> str:
 
 def interval(numbers: list[str]) -> str:
     """A difference and its interval."""
-    return "{} [{}, {}]".format(*numbers) if numbers else ""
+    return "{} [{}, {}]".format(*numbers)

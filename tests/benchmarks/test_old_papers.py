@@ -1,7 +1,10 @@
 import csv
+import dataclasses
+import json
 import math
 import re
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,7 +15,7 @@ from real_photos import Photos
 from showtell.files import write_json
 from showtell.scores import score
 from showtell.training import make_recipe
-from study import RATES, Bench, best_rate, missing_rates, pool_reports
+from study import RATES, Row, Scenes, best_rate, command, missing_rates, pool_reports, seed_noise
 
 
 def test_runs_are_pooled_image_by_image():
@@ -33,7 +36,7 @@ def test_runs_are_pooled_image_by_image():
 
 
 def test_every_row_of_a_study_is_a_valid_recipe_of_equal_effort(tmp_path):
-    scenes, photos = Bench(tmp_path, frozen_epochs=4, reward_epochs=3), Photos(tmp_path, photos=Path("photos"))
+    scenes, photos = Scenes(tmp_path, frozen_epochs=4, reward_epochs=3), Photos(tmp_path, photos=Path("photos"))
     for bench, rows in ((scenes, (*ROWS, *(one.row for one in ablations.INGREDIENTS))), (photos, real_photos.ROWS)):
         for row in rows:
             recipe = make_recipe(bench.recipe(row, seed=2, rate=0.009))
@@ -54,10 +57,11 @@ def test_every_row_of_a_study_is_a_valid_recipe_of_equal_effort(tmp_path):
 
 
 def test_the_best_rate_on_validation_is_taken(tmp_path):
-    bench, row = Bench(tmp_path), next(row for row in ROWS if row.name == "updown")
+    bench = Scenes(tmp_path, rows={row.name: row for row in ROWS})
+    row = bench.rows["updown"]
 
-    def tried(rate: float, validation: float) -> None:
-        write_json(bench.results / bench.trial_path(row, rate) / "result.json", {"validation": validation})
+    def tried(rate: float, validation: float, row: Row = row, **more: Any) -> None:
+        write_json(bench.results / row.trial_path(rate) / "result.json", {"validation": validation, **more})
 
     assert missing_rates(bench, row) == list(RATES)
     for rate, validation in zip(RATES, (0.5, 0.75, 0.75), strict=True):
@@ -68,11 +72,25 @@ def test_the_best_rate_on_validation_is_taken(tmp_path):
     assert missing_rates(bench, row) == [0.081]
     tried(0.081, 0.5)
     assert (best_rate(bench, row), missing_rates(bench, row)) == (RATES[2], [])
+
+    later = bench.rows["updown_sc"]
+    tried(0.001, 0.75, later, origin={"start_rate": RATES[2]})
+    tried(0.003, 0.875, later, origin={"start_rate": RATES[1]})  # from a start that is no longer the row's
+    assert best_rate(bench, later) == 0.001
+    assert best_rate(bench, dataclasses.replace(row, rate=0.5)) == 0.5  # given, whatever others tried
+
     tried(RATES[0], 1.0)
     assert missing_rates(bench, row) == [0.001]
     tried(0.001, 1.5)
     tried(0.000333, 2.0)
     assert missing_rates(bench, row) == []  # of six at most
+
+
+def test_what_seeds_bring_is_pooled_over_the_rows_that_have_several():
+    assert seed_noise([[1, 3]]) == pytest.approx(12.706 * math.sqrt(2), rel=0.02)  # t of one degree of freedom
+    pooled = math.sqrt((1 * 2 + 2 * 4) / 3)  # variances 2 and 4, of 1 and 2 degrees
+    assert seed_noise([[1, 3], [0, 2, 4], [5], [7, None]]) == pytest.approx(3.182 * pooled, rel=0.01)
+    assert math.isnan(seed_noise([[1], [2]]))
 
 
 TOY = [
@@ -108,9 +126,50 @@ def test_one_command_writes_the_results_and_again_does_only_what_is_missing(tmp_
     main(command)
     changed = [(one, other) for one, other in zip(scores, read_scores(), strict=True) if one != other]
     assert len(changed) == 2  # on both splits: what a resumed run took is not known
-    assert all(one | {"CPU seconds": "", "minutes": ""} == other for one, other in changed)
+    assert all(one | {"minutes": ""} == other for one, other in changed)
     assert (tmp_path / "models-differences.csv").read_text(encoding="utf-8") == differences
     assert {path for path in results if path.stat().st_mtime_ns != written[path]} == {results[0]}
 
     assert main([*command, "--images", "60"]) == 2
     assert re.search(r"was begun with .*'images': 40.*, not with .*'images': 60", capsys.readouterr().err)
+
+
+class Kept(Scenes):
+    """Its results lie apart from its runs, and have one split, as those of photos do."""
+
+    splits: ClassVar[tuple[str, ...]] = ("test",)
+
+    @property
+    def results(self) -> Path:
+        return self.out.parent / "kept"
+
+
+@pytest.mark.slow
+def test_a_start_that_is_trained_again_leaves_its_kept_result_and_is_the_one_compared(tmp_path, capsys):
+    def run(out: str, rows: str, *more: str) -> int:
+        toy = [*TOY, "--out", str(tmp_path / out), "--results", str(tmp_path), "--rows", rows, *more]
+        return command("", ROWS, pairs=[("updown_sc", "updown")], name="kept", bench_type=Kept, arguments=toy)
+
+    assert run("one", "updown") == 0
+    kept = tmp_path / "kept" / "runs"
+    start, later = kept / "updown" / "0", kept / "updown_sc" / "0"
+    texts = json.loads((start / "test.json").read_text(encoding="utf-8"))
+    write_json(start / "test.json", dict.fromkeys(texts, "a red circle"))  # as if by another processor
+    before = {file: file.read_bytes() for file in start.iterdir()}
+
+    assert run("two", "updown_sc") == 2 and "updown_sc starts from updown; name that too" in capsys.readouterr().err
+    assert run("two", "updown,updown_sc") == 0  # another machine
+    assert {file: file.read_bytes() for file in start.iterdir()} == before
+    again = json.loads((later / "start.json").read_text(encoding="utf-8"))
+    assert again == json.loads((tmp_path / "two" / "runs" / "updown" / "0" / "test.json").read_text(encoding="utf-8"))
+    rows = csv.DictReader((tmp_path / "kept-differences.csv").read_text(encoding="utf-8").splitlines())
+    assert {one["minus"] for one in rows} == {"updown, grid, trained again"}
+
+    result = json.loads((later / "result.json").read_text(encoding="utf-8"))
+    write_json(later / "result.json", result | {"origin": {"start_rate": 0.5}})  # as if its start had had another rate
+    assert run("two", "updown,updown_sc") == 0
+    assert json.loads((later / "result.json").read_text(encoding="utf-8"))["origin"] == result["origin"]
+
+    write_json(kept / "updown" / "1" / "result.json", result | {"learning_rate": 0.5})
+    assert run("two", "updown", "--summary-only", "--seeds", "2") == 2
+    assert "mixes runs at the rates" in capsys.readouterr().err
