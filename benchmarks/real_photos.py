@@ -170,6 +170,8 @@ ROWS = (
     ),
 )  # fmt: skip
 PAIRS = (  # beside each row and its start, or soft attention
+    ("updown", "nic_gru"),
+    ("transformer", "nic_gru"),
     ("nic_lstm_state", "nic_lstm"),
     ("nic_lstm_state", "nic_gru"),
     ("nic_gru_input", "nic_gru"),

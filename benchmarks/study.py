@@ -46,6 +46,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ClassVar
@@ -100,8 +101,6 @@ REINFORCE = {
     for weight in (0, 0.1, 1, 10)
     for unit in ("word", "caption")
 }
-
-
 Reports = dict[str, dict[int, ScoreReport]]  # of a row: of each split, of each seed
 
 
@@ -617,8 +616,13 @@ def seed_noise(rows: Iterable[Sequence[float | None]]) -> float:
     if not freedom:
         return math.nan
     squares = sum(statistics.variance(values) * (len(values) - 1) for values in several)
-    draws = np.random.default_rng(0).standard_t(freedom, 1_000_000)
-    return float(np.quantile(draws, 0.975)) * math.sqrt(squares / freedom)
+    return _student(freedom) * math.sqrt(squares / freedom)
+
+
+@cache
+def _student(freedom: int) -> float:
+    """Between minus this and this lie 95 % of Student's t."""
+    return float(np.quantile(np.random.default_rng(0).standard_t(freedom, 1_000_000), 0.975))
 
 
 def spreads(reports: Sequence[ScoreReport]) -> dict[str, Any]:
@@ -672,7 +676,7 @@ def write_results(lines: Sequence[dict[str, Any]], name: str, folder: Path = RES
             "minus": f"{says[second]}{', trained again' if pair['again'] else ''}",
             "split": split,
             "score": TITLES[number],
-            **{title: f"{one[name]:+.3f}" for name, title in DIFFERENCE.items()},
+            **{title: "" if math.isnan(one[name]) else f"{one[name]:+.3f}" for name, title in DIFFERENCE.items()},
             "p": f"{one['p']:.3f}",
         }
         for line in lines
