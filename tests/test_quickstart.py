@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from showtell.errors import UsageError
+from showtell.hub import PHOTOS
+from showtell.quickstart.photos import caption_photos
 from showtell.quickstart.run import run_quickstart
 from tests.cli.test_caption import run
 
@@ -41,6 +44,12 @@ def test_it_gives_what_programs_rely_on_and_a_second_call_trains_nothing(results
     assert (folder / "run" / "log.jsonl").read_bytes() == before
     assert f"this model{results['scores']['truth']:29.3f}" in out
     assert "nearest neighbour" in out and f"showtell caption {folder}/run/best" in out
+
+
+def test_it_replaces_no_photo_of_a_person(tmp_path):
+    (tmp_path / PHOTOS[1].name).write_text("mine")
+    with pytest.raises(UsageError, match="is another photo, which quickstart would replace"):
+        caption_photos(tmp_path)
 
 
 def test_the_page_stands_alone(results):

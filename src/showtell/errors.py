@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, requires
 from typing import Any, TypeVar
 
 ResultT = TypeVar("ResultT")
+JOINERS = "\u200c\u200d"  # within words of Persian and Hindi, and within emoji
 
 
 class ShowtellError(Exception):
@@ -129,18 +130,18 @@ def summarise(items: Iterable[object], limit: int = 5) -> str:
     return shown if len(listed) <= limit else f"{shown} and {len(listed) - limit} more"
 
 
-def printable(text: str) -> str:
+def printable(text: str, kept: str = "") -> str:
     r"""Text in one line for any terminal: control characters, line ends and lone surrogates are escaped.
 
     >>> print(printable("There is no file a\nb."))
     There is no file a\nb.
     """
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)
 
 
 def escaped(text: str) -> str:
     """A text for a file, whose control characters are escaped; a file name that is no UTF-8 keeps its bytes."""
-    return "".join(char if "\udc80" <= char <= "\udcff" else printable(char) for char in text)
+    return "".join(char if "\udc80" <= char <= "\udcff" else printable(char, JOINERS) for char in text)
 
 
 def shorten(text: str, limit: int = 200) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from showtell.sidecars import SidecarPlan, TextSidecars, XmpSidecars
 from tests.cli.test_caption import copied, loaded, run
 from tests.training.process_group import kill_command
 
-WRITTEN = "two puppies on the beach"
+WRITTEN = "two\u200c puppies on the beach"  # with what joins letters of Persian
 
 
 def expected(number: int) -> str:
@@ -68,6 +70,19 @@ def test_every_format_has_what_people_wrote_and_the_captioner_s_words_for_the_ot
     with table.open(encoding="utf-8-sig", newline="") as stream:
         checked = [row["caption"] for row in csv.DictReader(stream) if row["split"] != "unchecked"]
     assert sorted(checked) == sorted(texts.values())
+
+
+def test_an_interrupted_table_gets_what_a_person_wrote_meanwhile(capsys, tiny_checkpoint, album, store, monkeypatch):
+    out, writes = album / "table.csv", iter(range(1, 9))
+    given = ["caption", tiny_checkpoint, album, "--corrections", store.folder, "--batch-size", 2, "--out", out]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: signal.raise_signal(2) if next(writes) == 4 else 0)
+        assert run(capsys, *given)[0] == 130
+    (row,) = (row for row in store.page(("corrected",)).rows if row.name == "0.png")
+    store.change(row.id, row.revision, caption="my own words")
+    assert run(capsys, *given)[0] == 0
+    captions = {Path(one["image"]).name: one["caption"] for one in csv.DictReader(out.read_text().splitlines())}
+    assert captions["0.png"] == "my own words"
 
 
 @pytest.mark.parametrize("kind", [TextSidecars(), XmpSidecars("tiny", with_keywords=True)], ids=["text", "xmp"])

@@ -81,6 +81,8 @@ def test_document_frequencies_are_counted_in_the_train_split(capsys, tiny_checkp
     frequency = DocumentFrequency.of(tokens, "data/train")
     references = {record.image_id: record.captions for record in dataset["val"]}
     assert content["scores"] == score(texts, references, ["cider"], document_frequency=frequency).scores
+    err = run(capsys, "evaluate", tiny_checkpoint, tiny_scenes, "--document-frequency", out, "--out", out)[2]
+    assert "would replace what is read from" in err
 
 
 def test_at_most_some_references_are_scored_against(capsys, tiny_checkpoint, tiny_scenes, tmp_path):

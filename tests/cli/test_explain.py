@@ -42,6 +42,11 @@ def test_pictures_one_file_or_a_folder_of_several(capsys, tiny_checkpoint, photo
     assert run(capsys, "explain", tiny_checkpoint, photos, "--out", tmp_path / "figures")[0] == 0
     names = sorted(path.name for path in (tmp_path / "figures").iterdir())
     assert names == sorted(f"{path.stem}.png" for path in photos.iterdir())
+    (photos / "more").mkdir()
+    for name in (f"more/{first.name}", f"{first.stem}-2.png"):
+        shutil.copy(first, photos / name)
+    assert run(capsys, "explain", tiny_checkpoint, photos, "--out", tmp_path / "twins")[0] == 0
+    assert len([*(tmp_path / "twins").iterdir()]) == 5
 
 
 def test_a_dataset_brings_references_scores_and_the_worst_first(capsys, tiny_checkpoint, tiny_scenes):

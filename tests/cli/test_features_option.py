@@ -55,7 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path) -> Path:
     return folder
 
 
-def test_caption(made: Path, tiny_scenes: Path, capsys: Any) -> None:
+def test_caption(made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any) -> None:
     checkpoint, store = made / "tsv-checkpoint", made / "tsv"
     status, out, _ = run(capsys, "caption", checkpoint, "--features", store)
     texts = dict(line.split("\t") for line in out.splitlines())
@@ -68,6 +68,9 @@ def test_caption(made: Path, tiny_scenes: Path, capsys: Any) -> None:
     status, out, err = run(capsys, "caption", checkpoint, photo, "--features", store)
     assert (status, out) == (0, f"{photo}\t{texts['7']}\n")
     assert "1 photo is matched to images of" in err and "by number at the end of the file name" in err
+    own = Path(shutil.copy(photo, tmp_path))
+    assert run(capsys, "caption", checkpoint, own, "--features", store, "--format", "sidecar")[0] == 0
+    assert own.with_suffix(".txt").read_text().strip() == texts["7"]
     sampled = ["--search", "sample", "--features", store, "--format", "jsonl"]
     alone, together = (run(capsys, "caption", checkpoint, *ids, *sampled)[1] for ids in (["12"], ["7", "12"]))
     assert together.splitlines()[1] == alone.strip()  # samples depend on the id and not on the batch

@@ -139,6 +139,9 @@ def test_the_images_that_all_have_are_scored_on_request(capsys, systems):
     Path("few.json").write_text(json.dumps({"unknown": "a"}))
     err = run(capsys, "score", "few.json", *GIVEN, "bleu", "--common")[2]
     assert "few.json has captions of unknown, and none" in err
+    told = [{"image": "7", "captions": [{"text": "a"}]}, {"image": "8", "captions": [], "error": "8 has no caption."}]
+    Path("few.json").write_text(json.dumps(told))  # as `caption` writes them
+    assert "1 images are scored" in run(capsys, "score", "few.json", *GIVEN, "rouge_l", "--common")[2]
 
 
 ONE = ("predictions.json", "--references", "references.json")

@@ -178,7 +178,7 @@ def test_features_of_a_split_that_training_did_not_need_are_extracted(
     dataset = open_dataset(tiny_scenes)
     fill_store(tmp_path / "store", captioner.encoder, dataset["val"])
     folder = shutil.copytree(run_folder, tmp_path / "run")
-    read = recipe(data=str(tiny_scenes))
+    read = recipe(data=f"[{tiny_scenes}]")
     read["data"]["features"] = str(tmp_path / "store")
     (folder / "recipe.yaml").write_text(yaml.safe_dump(read))
     out = tmp_path / "page.html"

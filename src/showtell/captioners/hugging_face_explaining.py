@@ -13,7 +13,7 @@ from torch import Tensor
 from showtell.captioners.hugging_face_families import Photos
 from showtell.captioners.hugging_face_generation import Generated
 from showtell.captioners.hugging_face_words import word_indices
-from showtell.captions import NUM_RUNNERS_UP, ExplainedCaption, ExplainedWord, ModelExplanation
+from showtell.captions import NUM_RUNNERS_UP, Caption, ExplainedCaption, ExplainedWord, ModelExplanation
 from showtell.decoding_config import DecodingConfig
 
 if TYPE_CHECKING:
@@ -29,18 +29,20 @@ def explain_batch(
     explanations = []
     for photo, (best, *_) in zip(photos, captioner.search(photos, settings, keep_logits=True), strict=True):
         drops = occlude(captioner, photo, best, settings.prompt) if saliency else None
-        caption, grid = _explain(captioner, best, drops), (CELLS, CELLS)
-        explanations.append(ModelExplanation("", (caption,), cell_boxes(photo.size), grid, saliency=saliency))
+        ((caption,),) = captioner.calibrated([[captioner.caption_of(best)]], settings, ())
+        shown, grid = (_explain(captioner, best, caption, drops),), (CELLS, CELLS)
+        explanations.append(ModelExplanation("", shown, cell_boxes(photo.size), grid, saliency=saliency))
     return explanations
 
 
-def _explain(captioner: TransformersCaptioner, best: Generated, drops: Tensor | None) -> ExplainedCaption:
+def _explain(
+    captioner: TransformersCaptioner, best: Generated, said: Caption, drops: Tensor | None
+) -> ExplainedCaption:
     """A caption, with the drops (T + 1, R) of its tokens."""
-    caption = captioner.caption_of(best)
-    indices = word_indices(captioner.tokenizer, best.tokens, caption.text)
+    indices = word_indices(captioner.tokenizer, best.tokens, said.text)
     assert best.logits is not None
     explained = []
-    for number, word in enumerate(caption.words):
+    for number, word in enumerate(said.words):
         own = [position for position, index in enumerate(indices) if index == number]
         others = runners_up(captioner, best.logits[own[0]], best.tokens[own[0]]) if own else ()
         drop = None if drops is None else drops[own].sum(0)
@@ -48,8 +50,8 @@ def _explain(captioner: TransformersCaptioner, best: Generated, drops: Tensor | 
     if best.finished:
         others, drop = runners_up(captioner, best.logits[-1], None), None if drops is None else drops[-1]
         explained.append(ExplainedWord("", math.exp(best.end), others, saliency=drop))
-    assert caption.logprob is not None and caption.confidence is not None  # a model's own
-    return ExplainedCaption(caption.text, tuple(explained), caption.logprob, caption.finished, caption.confidence)
+    assert said.logprob is not None and said.confidence is not None  # a model's own
+    return ExplainedCaption(said.text, tuple(explained), said.logprob, said.finished, said.confidence, said.doubt)
 
 
 def runners_up(captioner: TransformersCaptioner, logits: Tensor, token: int | None) -> tuple[tuple[str, float], ...]:

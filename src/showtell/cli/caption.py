@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -109,7 +109,8 @@ def caption(
     if accept_above is not None and style not in _FOR_PEOPLE:
         raise UsageError(f"--accept-above goes with {', '.join(_FOR_PEOPLE)}, not with {style}.")
     images, missing = _images(arguments, features)
-    files = [path for image in images if (path := image if isinstance(image, Path) else image.path) is not None]
+    by_file = {path: image for image in images if (path := image if isinstance(image, Path) else image.path)}
+    files = list(by_file)
     if style in _FOR_PEOPLE and len(files) < len(images):
         raise UsageError(f"{style} needs photos; name photos, which are matched to ids of the store.")
     inputs = [*files, Path(checkpoint), *filter(None, [features])]
@@ -127,7 +128,7 @@ def caption(
 
     def caption_photos(photos: Sequence[Any], **how: Any) -> Iterator[tuple[Any, list[Caption] | ImageError]]:
         of_people = [corrected.get(photo if isinstance(photo, Path) else photo.path) for photo in photos]
-        others = (photo for photo, own in zip(photos, of_people, strict=True) if own is None)
+        others = (by_file.get(photo, photo) for photo, own in zip(photos, of_people, strict=True) if own is None)
         results = captioner.caption_photos(others, settings, batch_size, **how)
         for photo, own in zip(photos, of_people, strict=True):
             if own is None:
@@ -150,7 +151,8 @@ def caption(
     elif out is None:
         failures = _print(caption_photos, images, write)
     else:
-        failures = _write(caption_photos, images, write, out, provenance(captioner, settings), batch_size)
+        made_with, anew = provenance(captioner, settings), {*map(str, corrected)}
+        failures = _write(caption_photos, images, write, out, made_with, batch_size, anew)
     common.raise_failures([*failures, *missing], f"of {len(images) + len(missing)} files could not be captioned")
 
 
@@ -266,6 +268,7 @@ def _write(
     file: Path,
     made_with: dict[str, Any],
     batch_size: int,
+    anew: Set[str],  # what a person may have corrected since it was kept
 ) -> list[str]:
     """Caption what is not captioned yet, then write the file; returns the sentences about photos without captions."""
     import json
@@ -280,7 +283,7 @@ def _write(
     unanswered: list[str] = []  # sentences about photos that are asked for again next time
     part = file.with_name(f"{file.name}.part")
     with open_journal(file, made_with) as (kept, keep):
-        remaining = [image for image in images if str(image) not in kept]
+        remaining = [image for image in images if str(image) not in kept or str(image) in anew]
         if len(remaining) < len(images):
             notify(f"resuming {part}: {len(images) - len(remaining)} photos are done.")
         with counting("captioning", len(remaining)) as progress:

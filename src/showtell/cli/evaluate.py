@@ -61,7 +61,8 @@ def evaluate(
     if len(checkpoints) > 1 and out:
         raise UsageError("--out is for one captioner, and several are named; evaluate that one alone.")
     if out is not None:
-        refuse_overwriting(out, "--out", [*map(Path, checkpoints), *map(Path, listed_paths(str(dataset)))])
+        read = map(Path, [*checkpoints, *listed_paths(str(dataset))])
+        refuse_overwriting(out, "--out", [*read, *filter(None, (document_frequency, features))])
     opened = open_dataset(dataset, with_photos=features is None)
     records = opened.limited(limit, max_captions)[split]
     scoring: dict[str, Any] = {"metrics": metric_names(metrics), **score.how_to_score(document_frequency, clip_model)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -157,11 +158,11 @@ def _files_to_write(photo_set: PhotoSet, out: Path | None, inputs: Iterable[Path
         )
     files = {display_name(sources[0]) if suffix == ".png" else "": out}
     if not suffix:
-        stems = [Path(str(source)).stem for source in sources]
-        files = {
-            display_name(source): out / f"{stem}{f'-{number + 1}' if (number := stems[:index].count(stem)) else ''}.png"
-            for index, (source, stem) in enumerate(zip(sources, stems, strict=True))
-        }
+        files, stems = {}, set[str]()
+        for stem, source in ((Path(str(source)).stem, source) for source in sources):
+            free = (name for number in count(1) if (name := f"{stem}-{number}" if number > 1 else stem) not in stems)
+            stems.add(name := next(free))
+            files[display_name(source)] = out / f"{name}.png"
     inputs = list(inputs)
     for file in files.values():
         refuse_overwriting(file, "--out", inputs)

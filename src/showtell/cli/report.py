@@ -44,7 +44,7 @@ def report(
     from showtell.explanations.verdict import verdict_on_checkpoint
     from showtell.features.extraction import fill_store
     from showtell.features.store import FeatureStore
-    from showtell.files import refuse_overwriting
+    from showtell.files import listed_paths, refuse_overwriting
     from showtell.grounding.judging import explain_and_judge
     from showtell.progress import counting
     from showtell.recipes import published_for
@@ -72,7 +72,7 @@ def report(
             "There are no scores and no captions: the run reads features of other tools, and their store "
             f"{recipe['data']['features']} is not there; name it with --features STORE."
         )
-    elif data is None and not Path(path).exists():
+    elif data is None and not all(Path(part).exists() for part in listed_paths(path)):
         raise DataError(
             f"The run was trained on {path}, which is not there; give its dataset with --data, or skip what needs it: "
             "--no-score --photos 0."

@@ -90,7 +90,7 @@ def _read_file(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
     failed = []
     for number, entry in read_values(file, issues.display(file)):
         columns = Columns.of(tuple(entry)) if isinstance(entry, dict) else None
-        if columns is not None:
+        if columns is not None and ("error" not in entry or entry.get("captions")):
             rows.add(number, columns, list(entry.values()))
         elif isinstance(entry, dict) and isinstance(entry.get("error"), str):  # of `showtell caption`
             failed.append(entry["error"])

@@ -12,6 +12,7 @@ from showtell.datasets import READERS, read_dataset
 from showtell.errors import DataError, summarise
 from showtell.features.store import FeatureStore, StoredImage
 from showtell.features.stored_images import choose_images
+from showtell.files import listed_paths
 from showtell.images.photo_files import find_photos, is_image_file
 from showtell.scores import ImageFacts, image_facts
 
@@ -88,7 +89,9 @@ def choose_photos(
 
 
 def _is_dataset(argument: str) -> bool:
-    path = Path(argument)
+    path, parts = Path(argument), listed_paths(argument)
+    if parts != [argument]:  # several, "[a, b]"
+        return all(map(_is_dataset, parts))
     if not path.exists() or (path.is_file() and is_image_file(path.name)):
         return False
     readers = (reader for name, reader in READERS.items() if name != "xmp")  # sidecars make no dataset of an album

@@ -27,7 +27,8 @@ def quick_import(name: str) -> Any:
     if compiler not in sys.modules:
         stand_ins = {compiler: ModuleType(compiler), utils: ModuleType(utils)}
         stand_ins[compiler].disable = lambda function, *options, **more: function  # type: ignore[attr-defined]
-        stand_ins[utils].is_compile_supported = _is_compile_supported  # type: ignore[attr-defined]
+        asked_later = lambda device: importlib.import_module(utils).is_compile_supported(device)  # noqa: E731
+        stand_ins[utils].is_compile_supported = asked_later  # type: ignore[attr-defined]
     sys.modules |= stand_ins
     try:
         for package in _LATE:
@@ -75,9 +76,3 @@ def _add_late(package: str) -> None:
     if package == "timm.data":
         constants = vars(importlib.import_module("timm.data.constants"))
         vars(module).update({name: value for name, value in constants.items() if name.isupper()})
-
-
-def _is_compile_supported(device_type: str) -> bool:
-    from torch._dynamo.utils import is_compile_supported
-
-    return bool(is_compile_supported(device_type))

@@ -14,7 +14,7 @@ from typing import Any
 
 from lxml import etree
 
-from showtell.errors import DataError, printable
+from showtell.errors import JOINERS, DataError, printable
 from showtell.files import read_bytes, write_bytes
 from showtell.images.photo_files import SidecarName
 
@@ -98,7 +98,7 @@ class Sidecar:
 
     def update(self, values: Mapping[str, str]) -> None:
         """Set properties, those of other namespaces than ours in the language x-default; "" removes one of ours."""
-        for name, text in ((name, printable(text)) for name, text in values.items()):
+        for name, text in ((name, printable(text, JOINERS)) for name, text in values.items()):
             if self[name] == text:
                 continue
             self._is_changed = True

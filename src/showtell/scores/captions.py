@@ -120,7 +120,7 @@ def _entry(number: int, entry: Mapping[Any, Any], source: str) -> Iterator[tuple
     """Image and captions of an entry: of each of its images, if it is {id: text}; nothing, if it holds an error."""
     keys = tuple(map(str, entry)) if len(entry) < _MANY else ()
     columns, values = Columns.of(keys, predicted=True), list(entry.values())
-    if columns is not None:
+    if columns is not None and ("error" not in entry or any(values[at] for at in columns.captions)):
         # Of several columns of captions those that are filled; a single one is checked even if it is empty.
         captions = [values[at] for at in columns.captions if values[at] is not None or len(columns.captions) == 1]
         yield values[columns.image], captions[0] if len(captions) == 1 else captions
