@@ -47,7 +47,7 @@ def photos_table() -> str:
 
 def _rate(one: dict[str, str]) -> str:
     """A row's rate, and how it was chosen: on validation among those tried, written as "0.001: 0.3604, ..."."""
-    rate, whose = one["learning rate"], f"{one['tried by']}'s, " if one["tried by"] else ""
+    rate, whose = one["learning rate"], f'that of "{one["tried by"]}", ' if one["tried by"] else ""
     scores = dict(part.split(": ") for part in one["rates tried"].split(", ") if part)
     best = max(scores, key=lambda tried: (float(scores[tried]), -float(tried)), default=rate)
     if best != rate:
