@@ -175,7 +175,8 @@ class DecodingConfig(Config):
         if len(begin) > self.max_length:
             raise UsageError(f"prefix has {len(begin)} words and max_length is {self.max_length}; raise it.")
         # A phrase with a word that the vocabulary lacks cannot occur anyway.
-        known = [phrase for phrase in _phrases(self.bad_words).values() if all(word in vocabulary for word in phrase)]
+        phrases = map(vocabulary.split, self.bad_words)
+        known = [phrase for phrase in phrases if all(word in vocabulary for word in phrase)]
         forbidden = [_ids(phrase, vocabulary) for phrase in known] + [(Vocabulary.unknown,)] * self.no_unknown
         endings = sorted(word for word in BAD_ENDINGS if word in vocabulary) if self.no_bad_endings else ()
         repeatable = sorted(word for word in FUNCTION_WORDS if word in vocabulary)

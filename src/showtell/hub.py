@@ -158,7 +158,7 @@ def read_model_settings(folder: Path) -> dict[str, Any]:
                 f"{file} names a repository with code for attention ({value}), and code of others is never run here; "
                 f"remove {name} from it."
             )
-        if re.search("layer|depth", name) and isinstance(value, int) and value > MAX_LAYERS:
+        if re.search("layer|depth", name) and "size" not in name and isinstance(value, int) and value > MAX_LAYERS:
             raise CheckpointError(
                 f"{file}: {name} is {shorten(str(value), 20)}; models have at most {MAX_LAYERS} layers here."
             )

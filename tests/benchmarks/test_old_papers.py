@@ -1,5 +1,4 @@
 import csv
-import json
 import math
 import re
 from pathlib import Path
@@ -11,7 +10,7 @@ import ablations
 import real_photos
 from old_papers import ROWS, main
 from real_photos import Photos
-from showtell.files import write_json
+from showtell.files import read_json, write_json
 from showtell.scores import score
 from showtell.training import make_recipe
 from study import RATES, Row, Scenes, best_rate, command, missing_rates, pool_reports, seed_noise
@@ -149,23 +148,21 @@ def test_a_start_that_is_trained_again_leaves_its_kept_result_and_is_the_one_com
         return command("", ROWS, pairs=[("updown_sc", "updown")], name="kept", bench_type=Kept, arguments=toy)
 
     assert run("one", "updown") == 0
-    kept = tmp_path / "kept" / "runs"
-    start, later = kept / "updown" / "0", kept / "updown_sc" / "0"
-    texts = json.loads((start / "test.json").read_text(encoding="utf-8"))
-    write_json(start / "test.json", dict.fromkeys(texts, "a red circle"))  # as if by another processor
+    start, later = (tmp_path / "kept" / "runs" / name / "0" for name in ("updown", "updown_sc"))
+    write_json(
+        start / "test.json", dict.fromkeys(read_json(start / "test.json"), "a red circle")
+    )  # another processor's
     before = {file: file.read_bytes() for file in start.iterdir()}
 
     assert run("two", "updown_sc") == 2 and "updown_sc starts from updown; name that too" in capsys.readouterr().err
     assert run("two", "updown,updown_sc") == 0  # another machine
     assert {file: file.read_bytes() for file in start.iterdir()} == before
-    again = json.loads((later / "start.json").read_text(encoding="utf-8"))
-    assert again == json.loads((tmp_path / "two" / "runs" / "updown" / "0" / "test.json").read_text(encoding="utf-8"))
-    rows = csv.DictReader((tmp_path / "kept-differences.csv").read_text(encoding="utf-8").splitlines())
-    assert {one["minus"] for one in rows} == {"updown, grid, trained again"}
-    result = json.loads((later / "result.json").read_text(encoding="utf-8"))
+    assert read_json(later / "start.json") == read_json(tmp_path / "two/runs/updown/0/test.json")
+    assert ',"updown, grid, trained again",test,' in (tmp_path / "kept-differences.csv").read_text(encoding="utf-8")
+    result = read_json(later / "result.json")
     write_json(later / "result.json", result | {"origin": {"start_rate": 0.5}})  # as if its start had had another rate
     assert run("two", "updown,updown_sc") == 0
-    assert json.loads((later / "result.json").read_text(encoding="utf-8"))["origin"] == result["origin"]
-    write_json(kept / "updown" / "1" / "result.json", result | {"learning_rate": 0.5})
+    assert read_json(later / "result.json")["origin"] == result["origin"]
+    write_json(start.with_name("1") / "result.json", result | {"learning_rate": 0.5})
     assert run("two", "updown", "--summary-only", "--seeds", "2") == 2
     assert "mixes runs at the rates" in capsys.readouterr().err

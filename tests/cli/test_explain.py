@@ -97,6 +97,7 @@ def test_a_given_caption_is_followed_word_by_word(capsys, tiny_checkpoint, capti
     (explained,) = json.loads(out)[0]["models"][0]["captions"]
     assert [word["word"] for word in explained["words"]] == ["a", "red", "<unknown>", "above", "a", "circle"]
     (expected,) = captioner.logprobs(photo, "a red zebra above a circle")
+    assert captioner.logprobs(photo, []) == []
     chances = [math.exp(word.logprob) for word in expected.words]
     assert [word["probability"] for word in explained["words"]] == pytest.approx(chances, abs=1e-5)
     ids = captioner.vocabulary.encode([word["word"] for word in explained["words"]])

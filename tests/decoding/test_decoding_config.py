@@ -41,6 +41,7 @@ def test_rules_in_ids():
         bad_endings=(4, 7),
     )
     assert DecodingConfig().rules(WORDS) == Rules()
+    assert DecodingConfig(bad_words=("cannot",)).rules(Vocabulary(["cannot"])).forbidden == ((4,),)  # not "can not"
     assert DecodingConfig(no_repeat_words=True).rules(WORDS) == Rules(repeatable=(4, 7))  # "a" and "with"
 
 

@@ -133,6 +133,7 @@ def test_vgg19_is_that_of_torchvision_up_to_the_relu_of_conv5_4(tmp_path):
 
 SIZES = {
     **dict.fromkeys(("convnext_atto", "vit_tiny_patch16_224", "vit_xsmall_patch16_clip_224", "efficientnet_b0"), 64),
+    "xcit_nano_12_p8_224": 64,
     "swin_tiny_patch4_window7_224": 224,  # its maps lie the other way round: channels last
     "vit_small_patch14_reg4_dinov2": 56,  # with register tokens
     "deit_tiny_distilled_patch16_224": 64,  # with two class tokens

@@ -73,7 +73,7 @@ def features(
         if arguments or encoder or recipe or split or out is None:
             raise UsageError("--from converts what is on disk: it goes with --out, --source and --dtype alone.")
         with counting("converting features", None) as progress:
-            convert(foreign, out, source=source or foreign.name, dtype=dtype, progress=progress)
+            convert(foreign, out, source=source or foreign.absolute().name, dtype=dtype, progress=progress)
     else:
         given = arguments or []
         dataset = given.pop(0) if given and ("=" not in given[0] or Path(given[0]).exists()) else None

@@ -61,7 +61,7 @@ def word_logprobs(decoder: Decoder, features: Features, words: Tensor) -> Tensor
 def pad_captions(images: Sequence[Sequence[Sequence[int]]]) -> Tensor:
     """Ids of captions as (B, N, T + 1): short captions are padded, missing ones are padding alone."""
     most = max(1, *map(len, images))
-    rows = [torch.tensor(ids) for image in images for ids in [*image, *[[Vocabulary.begin]] * (most - len(image))]]
+    rows = [torch.tensor(ids) for image in images for ids in [*image, *[[Vocabulary.begin, 0]] * (most - len(image))]]
     return torch.unflatten(pad_sequence(rows, batch_first=True, padding_value=Vocabulary.pad), 0, (len(images), most))
 
 

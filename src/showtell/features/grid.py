@@ -53,7 +53,7 @@ class GridEncoder(Encoder, abc.ABC):
     def _edges(self, cells: int, pixels: int) -> Tensor:
         """Where the cells along a side of an image begin and end, (2, cells), as shares of it."""
         side = self.map_side(pixels, cells)
-        if side == math.ceil(pixels / self.stride):
+        if side in (pixels // self.stride, math.ceil(pixels / self.stride)):
             borders = (torch.arange(side + 1).double() * self.stride).clamp(max=pixels) / pixels
         else:  # of a backbone that does not pad its pictures, and whose cells lie closer together
             borders = torch.arange(side + 1).double() / side

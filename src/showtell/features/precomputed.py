@@ -4,8 +4,7 @@ They are converted from what the field has on disk, not read in place: one reade
 index (docs/features.md).
 
 - bottom-up-attention: TSV with image_id, image_w, image_h, num_boxes, boxes, features; the last two base64.
-- ImageCaptioning.pytorch: a folder of `{id}.npz` with `feat`, or of `{id}.npy`; boxes in a folder beside it, `x_box`
-  beside `x_att` or `x_fc`.
+- ImageCaptioning.pytorch: a folder of `{id}.npz` with `feat`, or of `{id}.npy`; of `x_att` with boxes from `x_box`.
 - bottom-up-attention.pytorch: a folder of `{id}.npz` with `x`, `bbox`, `image_w`, `image_h`.
 
 Files that are called as COCO's photos (`COCO_val2014_000000000042.npz`) are of the image with that number.
@@ -84,7 +83,8 @@ def convert(
     images = read_foreign(Path(path))
     if (first := next(images, None)) is None:
         raise DataError(f"{path} holds no features.")
-    encoder = Precomputed(PrecomputedConfig(feature_size=first[1].vectors.shape[1], source=source))
+    settings = {"feature_size": first[1].vectors.shape[1], "source": source}
+    encoder = Precomputed(PrecomputedConfig.checked(settings))
     added = 0
     with StoreWriter(out, StoreInfo.of(encoder, dtype)) as writer:
         waiting: dict[str, ImageFeatures] = {}
@@ -144,7 +144,8 @@ def _from_tsv(path: Path) -> Iterator[tuple[str, ImageFeatures]]:
 def _from_array(file: Path) -> tuple[str, ImageFeatures]:
     """The features in an array of NumPy or an archive of arrays, with boxes from the folder beside it."""
     size = (0, 0)
-    beside = file.parent.with_name(re.sub(r"_(att|fc)$", "_box", file.parent.name)) / f"{file.stem}.npy"
+    folder = str(file.parent.absolute())
+    beside = Path(re.sub("_att$", "_box", folder), f"{file.stem}.npy")
     try:
         with file.open("rb") as stream:
             content: Any = np.load(stream, allow_pickle=False)
@@ -155,7 +156,7 @@ def _from_array(file: Path) -> tuple[str, ImageFeatures]:
             )
             if "image_w" in content:
                 size = (int(content["image_w"]), int(content["image_h"]))
-        if boxes is None and beside.parent != file.parent and beside.exists():
+        if boxes is None and folder.endswith("_att") and beside.exists():
             boxes = np.load(beside, allow_pickle=False)
     except Exception as error:  # readers of damaged headers, archives and arrays raise anything
         is_pickle = "pickle" in str(error)  # NumPy's own words about Python objects advise to load them anyway

@@ -74,7 +74,7 @@ class TimmGrid(GridEncoder):
         self.backbone: Any = _create(config)
         stages = self.backbone.feature_info
         self.stage = range(len(stages))[config.stage]
-        self.with_norm = self.stage == len(stages) - 1
+        self.with_norm = self.stage == len(stages) - 1 and not config.name.startswith("hiera")  # its head's
         whole = list(self.backbone.state_dict())  # before the cut
         settings = quick_import("timm.data.config").resolve_model_data_config(self.backbone)
         tensors, source = _read(config, self.backbone) if load_weights and config.weights != "random" else (None, "")
@@ -104,7 +104,7 @@ class TimmGrid(GridEncoder):
         """A transformer would leave out what is less than a patch at the right and lower edges."""
         size = self.preprocessing.image_size
         sides = getattr(getattr(self.backbone, "patch_embed", None), "patch_size", None)
-        if sides and size % (patch := sides[0]):
+        if sides and size % (patch := sides if isinstance(sides, int) else sides[0]):
             below = size - size % patch
             raise RecipeError(
                 f"encoder.image_size={size}: {self.config.name} sees patches of {patch} pixels, so the size should be "

@@ -63,7 +63,7 @@ class Vocabulary:
 
     def encode(self, words: Iterable[str], max_length: int | None = None) -> list[int]:
         """begin, the ids of the words (at most `max_length` of them), end."""
-        ids = [self._ids.get(word, self.unknown) for word in words][:max_length]
+        ids = [max(self._ids.get(word, self.unknown), self.unknown) for word in words][:max_length]
         return [self.begin, *ids, self.end]
 
     def encode_text(self, text: str, max_length: int | None = None) -> list[int]:
