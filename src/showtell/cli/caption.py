@@ -151,8 +151,8 @@ def caption(
     elif out is None:
         failures = _print(caption_photos, images, write)
     else:
-        made_with, anew = provenance(captioner, settings), {*map(str, corrected)}
-        failures = _write(caption_photos, images, write, out, made_with, batch_size, anew)
+        made_with = provenance(captioner, settings)
+        failures = _write(caption_photos, images, write, out, made_with, batch_size, {*map(str, corrected)})
     common.raise_failures([*failures, *missing], f"of {len(images) + len(missing)} files could not be captioned")
 
 

@@ -130,7 +130,7 @@ def list_below(path: Path, suffixes: tuple[str, ...], form: Callable[[Path], For
     deeper = [path, *subfolders(path), *subfolders(path / "data")] if path.is_dir() else [path]
     for folders in (deeper[:1], deeper[1:]):
         listed = [list_files(folder, suffixes) for folder in folders]
-        kept = [own for own in listed if len(own) <= MAX_FILES or ".tsv" in suffixes]
+        kept = [own for own in listed if len(own) <= MAX_FILES or not {".json", ".txt"} & {*suffixes}]
         if forms := {file: held for own in kept for file in own if (held := form(file)) is not None}:
             return dict(sorted(forms.items(), key=lambda item: split_rank(split_of_file(item[0], path) or "")))
     return {}

@@ -22,7 +22,7 @@ EXAMPLE = "Flickr8k.token.txt with the line dog.jpg#0<TAB>A dog runs. beside a f
 
 # Of translations the names are dog.jpg#zhc#0.
 _TOKEN = re.compile(r"(?P<name>[^\t]+?)(?:(?:#[a-z]+)?#\d+\t|#[a-z]+#\d+ )(?P<caption>.*)")
-_TAB = re.compile(r"(?P<name>[^\t]+)\t(?P<caption>[^\t]*)(?:\t[^\t]*)?")  # and a confidence
+_TAB = re.compile(r"(?P<name>[^\t]+)\t(?P<caption>[^\t]*)(?:\t(?:\d+%[^\t]*|by a person)?)?")  # as `caption` writes
 _COMMA = re.compile(r"(?P<name>[^,]+),(?P<caption>.*)")
 _BAR = re.compile(r"(?P<name>[^|]+)\|\s*\d+\s*\|?(?P<caption>.*)")  # one line of Kaggle's file lacks the second bar
 _FORMS = {

@@ -61,7 +61,7 @@ def _read_lists(
     several: dict[str, None] = {}
     for split, file in lists:
         unknown: list[str] = []
-        for name in filter(None, map(str.strip, read_text(file, "a list").splitlines())):
+        for name in filter(None, map(str.strip, re.split(r"[\r\n]+", read_text(file, "a list")))):
             index = next((known[alias] for alias in _aliases(name) if known.get(alias) is not None), None)
             if index is None:
                 unknown.append(name)

@@ -70,7 +70,7 @@ def _read_folder(path: Path, issues: DatasetIssues) -> list[CaptionRecord]:
         except DataError as error:
             unreadable.append(str(error).rstrip("."))
             continue
-        captions = [line.strip() for content in contents for line in content.splitlines() if line.strip()]
+        captions = [line.strip() for content in contents for line in re.split(r"[\r\n]+", content) if line.strip()]
         if not captions:
             without += map(issues.display, own)
             continue

@@ -83,8 +83,7 @@ def convert(
     images = read_foreign(Path(path))
     if (first := next(images, None)) is None:
         raise DataError(f"{path} holds no features.")
-    settings = {"feature_size": first[1].vectors.shape[1], "source": source}
-    encoder = Precomputed(PrecomputedConfig.checked(settings))
+    encoder = Precomputed(PrecomputedConfig.checked({"feature_size": first[1].vectors.shape[1], "source": source}))
     added = 0
     with StoreWriter(out, StoreInfo.of(encoder, dtype)) as writer:
         waiting: dict[str, ImageFeatures] = {}

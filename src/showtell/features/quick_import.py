@@ -2,8 +2,7 @@
 
 timm imports all of its 90 model files to make one model, and readers of datasets; torchvision its own models. Their
 packages therefore run their `__init__` when somebody asks for what it makes, and not before. timm and torchvision's
-`ops/roi_align.py` also import `torch._dynamo`, to mark functions that nothing here compiles; a stand-in takes its place
-during the import.
+`ops/roi_align.py` also import `torch._dynamo`, to mark functions that nothing here compiles; a stand-in takes its place.
 """
 
 from __future__ import annotations

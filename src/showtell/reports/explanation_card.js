@@ -11,7 +11,7 @@ const explanations = (() => {
 
   const decode = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const decodeShorts = (text) => new Uint16Array(decode(text).buffer);
-  const percent = (share) => (share > 0 && share < 0.01 ? "<1%" : `${Math.round(100 * share)}%`);
+  const percent = (share) => (share == null ? "" : share > 0 && share < 0.01 ? "<1%" : `${Math.round(100 * share)}%`);
 
   /** The cosine of two maps; of maps without anything 1. */
   function similarity(one, other) {

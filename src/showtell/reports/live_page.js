@@ -60,15 +60,16 @@
   /** Take files in: [file, name with folders]. */
   async function add(files) {
     await beginning;
-    const photos = files.filter(([file]) => isPhoto(file) && !file.name.startsWith("."));
+    const isLeftAlone = (part) => part.startsWith(".") || served.systemFolders.includes(part.toLowerCase());
+    const photos = files.filter(([file, name]) => isPhoto(file) && ![...name.split("/").slice(1), file.name].some(isLeftAlone));
     if (photos.length < files.length) announce(`${count(files.length - photos.length, "file")} left out: no photos by their names.`, true);
-    for (const [file, name] of photos) reading.add(makeRow({ name: uniqueName(name), size: file.size, type: file.type, file }));
+    for (const [file, name] of photos) reading.add(makeRow({ path: name, name: uniqueName(name), size: file.size, type: file.type, file }));
     refresh();
   }
 
   async function read(row) {
     try {
-      row.id = await idOf(row.file);
+      row.id = await idOf(row.file, row.path);
       const same = byId.get(row.id);
       if (same) {
         rows.splice(rows.indexOf(row), 1);
@@ -102,7 +103,12 @@
       const { captions } = await response.json();
       Object.assign(row, { captions, captioner, settings: JSON.stringify(settings), error: null });
       errors = { sentence: null, count: 0 };
-      if (decisions) Object.assign(row, await decisions.add(row, photo));
+      const kept = decisions ? await decisions.add(row, photo) : {};
+      const same = byId.get(kept.serverId) ?? row; // by its content, which a browser hashes on https and here alone
+      Object.assign(same, kept, { captions, node: null });
+      if (decisions) byId.set(kept.serverId, same);
+      if (same !== row) rows.splice(rows.indexOf(row), 1);
+      if (same !== row && row === chosen) choose(same);
       row.phase = "done";
     } catch (error) {
       fail(row, error.message);
@@ -291,6 +297,7 @@
 
   function choose(row, { focus = true } = {}) {
     if (row !== chosen) {
+      if (isTyped() && !confirm("Leave the photo without saving what you wrote?")) return;
       chosen = row;
       pane.hidden = false;
       show(row);
@@ -486,7 +493,7 @@
 
   async function decide(status, text = field.value.trim()) {
     const row = chosen;
-    if (!decisions || !row?.id || row.phase !== "done") return;
+    if (!decisions || !row?.id || row.phase !== "done" || $(".editor [type='submit']").disabled) return; // one at a time
     if (CHECKED.includes(status) && !text) return complain("A caption that is accepted cannot be empty; write one, or skip the photo.");
     if (CHECKED.includes(status) && hasUnknown(text))
       return complain(`${served.unknown} stands for a word; write that word, and the caption can be accepted.`);
@@ -499,16 +506,17 @@
       if (status === "unchecked") row.text = null;
       row.error = null;
     } catch (error) {
-      if (error instanceof Conflict) showConflict(row, error.theirs, status, text);
+      if (row !== chosen) say("many", `${row.name}: ${error.message}`);
+      else if (error instanceof Conflict) showConflict(row, error.theirs, status, text);
       else complain(error.message);
       return;
     } finally {
       for (const one of document.querySelectorAll(".decide button")) one.disabled = false;
     }
     row.node = null;
-    setText(row);
+    if (row === chosen) setText(row);
     refreshNow();
-    if (status === "unchecked") return;
+    if (row !== chosen || status === "unchecked") return;
     if (next) choose(next);
     announce(next ? `${row.name}: ${status}. Now ${next.name}: ${textOf(next)}` : `${row.name}: ${status}. No unchecked photo is left among those shown.`, !next);
     if (document.activeElement === field) isWide() ? list.focus() : field.blur(); // letters are keys again
@@ -532,12 +540,12 @@
   function showConflict(row, theirs, status, text) {
     const place = $(".conflict", pane);
     const both = element("dl");
-    both.append(element("dt", `Theirs (${theirs.status})`), element("dd", theirs.text ?? proposed(row)),
+    both.append(element("dt", `Theirs (${theirs.status})`), element("dd", theirs.caption),
       element("dt", `Mine (${status})`), element("dd", text));
     const buttons = element("div", undefined, "decide");
     const theirButton = button("Keep theirs", () => {
       place.hidden = true;
-      Object.assign(row, { text: theirs.text, status: theirs.status, revision: theirs.revision });
+      take(theirs);
       setText(row);
       refresh(row);
     });
@@ -565,7 +573,7 @@
       const line = element("li"), label = element("label"), tick = element("input");
       tick.type = "checkbox";
       tick.checked = !doubt; // what is marked is for a person to look at
-      label.append(tick, smallPicture(row), element("span", textOf(row), "caption"), element("span", percent(sure(row)), "small"));
+      label.append(tick, smallPicture(row), element("span", textOf(row), "caption"), element("span", percent(row.captions[0].confidence), "small"));
       if (doubt) label.append(element("span", doubt, "small bad"));
       line.append(label);
       return [row, line];
@@ -771,13 +779,13 @@
 
   /** Show what the server knows of a photo, if that is newer than what is here. */
   function take(known) {
-    let row = byId.get(known.id) ?? rows.find(({ serverId }) => serverId === known.id);
+    let row = byId.get(known.id);
     if (row?.revision >= known.revision) return row;
     row ??= makeRow({ id: known.id, name: known.name, added: Date.parse(known.created), phase: "done" });
     row.captioner = known.captioner;
     if (proposed(row) !== known.proposed) row.captions = [{ text: known.proposed, confidence: known.confidence ?? undefined, doubt: known.doubt }];
     Object.assign(row, ServerStore.fromRow(known), { node: null });
-    if (row === chosen) setText(row);
+    if (row === chosen && !isTyped()) setText(row);
     return row;
   }
 

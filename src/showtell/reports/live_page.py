@@ -10,7 +10,7 @@ from typing import Any
 
 from showtell.captions import Explanation
 from showtell.decoding import SEARCHES, DecodingConfig
-from showtell.images.photo_files import IMAGE_SUFFIXES
+from showtell.images.photo_files import IMAGE_SUFFIXES, SYSTEM_FOLDERS
 from showtell.reports.base import content_policy, render_page, resource, templates
 from showtell.reports.explanation_view import view_photo
 from showtell.text.vocabulary import SPECIAL, Vocabulary
@@ -68,6 +68,7 @@ def live_page(
             "trainable": dict(trainable),
             "maxBody": max_body,
             "suffixes": sorted(IMAGE_SUFFIXES),
+            "systemFolders": sorted(SYSTEM_FOLDERS),
             "unknown": SPECIAL[Vocabulary.unknown],
         },
     )

@@ -1,8 +1,8 @@
 // What people decide, which the page's server keeps with the photos.
 
 /** What a photo is known by: the SHA-256 of its bytes, which browsers compute on https and on this machine alone. */
-async function idOf(file) {
-  if (!globalThis.crypto?.subtle) return `${file.name}/${file.size}/${file.lastModified}`;
+async function idOf(file, path) {
+  if (!globalThis.crypto?.subtle) return `${path}/${file.size}/${file.lastModified}`;
   const bytes = new Uint8Array(await crypto.subtle.digest("SHA-256", await file.arrayBuffer()));
   return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
@@ -10,8 +10,8 @@ async function idOf(file) {
 /** Somebody else has changed a row in the meantime: another tab, or another person. */
 class Conflict extends Error {
   constructor(theirs) {
-    super(`It was changed elsewhere in the meantime: “${theirs.text}”, ${theirs.status}.`);
-    this.theirs = theirs; // {text, status, revision}
+    super(`It was changed elsewhere in the meantime: “${theirs.caption}”, ${theirs.status}.`);
+    this.theirs = theirs; // the row as the server has it
   }
 }
 
@@ -46,7 +46,7 @@ class ServerStore {
       const response = await server.ask(`/v1/corrections/${row.serverId}`, { method: "PATCH", json, once: true });
       return ServerStore.fromRow(await response.json());
     } catch (error) {
-      if (error.status === 409) throw new Conflict(ServerStore.fromRow(error.problem.row));
+      if (error.status === 409) throw new Conflict(error.problem.row);
       throw error;
     }
   }

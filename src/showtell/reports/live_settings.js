@@ -9,7 +9,7 @@ function liveSettings(onUse) {
   const names = served.captioners.map(({ name }) => name);
   const choices = { captioner: names[0], beside: "", saliency: "", letters: "on", decoding: {} };
   const saved = JSON.parse(localStorage.getItem("showtell"));
-  if (names.includes(saved?.captioner)) Object.assign(choices, saved);
+  if (names.includes(saved?.captioner)) Object.assign(choices, saved, names.includes(saved.beside) ? {} : { beside: "" });
 
   const captionerOf = (name) => served.captioners.find((one) => one.name === name) ?? served.captioners[0];
 

@@ -151,7 +151,7 @@ class DocumentFrequency:
         counts: Counter[tuple[Hashable, ...]] = Counter()
         images = 0
         for texts in references:
-            counts.update({gram for words in texts for gram in ngrams(words)})
+            counts.update({gram for words in texts for gram in ngrams(" ".join(map(str, words)).split())})
             images += 1
         return cls(counts, images, source)
 

@@ -246,7 +246,7 @@ def _score_table(reports: Reports, rates: Rates, shown: Sequence[str], samples: 
     rows = [["", *line, *(["95% interval"] if bounds else [])] for line in zip_longest(*heads, fillvalue="")]
     rule = len(rows)
     for number in shown:
-        values = ["-" if (value := report.scores[number]) is None else f"{value:.4f}" for report in reports.values()]
+        values = ["-" if (value := one.scores.get(number)) is None else f"{value:.4f}" for one in reports.values()]
         own = bounds.get(number)
         interval = [f"[{own.low:.4f}, {own.high:.4f}]" if own else ""] if bounds else []
         rows.append([_title(first.known(number)), *values, *interval])
@@ -268,9 +268,9 @@ def _best(reports: Reports, shown: Sequence[str], comparisons: Sequence[Comparis
     for number in shown:
         known = next(iter(reports.values())).known(number)
         rivals = [one for one in comparisons if one.number == number]
-        values = {name: report.scores[number] for name, report in reports.items() if report.scores[number] is not None}
+        values = {name: value for name, report in reports.items() if (value := report.scores.get(number)) is not None}
         if rivals:
-            best = (min if known.lower_is_better else max)(values, key=values.__getitem__)  # type: ignore[arg-type]
+            best = (min if known.lower_is_better else max)(values, key=values.__getitem__)
             own = [one.p_holm < SIGNIFICANT for one in rivals if best in (one.first, one.second)]
             (winners if all(own) else leaders).setdefault(best, []).append(known.title)
     chance = f"better than every other system (p < {SIGNIFICANT}, Holm)"

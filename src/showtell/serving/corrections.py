@@ -41,7 +41,7 @@ from showtell.images.photo_files import IMAGE_SUFFIXES
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 MAX_CAPTION = 2_000  # characters
-MAX_NAME = 200
+MAX_NAME, MAX_PATH = 200, 1_000
 THUMBNAIL = 256  # pixels of the longer side
 _MAX_STEM = 100  # bytes of a photo's file name, without digits and suffix: file systems take 255
 _DIGITS = 12  # of the SHA-256 in a photo's file name
@@ -147,7 +147,8 @@ class CorrectionStore:
         with self._rows() as rows:
             known = rows.get(id)
         caption, now = _valid_caption(caption), _now()
-        name = known.name if known is not None else _as_name(name) or "photo"
+        is_line = len(name) <= MAX_PATH and not {"Cc", "Cs", "Zl", "Zp"} & set(map(unicodedata.category, name))
+        name = known.name if known is not None else (name if is_line else _as_name(name)) or "photo"
         if not (is_kept := known is not None and self._is_kept(known)):
             decode_photo(content, f'"{name}"')
         image = f"{PHOTOS}/{safe_stem(name)}-{id[:_DIGITS]}{photo_suffix(content, name)}"

@@ -34,7 +34,8 @@ def sidecar_router(corrections: Path, photos: Path) -> APIRouter:
 
     def run(with_keywords: bool, *, writes: bool) -> Sidecars:
         try:
-            files = [photo for photo in find_photos([str(photos)]) if not photo.is_relative_to(corrections)]
+            own = corrections.resolve()
+            files = [photo for photo in find_photos([str(photos)]) if not photo.resolve().is_relative_to(own)]
         except ImageError:  # no photo is left there, and each correction is listed as missing
             files = []
         with lock:

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast, gather_object
-from torch import Tensor
+from torch import Tensor, nn
 
 from showtell import counter_rng
 from showtell.captioners import Captioner
@@ -219,7 +219,7 @@ class Trainer:
         self.model = TrainingModel(encoder, decoder, self.objective)
         self.model.to(self.accelerator.device)
         if self.accelerator.num_processes > 1:
-            broadcast([*self.model.parameters(), *self.model.buffers()])
+            broadcast([tensor.detach() for tensor in (*self.model.parameters(), *self.model.buffers())])
         self.average = StartAverage(self.model, recipe.training.start_share)
         self.optimizer = self.accelerator.prepare(build_optimizer(self.model, recipe))
         self.step = TrainingStep(self.model, self.accelerator, rounds_products=rounds_products(recipe))
@@ -375,11 +375,11 @@ class Trainer:
             parts = {name: value + parts.get(name, 0) for name, value in of_batch.items()}
         if self.accelerator.num_processes > 1:
             sum_gradients(self.model.parameters())
+        self.accelerator.unscale_gradients()  # once: accelerate's own functions would each do it
         if training.clip_value:
-            self.accelerator.clip_grad_value_(self.model.parameters(), training.clip_value)
+            nn.utils.clip_grad_value_(self.model.parameters(), training.clip_value)
         if training.clip_norm:
-            norm = self.accelerator.clip_grad_norm_(self.model.parameters(), training.clip_norm)
-            assert norm is not None, "it is a tensor for gradients that are no shards"
+            norm = nn.utils.clip_grad_norm_(self.model.parameters(), training.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
         # The parts of all processes, and whether one of them was asked to stop, which then all do.

@@ -92,7 +92,7 @@ def parse_yaml(text: str) -> Any:
         mark = error.problem_mark
         position = f", at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ValueError(f"{error.problem}{position}") from error
-    except yaml.YAMLError as error:  # of a character that no text holds
+    except (yaml.YAMLError, LookupError, AttributeError) as error:  # no character of a text, or !!bool of no truth
         raise ValueError(" ".join(str(error).split())) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
