@@ -2,7 +2,7 @@
 
 timm imports all of its 90 model files to make one model, and readers of datasets; torchvision its own models. Their
 packages therefore run their `__init__` when somebody asks for what it makes, and not before. timm and torchvision's
-`ops/roi_align.py` also import `torch._dynamo`, to mark functions that nothing here compiles; a stand-in takes its place.
+`ops/roi_align.py` also import `torch._dynamo`, to mark what nothing here compiles; a stand-in takes its place.
 """
 
 from __future__ import annotations
@@ -69,8 +69,7 @@ def _add_late(package: str) -> None:
     parent, _, own = package.rpartition(".")
     if parent:
         setattr(sys.modules[parent], own, module)
-    # what their own modules ask of them
-    if package in ("timm", "torchvision"):
+    if package in ("timm", "torchvision"):  # what their own modules ask of them
         module.__version__ = importlib.import_module(f"{package}.version").__version__  # type: ignore[attr-defined]
     if package == "timm.data":
         constants = vars(importlib.import_module("timm.data.constants"))
