@@ -149,9 +149,8 @@ def test_a_start_that_is_trained_again_leaves_its_kept_result_and_is_the_one_com
 
     assert run("one", "updown") == 0
     start, later = (tmp_path / "kept" / "runs" / name / "0" for name in ("updown", "updown_sc"))
-    write_json(
-        start / "test.json", dict.fromkeys(read_json(start / "test.json"), "a red circle")
-    )  # another processor's
+    by_another_machine = dict.fromkeys(read_json(start / "test.json"), "a red circle")
+    write_json(start / "test.json", by_another_machine)
     before = {file: file.read_bytes() for file in start.iterdir()}
 
     assert run("two", "updown_sc") == 2 and "updown_sc starts from updown; name that too" in capsys.readouterr().err

@@ -35,14 +35,12 @@ def explain_batch(
     return explanations
 
 
-def _explain(
-    captioner: TransformersCaptioner, best: Generated, said: Caption, drops: Tensor | None
-) -> ExplainedCaption:
+def _explain(captioner: TransformersCaptioner, best: Generated, one: Caption, drops: Tensor | None) -> ExplainedCaption:
     """A caption, with the drops (T + 1, R) of its tokens."""
-    indices = word_indices(captioner.tokenizer, best.tokens, said.text)
+    indices = word_indices(captioner.tokenizer, best.tokens, one.text)
     assert best.logits is not None
     explained = []
-    for number, word in enumerate(said.words):
+    for number, word in enumerate(one.words):
         own = [position for position, index in enumerate(indices) if index == number]
         others = runners_up(captioner, best.logits[own[0]], best.tokens[own[0]]) if own else ()
         drop = None if drops is None else drops[own].sum(0)
@@ -50,8 +48,8 @@ def _explain(
     if best.finished:
         others, drop = runners_up(captioner, best.logits[-1], None), None if drops is None else drops[-1]
         explained.append(ExplainedWord("", math.exp(best.end), others, saliency=drop))
-    assert said.logprob is not None and said.confidence is not None  # a model's own
-    return ExplainedCaption(said.text, tuple(explained), said.logprob, said.finished, said.confidence, said.doubt)
+    assert one.logprob is not None and one.confidence is not None  # a model's own
+    return ExplainedCaption(one.text, tuple(explained), one.logprob, one.finished, one.confidence, one.doubt)
 
 
 def runners_up(captioner: TransformersCaptioner, logits: Tensor, token: int | None) -> tuple[tuple[str, float], ...]:

@@ -146,12 +146,12 @@ class DocumentFrequency:
     source: str  # which captions these are, for the signature
 
     @classmethod
-    def of(cls, references: Iterable[Iterable[Words]], source: str) -> DocumentFrequency:
-        """From the words of the references of each image."""
+    def of(cls, references: Iterable[Iterable[Sequence[str]]], source: str) -> DocumentFrequency:
+        """From the words of the references of each image; "2\\xa01/2" is two, as in `NgramIndex.of`."""
         counts: Counter[tuple[Hashable, ...]] = Counter()
         images = 0
         for texts in references:
-            counts.update({gram for words in texts for gram in ngrams(" ".join(map(str, words)).split())})
+            counts.update({gram for words in texts for gram in ngrams(" ".join(words).split())})
             images += 1
         return cls(counts, images, source)
 
